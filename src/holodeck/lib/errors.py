@@ -1,0 +1,113 @@
+"""Every error that HoloDeck raises on purpose: one tree, each saying what happened, where, and what to do.
+
+    HoloDeckError
+    ├── ConfigError                  a file is wrong; carries every problem that was found in it
+    │   ├── MCPConfigError           ... in the definition of an MCP server
+    │   └── ValidationError          ... a value that has the wrong shape
+    ├── ExecutionError               a run went wrong for a reason outside the files
+    └── MCPError                     an MCP server failed; carries server and phase
+        ├── MCPConnectionError       it could not be started, reached or kept
+        │   └── MCPTimeoutError      it did not answer in time
+        ├── MCPProtocolError         it answered, with an error or with something that is not MCP
+        └── MCPToolNotFoundError     it has no tool or prompt of that name
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Severity = Literal["error", "warning"]
+
+
+class HoloDeckError(Exception):
+    """The base: `except HoloDeckError` catches everything that is not a bug."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong in one place of a file."""
+
+    message: str
+    file: str = ""
+    line: int | None = None
+    """Counted from 1, as editors do."""
+    column: int | None = None
+    key: str = ""
+    """The path of the key in the file, such as `tools[0].command`."""
+    fix: str = ""
+    """What the person can do about it."""
+    severity: Severity = "error"
+    kind: type[ConfigError] | None = None
+    """The class that stands for this problem when it is the only one. None: plain `ConfigError`."""
+
+    @property
+    def where(self) -> str:
+        """`agent.yaml:12:5`, as terminals and editors make clickable."""
+        return ":".join(str(part) for part in (self.file, self.line, self.column) if part not in ("", None))
+
+    @property
+    def label(self) -> str:
+        return (self.kind or ConfigError).__name__ if self.severity == "error" else "warning"
+
+    def __str__(self) -> str:
+        place = " ".join(part for part in (self.where, self.key) if part)
+        text = f"{self.label}: {self.message}"
+        return "\n".join(part for part in (f"{place}: {text}" if place else text, f"  {self.fix}" if self.fix else "") if part)
+
+
+class ConfigError(HoloDeckError):
+    """A file is wrong. `problems` has everything that was found, in the order of the file."""
+
+    def __init__(self, message: str = "", *, problems: Sequence[Problem] = ()) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems) or (Problem(message=message, kind=type(self)),)
+        super().__init__(message or "\n".join(str(problem) for problem in self.problems))
+
+    @staticmethod
+    def of(problems: Iterable[Problem]) -> ConfigError:
+        """The error for these problems: of their class when they share one, else a plain `ConfigError`."""
+        found = tuple(problems)
+        kinds = {problem.kind or ConfigError for problem in found}
+        kind = kinds.pop() if len(kinds) == 1 else ConfigError
+        return kind(problems=found)
+
+
+class MCPConfigError(ConfigError):
+    """The definition of an MCP server is wrong."""
+
+
+class ValidationError(ConfigError):
+    """A value has the wrong shape."""
+
+
+class ExecutionError(HoloDeckError):
+    """A run went wrong for a reason outside the files."""
+
+
+class MCPError(HoloDeckError):
+    """An MCP server failed. `server` and `phase` say where; `details` has what a program may want to read."""
+
+    def __init__(
+        self, message: str, *, server: str = "", phase: str = "", details: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.server = server
+        self.phase = phase
+        self.details: dict[str, Any] = dict(details or {})
+
+
+class MCPConnectionError(MCPError):
+    """The server could not be started, reached or kept."""
+
+
+class MCPTimeoutError(MCPConnectionError):
+    """The server did not answer in time."""
+
+
+class MCPProtocolError(MCPError):
+    """The server answered with an error, or with something that is not MCP. `details["code"]` has its code, if any."""
+
+
+class MCPToolNotFoundError(MCPError):
+    """The server has no tool or prompt of that name."""

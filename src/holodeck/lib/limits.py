@@ -1,0 +1,29 @@
+"""Every number that bounds something, named, with the reason it has its size."""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Configuration files
+MAX_FILE_BYTES = 4 * MIB  # an agent file is a page of text; more is a mistake or an attack
+MAX_ENV_FILE_BYTES = 1 * MIB
+MAX_YAML_DEPTH = 64  # a JSON Schema in response_format nests perhaps 20 deep
+MAX_YAML_NODES = 100_000  # counted after aliases are expanded, so a "billion laughs" ends here
+MAX_PROBLEMS_SHOWN = 50  # a person fixes a few and runs it again
+MAX_SHOWN_CHARS = 80  # of a value quoted in a message
+
+# Time, in seconds
+DEFAULT_REQUEST_TIMEOUT = 60  # generous, for complex operations
+DEFAULT_CONNECT_TIMEOUT = 30.0
+DEFAULT_SSE_READ_TIMEOUT = 300.0
+DEFAULT_STARTUP_TIMEOUT = 120.0  # a cold `npx -y` downloads for 20 s and more
+MAX_TIMEOUT = 86_400  # a day: a longer wait is a typing error (1e9 is 31 years)
+
+# Agents
+DEFAULT_MAX_TURNS = 10
+MAX_MAX_TURNS = 1_000
+MAX_TOOLS = 1_000
+MAX_TOOL_NAME_CHARS = 64  # what model APIs accept
+
+# MCP results
+DEFAULT_MAX_RESULT_BYTES = 64 * MIB  # what is kept of one result; what the model is shown is cut much shorter
+MAX_RESULT_BYTES = 1024 * MIB

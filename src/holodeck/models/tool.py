@@ -1,0 +1,162 @@
+"""The tools an agent may have, as they stand in its file. Data and the rules of the contract; nothing is started here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from holodeck.lib.limits import (
+    DEFAULT_CONNECT_TIMEOUT,
+    DEFAULT_MAX_RESULT_BYTES,
+    DEFAULT_REQUEST_TIMEOUT,
+    DEFAULT_SSE_READ_TIMEOUT,
+    DEFAULT_STARTUP_TIMEOUT,
+    KIB,
+    MAX_RESULT_BYTES,
+    MAX_TIMEOUT,
+)
+from holodeck.lib.secret import Secret
+from holodeck.models import contract
+from holodeck.models.auth import Auth
+from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
+
+TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
+
+ToolName = Annotated[str, Field(pattern=TOOL_NAME_PATTERN)]
+Seconds = Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)]
+
+
+class TransportType(StrEnum):
+    """How HoloDeck talks to an MCP server."""
+
+    STDIO = "stdio"
+    SSE = "sse"
+    WEBSOCKET = "websocket"
+    HTTP = "http"
+
+
+class CommandType(StrEnum):
+    """What may start an MCP server on this machine."""
+
+    NPX = "npx"
+    UVX = "uvx"
+    DOCKER = "docker"
+
+
+class Approval(FileModel):
+    """Which tools of a server a person must approve, by name or glob."""
+
+    always: list[NonEmpty] = Field(default_factory=list)
+    never: list[NonEmpty] = Field(default_factory=list)
+
+
+class MCPTool(FileModel):
+    """An MCP server, with how to start or reach it and what the agent may do with it."""
+
+    name: ToolName
+    """How the agent, the logs and the commands call this server; unique in the file."""
+    description: NonEmpty | None = None
+    """What it is for, in words for people and models. Absent: what the server says of itself."""
+    type: Literal["mcp"] = "mcp"
+    server: str = ""
+    """The package or service: an npm or PyPI name, an image, or a label."""
+    transport: TransportType = Field(default=TransportType.STDIO, strict=False)
+
+    command: CommandType | None = Field(default=None, strict=False)
+    args: list[str] | None = None
+    """Arguments of `command`. Absent: made from `server`."""
+    env: dict[str, Secret] = Field(default_factory=dict)
+    """Variables for the server's process."""
+    env_file: NonEmpty | None = Field(default=None, validation_alias=AliasChoices("envFile", "env_file"))
+    """A file of variables, relative to the agent file, for the server's process and for `${...}` in this tool."""
+    encoding: NonEmpty = "utf-8"
+    """The encoding of the server's standard input and output."""
+    cwd: NonEmpty | None = None
+    """The folder that the server is started in. Absent: the agent file's folder."""
+
+    url: NonEmpty | None = None
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    timeout: Seconds = DEFAULT_CONNECT_TIMEOUT
+    """Seconds to establish a connection."""
+    sse_read_timeout: Seconds = DEFAULT_SSE_READ_TIMEOUT
+    """Seconds of silence on an event stream before it is given up."""
+    terminate_on_close: Boolean = True
+    """Tell the server when the session ends."""
+    allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
+    """Hosts that may be reached by plain http://, such as names inside a cluster."""
+    auth: Auth | None = None
+
+    config: dict[str, Any] = Field(default_factory=dict)
+    """Settings for the server itself; `allowed_directories` become MCP roots."""
+    load_tools: Boolean = True
+    load_prompts: Boolean = True
+    request_timeout: Annotated[Integer, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_TIMEOUT
+    """Seconds before a call becomes a tool error."""
+    startup_timeout: Seconds = DEFAULT_STARTUP_TIMEOUT
+    """Seconds for the server to start and answer for the first time."""
+
+    enabled: Boolean = True
+    allowed_tools: list[NonEmpty] | None = None
+    """Names or globs of the tools to offer. Absent: all."""
+    denied_tools: list[NonEmpty] = Field(default_factory=list)
+    """Names or globs of tools never to offer."""
+    approval: Literal["never", "always"] | Approval = "never"
+    sampling: Literal["deny", "allow"] = "deny"
+    """Whether the server may ask the agent's model to write for it."""
+    idempotent_tools: list[NonEmpty] = Field(default_factory=list)
+    """Names or globs of tools that may be called again when a connection is lost mid-call."""
+    roots: list[NonEmpty] = Field(default_factory=list)
+    """Folders offered to the server as MCP roots."""
+    max_result_bytes: Annotated[Integer, Field(ge=KIB, le=MAX_RESULT_BYTES)] = DEFAULT_MAX_RESULT_BYTES
+    """What is kept of one result; the rest is cut and marked."""
+    allow_unsafe_args: Boolean = False
+    """Allow arguments and variables that can run other code than the named server."""
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str) -> str:
+        problem = contract.encoding_problem(value)
+        if problem:
+            raise PydanticCustomError("encoding", "{problem}", {"problem": problem})
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _contract(cls, data: Any) -> Any:
+        """The rules between fields, all at once: each violation knows its key."""
+        if isinstance(data, Mapping):
+            violations = contract.violations(data)
+            if violations:
+                raise contract.broken(violations)
+        return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _legacy_command(cls, data: Any) -> Any:
+        """A server that only names a scoped npm package is started with npx, as it always was."""
+        if isinstance(data, Mapping) and contract.is_legacy_npm(data):
+            return {**data, "command": "npx"}
+        return data
+
+
+class FunctionTool(FileModel):
+    """A Python function in the agent's project, offered to the model as a tool."""
+
+    name: ToolName
+    description: NonEmpty | None = None
+    """What it does. Absent: the function's docstring."""
+    type: Literal["function"]
+    file: NonEmpty
+    """The Python file, relative to the agent file and inside its folder."""
+    function: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    parameters: dict[str, Any] | None = None
+    """A JSON Schema of the arguments. Absent: made from the signature."""
+    request_timeout: Annotated[Integer, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_TIMEOUT
+
+
+Tool = Annotated[MCPTool | FunctionTool, Field(discriminator="type")]
+TOOL_TYPES = ("mcp", "function")
