@@ -8,7 +8,7 @@ from collections.abc import Callable
 from holodeck.testing.actions import Action, Die, Message, Push, Raw, Reply, Stay, Stderr, encode
 from holodeck.testing.content import result, text
 from holodeck.testing.faults import Fault
-from holodeck.testing.sizes import FLOOD, HUGE_BYTES, NESTING
+from holodeck.testing.sizes import BIG_EVENT_BYTES, FLOOD, HUGE_BYTES, NESTING
 
 Distortion = Callable[[list[Action]], list[Action]]
 
@@ -152,4 +152,9 @@ _DISTORTIONS: dict[Fault, Distortion] = {
     Fault.SCHEMA_MISMATCH: _more_in_result(structuredContent={"total": "three"}),
     Fault.UNKNOWN_RESULT_TYPE: _more_in_result(resultType="x-unheard-of"),
     Fault.ENDLESS_INPUT: _result(_QUESTION),
+    Fault.BIG_EVENT: _result(result(text("x" * BIG_EVENT_BYTES))),
+    # The faults of HTTP bodies, on a stream that carries both directions
+    Fault.CUT_STREAM: _instead(Die()),
+    Fault.STREAM_ENDS: _instead(Die()),
+    Fault.TRICKLE: _unfinished,
 }

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from holodeck.testing.actions import Message
 from holodeck.testing.faults import Fault
 from holodeck.testing.performer import Listener, Outlet, Performer
 from holodeck.testing.protocol import Conversation
 
-Strike = Callable[[Message], Fault | None]
-"""Says which fault strikes a message, if any."""
-
 
 class Duplex:
     """Answers what comes in, each request in a task of its own, until it is closed."""
 
-    def __init__(self, conversation: Conversation, performer: Performer, outlet: Outlet, strike: Strike) -> None:
+    def __init__(self, conversation: Conversation, performer: Performer, outlet: Outlet) -> None:
         self._conversation = conversation
         self._performer = performer
         self._outlet = outlet
-        self._strike = strike
         self._tasks: dict[asyncio.Task[None], int | str | None] = {}
         self._listener: Listener | None = None
 
-    async def receive(self, message: Message) -> None:
-        """Take one message: a request, a notification, or the answer to a question."""
+    def receive(self, message: Message, fault: Fault | None) -> None:
+        """Take one message, and the fault that strikes it: a request, a notification, or an answer to a question."""
         method = message.get("method")
         if method is None:
             self._performer.answered(message)
             return
-        fault = self._strike(message)
         if method == "notifications/cancelled":
             self._cancel((message.get("params") or {}).get("requestId"))
         if "id" not in message:
             return
         if method == "initialize" and self._listener is None:
             self._listener = Listener(self._outlet)
-            await self._performer.add(self._listener)
+            self._performer.add(self._listener)
         actions = self._conversation.handle(message, fault)
         task = asyncio.ensure_future(self._performer.perform(actions, self._outlet))
         self._tasks[task] = message["id"]

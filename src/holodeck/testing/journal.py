@@ -54,18 +54,19 @@ class Record:
 
     def __init__(self) -> None:
         self.all: list[Received] = []
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
 
-    async def add(self, one: Received) -> None:
+    def add(self, one: Received) -> None:
         """Keep it, and wake whoever waits for it."""
         self.all.append(one)
-        async with self._changed:
-            self._changed.notify_all()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def wait(self, matches: Callable[[Received], bool], count: int, within: float) -> list[Received]:
         """Return the first `count` that match, as soon as there are so many."""
-        async with asyncio.timeout(within), self._changed:
-            await self._changed.wait_for(lambda: sum(map(matches, self.all)) >= count)
+        async with asyncio.timeout(within):
+            while sum(map(matches, self.all)) < count:
+                await self._changed.wait()
         return [one for one in self.all if matches(one)][:count]
 
 

@@ -61,7 +61,7 @@ class Performer:
         self._released = asyncio.Event()
         self._answers: dict[str, asyncio.Future[Message]] = {}
         self._questions = count(1)
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
 
     async def perform(self, actions: Sequence[Action], outlet: Outlet) -> None:
         """Do these things in order."""
@@ -116,11 +116,11 @@ class Performer:
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
 
-    async def add(self, listener: Listener) -> None:
+    def add(self, listener: Listener) -> None:
         """Let a stream listen, and wake whoever waits for that."""
         self.listeners.append(listener)
-        async with self._changed:
-            self._changed.notify_all()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def remove(self, listener: Listener) -> None:
         """Let a stream listen no longer."""
@@ -129,11 +129,11 @@ class Performer:
 
     async def listening(self, streams: int) -> None:
         """Wait until so many streams listen."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: len(self.listeners) >= streams)
+        while len(self.listeners) < streams:
+            await self._changed.wait()
 
     async def _listen(self, listener: Listener) -> None:
-        await self.add(listener)
+        self.add(listener)
         try:
             await asyncio.Event().wait()
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holodeck.testing.actions import Message
 from holodeck.testing.faults import ANY, HANDSHAKE, ONCE, START, Era, Fault
 from holodeck.testing.sizes import CRASH_EVERY
 
@@ -47,6 +48,13 @@ class Plan:
             return None
         self._strikes += 1
         return self.fault
+
+    def strike_message(self, message: Message) -> Fault | None:
+        """Return the fault if the message is a request that it strikes."""
+        if "id" not in message or "method" not in message:
+            return None
+        params = message.get("params")
+        return self.strike(str(message["method"]), params.get("name") if isinstance(params, dict) else None)
 
     def strike_at_start(self) -> Fault | None:
         """Return the fault if it is one of those that strike before any request."""

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import select
+import stat
 import sys
+from collections.abc import AsyncIterator
 from typing import NoReturn
 
 from holodeck.testing.actions import Message, encode
@@ -65,19 +67,8 @@ def end(code: int, stderr: str, journal: Journal | None) -> NoReturn:
 
 async def serve_stdio(conversation: Conversation, plan: Plan, journal: Journal | None) -> None:
     """Answer until standard input ends."""
-    reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-
-    def strike(message: Message) -> Fault | None:
-        params = message.get("params")
-        name = params.get("name") if isinstance(params, dict) else None
-        fault = plan.strike(str(message["method"]), name) if "id" in message else None
-        if fault is not None and journal is not None:
-            journal.write("fault", fault=str(fault))
-        return fault
-
-    connection = Duplex(conversation, Performer(), StdioOutlet(journal), strike)
-    while line := await reader.readline():
+    connection = Duplex(conversation, Performer(), StdioOutlet(journal))
+    async for line in _lines():
         try:
             message = json.loads(line)
         except ValueError:
@@ -85,7 +76,22 @@ async def serve_stdio(conversation: Conversation, plan: Plan, journal: Journal |
             continue
         if journal is not None:
             journal.write("message", message=message)
-        await connection.receive(message)
+        fault = plan.strike_message(message)
+        if fault is not None and journal is not None:
+            journal.write("fault", fault=str(fault))
+        connection.receive(message, fault)
     if plan.fault in (Fault.IGNORES_TERM, Fault.IGNORES_EOF):
         await asyncio.sleep(CHILD_SECONDS)
     await connection.close()
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    kind = os.fstat(sys.stdin.fileno()).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or sys.stdin.isatty()):
+        for line in sys.stdin.buffer:  # a file or /dev/null: an event loop cannot wait for it, and need not
+            yield line
+        return
+    reader = asyncio.StreamReader(limit=MAX_MESSAGE_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while line := await reader.readline():
+        yield line
