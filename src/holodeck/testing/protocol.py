@@ -43,7 +43,8 @@ class Conversation:
     """The newest version that a legacy server speaks."""
     ttl_ms: int = 0
     """For how long a modern client may keep a list."""
-    grown: int = 0
+    grown: list[str] = field(default_factory=list)
+    """The tools that were added while the server ran; several conversations may share the list."""
     initialized: bool = False
     client: Message = field(default_factory=dict)
     _listed: Fault | None = None
@@ -160,7 +161,8 @@ class Conversation:
         if name == "structured" and self._listed is Fault.SLOW_SCHEMA_REGEX:
             hard: dict[str, Any] = {"content": [], "structuredContent": {"total": "a" * REGEX_CHARS}}
             return [self._reply(request, hard)]
-        self.grown += name == "grow"
+        if name == "grow":
+            self.grown.append(f"grown_{len(self.grown) + 1}")
         call = Call(
             id=request,
             name=name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holodeck.testing.actions import Message
@@ -69,10 +70,10 @@ _REVIEW = {
 _GREET = {"name": "greet", "description": "Says hello."}
 
 
-def tools(era: Era, grown: int = 0) -> list[Message]:
+def tools(era: Era, grown: Sequence[str] = ()) -> list[Message]:
     """Return the tools of an era, and those that the tool `grow` has added so far."""
     own = [*_TOOLS, _regional()] if era == "modern" else [*_TOOLS]
-    return own + [tool(f"grown_{number}", "Was added while the server ran.") for number in range(1, grown + 1)]
+    return own + [tool(name, "Was added while the server ran.") for name in grown]
 
 
 def prompts() -> list[Message]:
