@@ -25,9 +25,14 @@ class Substituted(str):
         return self
 
 
+def as_written(value: object) -> str:
+    """A value as it stands in the file, with its references still in it."""
+    return value.written if isinstance(value, Substituted) else str(value)
+
+
 def shown(value: object) -> str:
     """A value as a message may quote it: as written in the file, short, on one line."""
-    text = value.written if isinstance(value, Substituted) else str(value)
+    text = as_written(value)
     text = "".join(char if char.isprintable() else "?" for char in text)
     return f"'{text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + '...'}'"
 

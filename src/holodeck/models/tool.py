@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
@@ -129,6 +130,8 @@ class MCPTool(FileModel):
     def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool]) -> MCPTool:
         """The rules between fields. A bare npm name is started with npx, as it was before there was a command."""
         if isinstance(data, dict) and contract.is_legacy_npm(data):
+            message = f"server {data['server']} has no command and is started with npx; write 'command: npx'"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
             data = {**data, "command": "npx"}
         return checked(cls.__name__, data, handler, contract.violations)
 
