@@ -227,7 +227,8 @@ ERRORS = [
 
 
 @pytest.mark.proves("003:ERR-1", "003:ERR-2", "003:ERR-3", "003:ERR-4", "003:ERR-5", "003:ERR-6")
-@pytest.mark.proves("002:ERR-1", "002:ERR-2", "002:ERR-3")
+@pytest.mark.proves("002:ERR-1", "002:ERR-2", "002:ERR-3", "002:RULE-3", "002:RULE-5", "002:RULE-6")
+@pytest.mark.proves("003:RULE-4", "003:RULE-12")
 @pytest.mark.parametrize(("lines", "kind", "text"), ERRORS, ids=[text for _, _, text in ERRORS])
 def test_each_error_of_the_contract_has_its_text_and_class(
     folder: AgentFolder, lines: tuple[str, ...], kind: type[ConfigError], text: str
@@ -260,7 +261,7 @@ def test_a_bare_npm_name_is_started_with_npx_and_a_warning(folder: AgentFolder) 
     assert any("deprecated" in warning.message for warning in loaded.warnings)
 
 
-@pytest.mark.proves("D-8")
+@pytest.mark.proves("D-8", "002:RULE-5")
 @pytest.mark.parametrize("server", ["some-package", "./dir", "@scope", "@scope/a/b", "https://x.example/pkg.tgz"])
 def test_a_server_that_is_no_scoped_npm_name_needs_its_command(folder: AgentFolder, server: str) -> None:
     (problem,) = folder.errors(tool(f"server: {server!r}"))
@@ -284,7 +285,7 @@ FOREIGN = [
 ]
 
 
-@pytest.mark.proves("D-5", "003:RULE-1")
+@pytest.mark.proves("D-5", "003:RULE-6", "003:RULE-16", "002:RULE-9", "002:RULE-10", "002:RULE-11")
 @pytest.mark.parametrize(("field", "transport"), FOREIGN)
 def test_a_field_of_another_transport_is_an_error(folder: AgentFolder, field: str, transport: str) -> None:
     rest = (
@@ -298,7 +299,7 @@ def test_a_field_of_another_transport_is_an_error(folder: AgentFolder, field: st
 
 
 @pytest.mark.parametrize("value", ["0", "-1", '"60"', "1e9", "1.5", "true", "null", "[]", ".inf", ".nan"])
-@pytest.mark.proves("000:FR-012", "002:RULE-7")
+@pytest.mark.proves("000:FR-012", "002:RULE-8", "003:RULE-21")
 def test_a_request_timeout_is_a_whole_number_of_seconds_within_a_day(folder: AgentFolder, value: str) -> None:
     (problem,) = folder.errors(tool("command: npx", "server: x", f"request_timeout: {value}"))
     assert problem.key == "tools[0].request_timeout"
@@ -312,7 +313,7 @@ def test_whole_numbers_in_any_notation_are_a_request_timeout(folder: AgentFolder
     assert server.request_timeout == seconds
 
 
-@pytest.mark.proves("002:RULE-1")
+@pytest.mark.proves("002:RULE-2", "003:RULE-1")
 def test_two_tools_of_one_name_are_an_error_that_shows_the_first(folder: AgentFolder) -> None:
     one = "  - {type: mcp, name: same, description: d, command: npx, server: a}\n"
     (problem,) = folder.errors("name: demo\ntools:\n" + one * 2)
@@ -325,7 +326,7 @@ def test_a_tool_type_that_we_do_not_have_is_said_to_be_missing(folder: AgentFold
     assert problem.message == "Tool type 'vectorstore' is not supported. Supported types: mcp, function"
 
 
-@pytest.mark.proves("D-7")
+@pytest.mark.proves("D-7", "003:RULE-2")
 def test_a_missing_description_is_only_a_warning(folder: AgentFolder) -> None:
     loaded = folder.load("name: demo\ntools: [{type: mcp, name: t, command: npx, server: x}]\n")
     assert any("description" in warning.message for warning in loaded.warnings)

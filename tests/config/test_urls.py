@@ -50,7 +50,7 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.proves("D-12", "003:RULE-10")
+@pytest.mark.proves("D-12", "003:RULE-13", "003:RULE-15")
 @pytest.mark.parametrize(("transport", "url"), REFUSED)
 def test_a_url_that_leaves_the_machine_in_the_clear_or_misleads_is_refused(
     folder: AgentFolder, transport: str, url: str
@@ -59,7 +59,7 @@ def test_a_url_that_leaves_the_machine_in_the_clear_or_misleads_is_refused(
     assert [problem.key for problem in problems] == ["tools[0].url"]
 
 
-@pytest.mark.proves("D-12", "003:RULE-10")
+@pytest.mark.proves("D-12", "003:RULE-13", "003:RULE-15")
 @pytest.mark.parametrize(("transport", "url"), ACCEPTED)
 def test_https_anywhere_and_http_on_this_machine_are_accepted(folder: AgentFolder, transport: str, url: str) -> None:
     assert folder.load(tool(f"transport: {transport}", f'url: "{url}"')).warnings == ()

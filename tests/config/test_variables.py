@@ -47,7 +47,7 @@ def test_a_reference_is_replaced_after_parsing(
     assert _env(folder, stdio(f"env: {{X: '{written}'}}"), env) == {"X": value}
 
 
-@pytest.mark.proves("000:FR-010", "000:EDGE-5", "003:ENV-2", "D-6")
+@pytest.mark.proves("000:FR-010", "000:EDGE-5", "003:ENV-2", "003:RULE-10", "002:RULE-7", "D-6")
 def test_every_missing_name_is_reported_with_its_place(folder: AgentFolder) -> None:
     problems = folder.errors(stdio("env:", "  A: ${ONE}", "  B: x${TWO}y${THREE}", "  C: ${ONE}"))
     found = [(problem.key, problem.message) for problem in problems]
@@ -76,7 +76,7 @@ def test_a_variable_that_is_set_but_empty_is_used_with_a_warning(folder: AgentFo
     assert any("'A' is set, but empty" in warning.message for warning in loaded.warnings)
 
 
-@pytest.mark.proves("D-6", "003:RULE-3")
+@pytest.mark.proves("D-6", "003:ENV-3")
 def test_the_process_wins_over_the_tools_file_which_wins_over_the_file_beside_the_agent(folder: AgentFolder) -> None:
     folder.write(".env", "A=beside\nB=beside\nC=beside\n")
     folder.write("tool.env", "A=tool\nB=tool\n")
@@ -85,7 +85,7 @@ def test_the_process_wins_over_the_tools_file_which_wins_over_the_file_beside_th
     assert (env["X"], env["Y"], env["Z"]) == ("process", "tool", "beside")
 
 
-@pytest.mark.proves("000:FR-009", "000:US2-3", "003:RULE-3")
+@pytest.mark.proves("000:FR-009", "003:RULE-9")
 @pytest.mark.parametrize("key", ["envFile", "env_file"])
 def test_a_tools_file_reaches_its_server_and_env_wins_over_it(folder: AgentFolder, key: str) -> None:
     folder.write("conf/tool.env", "A=file\nB=file\n")
@@ -161,7 +161,7 @@ def test_the_folders_have_names(folder: AgentFolder) -> None:
     assert server.config == {"a": f"{folder.path}/data", "b": f"{Path.home()}/x"}
 
 
-@pytest.mark.proves("001:DEC-4", "001:REUSE-1", "D-4")
+@pytest.mark.proves("001:DEC-4", "001:REUSE-1")
 def test_the_public_functions_read_the_process_environment() -> None:
     name = "HOLODECK_TEST_ONLY"
     os.environ[name] = "here"

@@ -48,7 +48,7 @@ class _Commands(click.Group):
 
             close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
             if close and error.message.startswith("No such command"):
-                error.message = f"{error.message} Did you mean '{close[0]}'?"
+                raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{close[0]}'?", ctx) from None
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -40,8 +40,8 @@ def agent_yaml(name: str, description: str, provider: Provider, model: str | Non
         "# For completion in your editor: holodeck schema > agent.schema.json",
         "# yaml-language-server: $schema=agent.schema.json",
         "",
-        f"name: {json.dumps(name)}",
-        f"description: {json.dumps(description, ensure_ascii=False)}",
+        f"name: {_quoted(name)}",
+        f"description: {_quoted(description)}",
         "",
         *_model(provider, model),
         "",
@@ -80,7 +80,12 @@ def _model(provider: Provider, model: str | None) -> list[str]:
             "  provider: rehearsal",
         ]
     lines = ["model:", f"  provider: {provider.value}"]
-    lines += [f"  name: {json.dumps(model)}"] if model else []
+    lines += [f"  name: {_quoted(model)}"] if model else []
     lines += [f"  endpoint: {_ENDPOINTS[provider]}"] if provider in _ENDPOINTS else []
     variable = API_KEY_VARIABLES.get(provider)
     return lines + ([f'  api_key: "${{{variable}:-}}"  # from the environment or .env'] if variable else [])
+
+
+def _quoted(text: str) -> str:
+    """Text for YAML that stays as it is: quoted, and without references to variables."""
+    return json.dumps(text.replace("${", "$${"), ensure_ascii=False)

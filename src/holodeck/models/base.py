@@ -50,6 +50,11 @@ class FileModel(BaseModel):
     )
 
 
+def text_or_mapping(value: Any) -> str:
+    """Which of the two forms a value has, so that an error speaks of the form the person chose."""
+    return "mapping" if isinstance(value, (dict, FileModel)) else "text"
+
+
 def _number(value: Any) -> Any:
     """A number may come out of a variable, which is always text; a quoted number in the file itself is a mistake."""
     if isinstance(value, Substituted):

@@ -6,7 +6,15 @@ import warnings
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, ModelWrapValidatorHandler, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    Tag,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from holodeck.lib.limits import (
@@ -22,7 +30,7 @@ from holodeck.lib.limits import (
 from holodeck.lib.secret import Secret
 from holodeck.models import contract
 from holodeck.models.auth import Auth
-from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
+from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, text_or_mapping
 from holodeck.models.rules import checked
 
 TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -105,7 +113,11 @@ class MCPTool(FileModel):
     """Names or globs of the tools to offer. Absent: all."""
     denied_tools: list[NonEmpty] = Field(default_factory=list)
     """Names or globs of tools never to offer."""
-    approval: Literal["never", "always"] | Approval = "never"
+    approval: Annotated[
+        Annotated[Literal["never", "always"], Tag("text")] | Annotated[Approval, Tag("mapping")],
+        Discriminator(text_or_mapping),
+    ] = "never"
+    """Which calls a person must approve first."""
     sampling: Literal["deny", "allow"] = "deny"
     """Whether the server may ask the agent's model to write for it."""
     idempotent_tools: list[NonEmpty] = Field(default_factory=list)
