@@ -29,12 +29,7 @@ READY = (
     ("docker run -i --rm mcp/time", "LOCAL_TIMEZONE"),
     ("docker run --rm -i mcp/sequentialthinking", ""),
     ("docker run -i -v claude-memory:/app/dist --rm mcp/memory", ""),
-    (
-        "docker run --rm -i --mount type=bind,src=/Users/username,dst=/projects/files mcp/git".replace(
-            "username,", "u/code,"
-        ),
-        "",
-    ),
+    ("docker run --rm -i --mount type=bind,src=/Users/username/code,dst=/projects/code mcp/git", ""),
     (
         "docker run -i --rm --mount type=bind,src=/Users/username/Desktop,dst=/projects/Desktop"
         " --mount type=bind,src=/path/to/other/allowed/dir,dst=/projects/other/allowed/dir,ro"
@@ -46,7 +41,7 @@ READY = (
     ("docker run -i --rm mcp/postgres postgresql://host.docker.internal:5432/mydb", ""),
     ("docker run -i --rm mcp/redis redis://host.docker.internal:6379", ""),
     (
-        "docker run -i --rm -v mcp-gdrive:/gdrive-server -e GDRIVE_CREDENTIALS_PATH=/gdrive-server/credentials.json mcp/gdrive",
+        "docker run -i --rm -v mcp-gdrive:/gdrive-server -e GDRIVE_CREDENTIALS_PATH=/gdrive-server/c.json mcp/gdrive",
         "",
     ),
     ("docker run --rm -i -e GITLAB_PERSONAL_ACCESS_TOKEN -e GITLAB_API_URL mcp/gitlab", "GITLAB_PERSONAL_ACCESS_TOKEN"),
@@ -175,7 +170,7 @@ READY = (
         "SLACK_MCP_XOXP_TOKEN",
     ),
     (
-        "docker run -i --rm --mount type=bind,src=/home/username/.kube/config,dst=/home/appuser/.kube/config,ro k8s-mcp",
+        "docker run -i --rm --mount type=bind,src=/home/u/.kube/config,dst=/home/appuser/.kube/config,ro k8s-mcp",
         "",
     ),
     ("docker run -i --rm -v /Users/username/.kube:/home/appuser/.kube:ro ghcr.io/alexei-led/k8s-mcp-server:latest", ""),
@@ -186,7 +181,7 @@ READY = (
     ("docker run -i --rm -v ./:/project:ro algitex/code2llm-mcp:latest", ""),
     ("docker run -i --rm -v /mnt/c/Users/username/paper-search-downloads:/downloads -e KEY mcp/paper-search", ""),
     (
-        "docker run -i --rm --mount type=bind,src=C:/Users/Alexa/Desktop/SandBox,dst=/projects,ro mcp/filesystem /projects",
+        "docker run -i --rm --mount type=bind,src=C:/Users/u/Desktop/SandBox,dst=/projects,ro mcp/filesystem /projects",
         "",
     ),
     (r"docker run -i --rm -v 'C:\Users\u\code:/code' example/code-mcp", ""),
@@ -230,7 +225,7 @@ NEEDS_THE_OPT_IN = (
     # The container reaches outside its walls.
     ("docker run -i --rm -v /var/run/docker.sock:/var/run/docker.sock mcp/docker", ""),
     (
-        "docker run --rm -i --network host -v /path/to/projects:/workspaces/projects ghcr.io/oraios/serena:latest serena",
+        "docker run --rm -i --network host -v /path/to/projects:/workspaces ghcr.io/oraios/serena:latest serena",
         "",
     ),
     ("docker run --rm -i --network=host -e STRAPI_URL=http://localhost:1337 mcp-strapi", ""),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from readme_servers import NEEDS_THE_OPT_IN, READY
+from tools.mcp.readme_servers import NEEDS_THE_OPT_IN, READY
 
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.secret import Secret
@@ -48,7 +48,6 @@ class TestPlan:
         assert plan(a_tool(command, server=" @scope/server ")).argv == argv
         assert plan(a_tool(command, [], server="@scope/server")).argv == argv
 
-    @pytest.mark.proves("003:FR-001")
     def test_arguments_variables_and_folder_reach_the_process_as_written(self) -> None:
         launch = plan(a_tool("npx", ["-y", "pkg", "a b"], env={"KEY": "secret"}, cwd="work"))
         assert (launch.argv, launch.cwd, launch.container) == (("npx", "-y", "pkg", "a b"), "work", None)
@@ -398,12 +397,46 @@ def test_what_comes_after_the_server_is_its_own() -> None:
         assert refusals(of_line(line)) == []
 
 
-VARIABLES = (
-    "LD_PRELOAD LD_LIBRARY_PATH LD_AUDIT DYLD_INSERT_LIBRARIES GCONV_PATH OPENSSL_CONF PATH HOME XDG_CONFIG_HOME"
-    " BASH_ENV ENV ZDOTDIR SHELLOPTS PS4 BASH_FUNC_ls%% NODE_OPTIONS NODE_PATH PYTHONPATH PYTHONHOME PYTHONSTARTUP"
-    " PYTHONUSERBASE PYTHONPYCACHEPREFIX VIRTUAL_ENV PERL5OPT PERL5LIB RUBYOPT RUBYLIB JAVA_TOOL_OPTIONS _JAVA_OPTIONS"
-    " CLASSPATH DOTNET_STARTUP_HOOKS GIT_SSH_COMMAND GIT_EXEC_PATH GIT_CONFIG_COUNT SSH_ASKPASS BROWSER EDITOR SHELL"
-).split()
+VARIABLES = [
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_AUDIT",
+    "DYLD_INSERT_LIBRARIES",
+    "GCONV_PATH",
+    "OPENSSL_CONF",
+    "PATH",
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "BASH_ENV",
+    "ENV",
+    "ZDOTDIR",
+    "SHELLOPTS",
+    "PS4",
+    "BASH_FUNC_ls%%",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "PYTHONUSERBASE",
+    "PYTHONPYCACHEPREFIX",
+    "VIRTUAL_ENV",
+    "PERL5OPT",
+    "PERL5LIB",
+    "RUBYOPT",
+    "RUBYLIB",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "CLASSPATH",
+    "DOTNET_STARTUP_HOOKS",
+    "GIT_SSH_COMMAND",
+    "GIT_EXEC_PATH",
+    "GIT_CONFIG_COUNT",
+    "SSH_ASKPASS",
+    "BROWSER",
+    "EDITOR",
+    "SHELL",
+]
 LAUNCHER_VARIABLES = [
     ("npx", "npm_config_script_shell"),
     ("npx", "NPM_CONFIG_SCRIPT_SHELL"),
@@ -492,8 +525,52 @@ def test_no_value_is_shown_because_it_may_have_come_out_of_a_variable(command: s
 
 COMMANDS = st.sampled_from(["npx", "uvx", "docker"])
 PIECES = st.sampled_from(
-    "-y -c --call= -p --package --from --with= --python -v -iv --mount -e run container -- - --- = , : / . .. ~ @ [ ] image"
-    " type=bind,src= /etc C:\\ \\ \0 é --name --network host python sh mcp pkg@1 -H --rm=false -- --yes=".split()
+    [
+        "\x00",
+        ",",
+        "-",
+        "--",
+        "---",
+        "--call=",
+        "--from",
+        "--mount",
+        "--name",
+        "--network",
+        "--package",
+        "--python",
+        "--rm=false",
+        "--with=",
+        "--yes=",
+        "-H",
+        "-c",
+        "-e",
+        "-iv",
+        "-p",
+        "-v",
+        "-y",
+        ".",
+        "..",
+        "/",
+        "/etc",
+        ":",
+        "=",
+        "@",
+        "C:\\",
+        "[",
+        "\\",
+        "]",
+        "container",
+        "host",
+        "image",
+        "mcp",
+        "pkg@1",
+        "python",
+        "run",
+        "sh",
+        "type=bind,src=",
+        "~",
+        "é",
+    ]
 )
 ARGS = st.lists(st.text(max_size=12) | st.lists(PIECES, max_size=3).map("".join), max_size=8)
 NAMES = st.lists(st.text(max_size=8) | st.sampled_from(["PATH", "LD_", "npm_config_x", "UV_", "DOCKER_"]), max_size=4)
