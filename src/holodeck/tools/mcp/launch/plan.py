@@ -66,7 +66,7 @@ def refusals(tool: MCPTool) -> list[Refusal]:
 
 
 def describe(launch: Launch) -> str:
-    """The command as one line for a shell. Arguments stand there as the tool has them: plan it with `${...}` unreplaced."""
+    """The command as one line for a shell. It shows the arguments it was given: plan with `${...}` left in."""
     return shlex.join(launch.argv)
 
 

@@ -16,8 +16,8 @@ _LAUNCHERS = (
     "debugpy doas docker dotenv dotenv-cli dotenvx emacs env env-cmd eval exec expect fab find flock gcc gdb "
     "git hatch honcho invoke ionice kubectl ld lerna make mamba micromamba nc ncat nerdctl nice nodemon nohup "
     "nox npm npm-run-all npx nsenter nx parallel pdm pip pipenv pipx pixi pkexec pm2 pnpm pnpx podman poetry "
-    "pytest rsync run-p run-s rustc rye scp screen script setarch setsid shx socat source ssh start-stop- "
-    "daemon stdbuf strace su sudo systemd-run tar task taskset time timeout tmux tox turbo unshare uv uvx vi "
+    "pytest rsync run-p run-s rustc rye scp screen script setarch setsid shx socat source ssh start-stop-daemon "
+    " stdbuf strace su sudo systemd-run tar task taskset time timeout tmux tox turbo unshare uv uvx vi "
     "vim watch watchexec wget xargs yarn "
 )
 _FILE_RUNNERS = (  # `mcp run server.py` starts the file, not the package

@@ -33,7 +33,7 @@ class Finding:
 
 
 def quoted(flag: str) -> str:
-    """An unknown flag as a message may show it. What does not look like the name of a flag may be a value: not shown."""
+    """An unknown flag as a message may show it. What does not look like a flag's name may be a value: not shown."""
     match = _FLAG.match(flag)
     return f"'{match[0]}'" if match else "this argument"
 
