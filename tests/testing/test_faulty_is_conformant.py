@@ -7,12 +7,12 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from mcp.client.context import ClientRequestContext
 from faulty_doors import DOORS, Door, official_client
+from mcp.client.context import ClientRequestContext
 
 from holodeck.testing import Era
 
-pytestmark = pytest.mark.parametrize(("door", "era"), DOORS, ids=lambda value: str(value))
+pytestmark = pytest.mark.parametrize(("door", "era"), DOORS, ids=str)
 
 
 def text_of(result: types.CallToolResult) -> str:
@@ -85,8 +85,8 @@ def test_a_slow_call_reports_progress_and_ends_when_it_is_released(door: Door, e
         started = asyncio.Event()
         steps: list[float] = []
 
-        async def progress(done: float, total: float | None, message: str | None) -> None:
-            steps.append(done)
+        async def progress(progress: float, total: float | None, message: str | None) -> None:
+            steps.append(progress)
             started.set()
 
         async with official_client(door, era) as client:
