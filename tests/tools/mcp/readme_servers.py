@@ -196,8 +196,9 @@ READY = (
         "",
     ),
     ("docker container run -i --rm --name my-mcp -w /app -u 1000 --shm-size=1g example/browser-mcp", ""),
-    ("docker run -i --rm --gpus all example/vision-mcp", ""),
+    ("docker run -i --rm --gpus all -v /home/u/.cache/huggingface:/models example/vision-mcp", ""),
     ("docker run -i --rm semgrep/semgrep semgrep mcp", "SEMGREP_APP_TOKEN"),
+    ("docker run -i --rm -v /root/project:/app -v /var/www/site:/site -v /data:/data example/mcp", ""),
     ("docker run -i --rm -v /etc/localtime:/etc/localtime:ro example/clock-mcp", ""),
 )
 
