@@ -218,7 +218,7 @@ NEEDS_THE_OPT_IN = (
     ("uvx --from 'mcp[cli]' mcp run server.py", ""),
     ("uvx --from particlephysics python -m particlephysics_mcp_server", ""),
     # Another index or registry says what the name means.
-    ("uvx --index-url https://test.pypi.org/simple/ some-mcp", ""),
+    ("uvx --index-url https://index.example/simple/ some-mcp", ""),
     ("uvx --extra-index-url https://pypi.example.com/simple some-mcp", ""),
     ("npx -y --registry https://npm.pkg.example.com @owner/mcp", ""),
     ("npx -y @owner/mcp", "NPM_CONFIG_REGISTRY"),
