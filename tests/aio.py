@@ -1,4 +1,4 @@
-"""Async tests under a bounded wait: `@aio` for five seconds, `@aio(60)` for a real server that must be fetched first."""
+"""Async tests under a bounded wait: `@aio` for five seconds, `@aio(60)` for a real server that is fetched first."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ PROCESS_TERM_GRACE = 2.0  # time to save something after TERM
 PROCESS_KILL_GRACE = 2.0  # after KILL only the kernel's own work is left
 PROCESS_LAST_WORDS = 0.25  # between the end of a process and the end of what is still in its pipes
 CONTAINER_REMOVAL_TIMEOUT = 10.0  # `docker rm -f` talks to a daemon that may be busy
+REAPER_GRACE = 2.0  # for a small shell to send a few signals when we end
 STDERR_RING_BYTES = 64 * KIB  # enough for a stack trace, little enough to keep for every server
 STDERR_LINES_SHOWN = 8  # in an error; the ring has the rest
 
@@ -66,6 +67,7 @@ MAX_LISTED = 20_000  # tools or prompts of one server
 HTTP_READ_CHUNK = 256 * KIB  # big answers arrive in few pieces
 HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
 MAX_REDIRECTS = 3
+WEBSOCKET_PING = 20.0  # a peer that does not answer this is gone, even if nothing says so
 
 # Checks of structured answers against the schema that the server promised
 CHECK_BUDGET = 1.0  # seconds; a schema that needs more is an attack or a mistake

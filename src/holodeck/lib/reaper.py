@@ -7,9 +7,12 @@ what is on its list.
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 from contextlib import suppress
+
+from holodeck.lib.limits import REAPER_GRACE
 
 _SCRIPT = """
 trap '' HUP INT TERM
@@ -65,6 +68,14 @@ class Reaper:
         )
         for group, container in self._entries.items():
             self._tell(f"+ {group} {container}")
+        atexit.register(self._end, self._shell)
+
+    def _end(self, shell: subprocess.Popen[bytes]) -> None:
+        """At a normal exit the shell is told in the same way, and so cleans up what somebody forgot to close."""
+        if self._owner == os.getpid() and shell.stdin is not None:
+            shell.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                shell.wait(REAPER_GRACE)
 
     def _tell(self, line: str) -> None:
         if self._shell is not None and self._shell.stdin is not None:

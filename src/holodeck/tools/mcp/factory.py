@@ -116,4 +116,32 @@ def _channel_maker(
             terminate_on_close=tool.terminate_on_close,
         )
 
-    return {TransportType.STDIO: stdio, TransportType.HTTP: http}[tool.transport]
+    def sse(incoming: Incoming) -> Channel:
+        from holodeck.tools.mcp.sse import SseChannel
+        from holodeck.tools.mcp.web import Web
+
+        web = Web(tool.url or "", headers=tool.headers, connect_timeout=tool.timeout, faults=faults, auth=auth)
+        return SseChannel(
+            web, incoming=incoming, limit=limit, connect_timeout=tool.timeout, silence=tool.sse_read_timeout
+        )
+
+    def websocket(incoming: Incoming) -> Channel:
+        from holodeck.tools.mcp.websocket import WebsocketChannel
+
+        return WebsocketChannel(
+            tool.url or "",
+            headers=tool.headers,
+            connect_timeout=tool.timeout,
+            faults=faults,
+            incoming=incoming,
+            limit=limit,
+            auth=auth,
+        )
+
+    makers: dict[TransportType, Callable[[Incoming], Channel]] = {
+        TransportType.STDIO: stdio,
+        TransportType.HTTP: http,
+        TransportType.SSE: sse,
+        TransportType.WEBSOCKET: websocket,
+    }
+    return makers[tool.transport]
