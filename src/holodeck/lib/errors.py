@@ -1,15 +1,15 @@
 """Every error that HoloDeck raises on purpose: one tree, each saying what happened, where, and what to do.
 
-    HoloDeckError
-    ├── ConfigError                  a file is wrong; carries every problem that was found in it
-    │   ├── MCPConfigError           ... in the definition of an MCP server
-    │   └── ValidationError          ... a value that has the wrong shape
-    ├── ExecutionError               a run went wrong for a reason outside the files
-    └── MCPError                     an MCP server failed; carries server and phase
-        ├── MCPConnectionError       it could not be started, reached or kept
-        │   └── MCPTimeoutError      it did not answer in time
-        ├── MCPProtocolError         it answered, with an error or with something that is not MCP
-        └── MCPToolNotFoundError     it has no tool or prompt of that name
+HoloDeckError
+├── ConfigError                  a file is wrong; carries every problem that was found in it
+│   ├── MCPConfigError           ... in the definition of an MCP server
+│   └── ValidationError          ... a value that has the wrong shape
+├── ExecutionError               a run went wrong for a reason outside the files
+└── MCPError                     an MCP server failed; carries server and phase
+    ├── MCPConnectionError       it could not be started, reached or kept
+    │   └── MCPTimeoutError      it did not answer in time
+    ├── MCPProtocolError         it answered, with an error or with something that is not MCP
+    └── MCPToolNotFoundError     it has no tool or prompt of that name
 """
 
 from __future__ import annotations
@@ -49,12 +49,18 @@ class Problem:
 
     @property
     def label(self) -> str:
-        return (self.kind or ConfigError).__name__ if self.severity == "error" else "warning"
+        """The name that the contract gives to this kind of problem."""
+        if self.severity == "warning":
+            return "warning"
+        kind = self.kind or ConfigError
+        return MCPConfigError.__name__ if issubclass(kind, MCPConfigError) else kind.__name__
 
     def __str__(self) -> str:
         place = " ".join(part for part in (self.where, self.key) if part)
         text = f"{self.label}: {self.message}"
-        return "\n".join(part for part in (f"{place}: {text}" if place else text, f"  {self.fix}" if self.fix else "") if part)
+        return "\n".join(
+            part for part in (f"{place}: {text}" if place else text, f"  {self.fix}" if self.fix else "") if part
+        )
 
 
 class ConfigError(HoloDeckError):
@@ -75,6 +81,10 @@ class ConfigError(HoloDeckError):
 
 class MCPConfigError(ConfigError):
     """The definition of an MCP server is wrong."""
+
+
+class MissingTransportFieldError(MCPConfigError):
+    """A transport lacks the field that it cannot do without: `command` for stdio, `url` for the others."""
 
 
 class ValidationError(ConfigError):

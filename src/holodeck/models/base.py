@@ -21,6 +21,9 @@ class Substituted(str):
         self.written = written
         return self
 
+    def __deepcopy__(self, memo: object) -> Substituted:
+        return self
+
 
 def shown(value: object) -> str:
     """A value as a message may quote it: as written in the file, short, on one line."""
@@ -33,7 +36,12 @@ class FileModel(BaseModel):
     """A mapping in a file of ours."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, populate_by_name=True, hide_input_in_errors=True, use_attribute_docstrings=True
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        populate_by_name=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
     )
 
 

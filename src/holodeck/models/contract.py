@@ -1,22 +1,22 @@
-"""The rules between the fields of an MCP tool. Pure: from a mapping as written to a list of violations, each with its key."""
+"""The rules between the fields of an MCP tool: from a mapping as written to the violations in it, each with its key."""
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import PydanticCustomError
-
+from holodeck.lib.errors import MissingTransportFieldError, ValidationError
 from holodeck.models.base import shown
+from holodeck.models.rules import Violation
 from holodeck.models.url import HTTPS_REQUIRED, WEBSOCKET_REQUIRED, url_problem
 
 TRANSPORTS = ("stdio", "sse", "websocket", "http")
 COMMANDS = ("npx", "uvx", "docker")
 SCOPED_NPM_NAME = re.compile(r"@[a-z0-9~-][a-z0-9._~-]*/[a-z0-9~-][a-z0-9._~-]*(@[A-Za-z0-9._+~^-]+)?")
 
+_OTHER_NAMES = {"streamable-http": "http", "streamable_http": "http", "ws": "websocket", "https": "http"}
 _PROCESS = frozenset({"stdio"})
 _REMOTE = frozenset({"sse", "websocket", "http"})
 _STREAMING = frozenset({"sse", "http"})
@@ -37,17 +37,6 @@ FIELD_TRANSPORTS: Mapping[str, frozenset[str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Violation:
-    """A rule of the contract that a tool breaks. `key` is where in the tool, `message` the contract's own text."""
-
-    key: str
-    message: str
-    fix: str = ""
-    is_shape: bool = False
-    """True where the contract calls it a ValidationError rather than an MCPConfigError."""
-
-
 def violations(data: Mapping[str, Any]) -> list[Violation]:
     """Every rule that this tool breaks."""
     transport = str(data.get("transport") or "stdio")
@@ -62,12 +51,6 @@ def violations(data: Mapping[str, Any]) -> list[Violation]:
     if data.get("enabled") is not False:
         found += _command(data) if transport == "stdio" else _url(data, transport)
     return found
-
-
-def broken(found: Collection[Violation]) -> PydanticCustomError:
-    """The violations as one pydantic error; its context keeps them apart."""
-    text = "; ".join(violation.message for violation in found)
-    return PydanticCustomError("mcp_contract", "{text}", {"text": text, "violations": tuple(found)})
 
 
 def is_legacy_npm(data: Mapping[str, Any]) -> bool:
@@ -93,7 +76,9 @@ def encoding_problem(name: str) -> str | None:
 
 
 def _unknown_transport(transport: str) -> Violation:
-    hint = {"streamable-http": "http", "streamable_http": "http", "ws": "websocket", "https": "http"}.get(transport.lower())
+    hint = {"streamable-http": "http", "streamable_http": "http", "ws": "websocket", "https": "http"}.get(
+        transport.lower()
+    )
     return Violation(
         key="transport",
         message="Unknown transport. Supported transports: " + ", ".join(TRANSPORTS),
@@ -111,7 +96,9 @@ def _foreign_fields(data: Mapping[str, Any], transport: str) -> list[Violation]:
         fix = f"Remove it, or set 'transport' to {where.replace(', ', ' or ')}."
         if key == "url" and "command" not in data:
             fix = "Set 'transport: http' (or sse, websocket) to reach a server by its URL."
-        found.append(Violation(key=key, message=f"'{key}' has no meaning for {transport} transport (only for {where})", fix=fix))
+        found.append(
+            Violation(key=key, message=f"'{key}' has no meaning for {transport} transport (only for {where})", fix=fix)
+        )
     return found
 
 
@@ -126,7 +113,7 @@ def _server(data: Mapping[str, Any]) -> list[Violation]:
             key="server",
             message="'server' must be a non-empty identifier",
             fix="Name the package or service, or leave the key out when 'command' and 'args', or 'url', say it.",
-            is_shape=True,
+            kind=ValidationError,
         )
     ]
 
@@ -140,6 +127,7 @@ def _command(data: Mapping[str, Any]) -> list[Violation]:
             Violation(
                 key="command",
                 message="'command' is required for stdio transport",
+                kind=MissingTransportFieldError,
                 fix="Add 'command: npx', 'command: uvx' or 'command: docker'.",
             )
         ]
@@ -183,7 +171,8 @@ def _command_fix(command: object) -> str:
 def _url(data: Mapping[str, Any], transport: str) -> list[Violation]:
     url = data.get("url")
     if url is None or (isinstance(url, str) and not url.strip()):
-        return [Violation(key="url", message=f"'url' is required for {transport} transport")]
+        message = f"'url' is required for {transport} transport"
+        return [Violation(key="url", message=message, kind=MissingTransportFieldError)]
     if not isinstance(url, str):
         return []  # the field's own type says so
     hosts = data.get("allow_insecure_hosts")

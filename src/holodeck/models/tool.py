@@ -1,12 +1,11 @@
-"""The tools an agent may have, as they stand in its file. Data and the rules of the contract; nothing is started here."""
+"""The tools an agent may have, as they stand in its file. Data and rules; nothing is started here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import AliasChoices, Field, ModelWrapValidatorHandler, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from holodeck.lib.limits import (
@@ -23,6 +22,7 @@ from holodeck.lib.secret import Secret
 from holodeck.models import contract
 from holodeck.models.auth import Auth
 from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
+from holodeck.models.rules import checked
 
 TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 
@@ -124,23 +124,13 @@ class MCPTool(FileModel):
             raise PydanticCustomError("encoding", "{problem}", {"problem": problem})
         return value
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _contract(cls, data: Any) -> Any:
-        """The rules between fields, all at once: each violation knows its key."""
-        if isinstance(data, Mapping):
-            violations = contract.violations(data)
-            if violations:
-                raise contract.broken(violations)
-        return data
-
-    @model_validator(mode="before")
-    @classmethod
-    def _legacy_command(cls, data: Any) -> Any:
-        """A server that only names a scoped npm package is started with npx, as it always was."""
-        if isinstance(data, Mapping) and contract.is_legacy_npm(data):
-            return {**data, "command": "npx"}
-        return data
+    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool]) -> MCPTool:
+        """The rules between fields. A bare npm name is started with npx, as it was before there was a command."""
+        if isinstance(data, dict) and contract.is_legacy_npm(data):
+            data = {**data, "command": "npx"}
+        return checked(cls.__name__, data, handler, contract.violations)
 
 
 class FunctionTool(FileModel):

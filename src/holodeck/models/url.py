@@ -19,27 +19,27 @@ class Endpoint(NamedTuple):
     is_loopback: bool
 
 
-class BadURL(ValueError):
+class BadURLError(ValueError):
     """The text is not a URL that can be dialled; the message says why."""
 
 
 def parse_endpoint(url: str) -> Endpoint:
     """Take a URL apart, refusing what clients and people read differently."""
-    if url != url.strip() or any(ord(char) < 0x21 or ord(char) == 0x7F for char in url):
-        raise BadURL("'url' must not contain spaces or control characters")
+    if any(char.isspace() or not char.isprintable() for char in url):
+        raise BadURLError("'url' must not contain spaces or control characters")
     if "\\" in url:
-        raise BadURL("'url' must not contain a backslash")
+        raise BadURLError("'url' must not contain a backslash")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise BadURL(f"'url' is not a valid URL: {str(error).split(':', maxsplit=1)[0]}") from None
+        raise BadURLError(f"'url' is not a valid URL: {str(error).split(':', maxsplit=1)[0]}") from None
     if not parts.scheme or "://" not in url:
-        raise BadURL("'url' must begin with a scheme, such as https://")
+        raise BadURLError("'url' must begin with a scheme, such as https://")
     if not host:
-        raise BadURL("'url' has no host")
+        raise BadURLError("'url' has no host")
     if parts.username is not None or parts.password is not None:
-        raise BadURL("'url' must not contain a user name or password: use 'headers' or 'auth'")
+        raise BadURLError("'url' must not contain a user name or password: use 'headers' or 'auth'")
     return Endpoint(parts.scheme.lower(), host.lower(), is_loopback(host))
 
 
@@ -58,7 +58,7 @@ def url_problem(url: str, *, websocket: bool, allow_insecure_hosts: Collection[s
     """Why this URL is refused for an MCP server, or None."""
     try:
         scheme, host, loopback = parse_endpoint(url)
-    except BadURL as error:
+    except BadURLError as error:
         return str(error)
     if websocket:
         return None if scheme in {"ws", "wss"} else WEBSOCKET_REQUIRED

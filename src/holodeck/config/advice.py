@@ -1,0 +1,91 @@
+"""What is allowed but probably not meant: warnings, each with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holodeck.config.document import KeyPath
+from holodeck.config.problems import problem_at
+from holodeck.config.source import Source
+from holodeck.lib.errors import Problem
+from holodeck.models.base import Substituted
+from holodeck.models.contract import is_legacy_npm
+from holodeck.models.llm import API_KEY_VARIABLES
+from holodeck.models.url import BadURLError, parse_endpoint
+
+_SECRET_NAME = re.compile(
+    r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|pwd|credentials?|authorization)$", re.IGNORECASE
+)
+
+
+def model_advice(source: Source, environ: Mapping[str, str]) -> list[Problem]:
+    """Warnings about the model of an agent."""
+    model = source.data.get("model")
+    if not isinstance(model, dict):
+        return []
+    found = []
+    if _is_literal(model.get("api_key")):
+        found.append(_literal(source, ("model", "api_key"), "api_key"))
+    variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), None)
+    if variable and not model.get("api_key") and not environ.get(variable):
+        message = f"there is no 'api_key', and {variable} is not set: the agent cannot ask its model"
+        fix = f"Set {variable}, or write 'api_key: ${{{variable}}}'."
+        found.append(problem_at(source.document, ("model",), message, fix=fix, severity="warning"))
+    return found
+
+
+def tool_advice(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[Problem]:
+    """Warnings about one MCP server."""
+    return [
+        *_description(source, tool, path),
+        *_legacy(source, tool, path),
+        *_plain_socket(source, tool, path),
+        *_literals(source, tool, path),
+    ]
+
+
+def _description(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    if tool.get("description") is None:
+        message = "there is no 'description': the server's own is used"
+        fix = "Say in a sentence what the agent should use it for."
+        yield problem_at(source.document, path, message, fix=fix, severity="warning")
+
+
+def _legacy(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    if is_legacy_npm(tool):
+        message = "a server without 'command' is deprecated: it is started with npx"
+        yield problem_at(source.document, path, message, fix="Add 'command: npx'.", severity="warning")
+
+
+def _plain_socket(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    url = tool.get("url")
+    if not isinstance(url, str):
+        return
+    try:
+        endpoint = parse_endpoint(url)
+    except BadURLError:
+        return
+    if endpoint.scheme == "ws" and not endpoint.is_loopback:
+        message = "ws:// sends everything in the clear"
+        yield problem_at(source.document, (*path, "url"), message, fix="Use wss://.", severity="warning")
+
+
+def _literals(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    for key in ("env", "headers", "auth"):
+        values = tool.get(key)
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if _SECRET_NAME.search(name) and _is_literal(value):
+                yield _literal(source, (*path, key, name), name)
+
+
+def _is_literal(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and not isinstance(value, Substituted) and "${" not in value
+
+
+def _literal(source: Source, path: KeyPath, name: str) -> Problem:
+    variable = re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
+    message = "this looks like a secret written into the file"
+    fix = f"Move it to the environment or a .env file, and write ${{{variable}}} here."
+    return problem_at(source.document, path, message, fix=fix, severity="warning")

@@ -1,0 +1,79 @@
+"""Variables from the process and from `.env` files, for everything that configuration may refer to."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+from dotenv.parser import parse_stream
+
+from holodeck.config.files import read_text
+from holodeck.config.variables import substitute
+from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.limits import MAX_ENV_FILE_BYTES
+
+
+def substitute_env_vars(text: str) -> str:
+    """Replace `${VAR}` and `${VAR:-default}` from the process environment.
+
+    Raises `ConfigError` naming every variable that is not set. `$${` stands for a literal `${`.
+    """
+    done = substitute(text, os.environ.get, {})
+    problems = [not_found(name) for name in done.missing] + [not_a_reference(written) for written in done.malformed]
+    if problems:
+        raise ConfigError.of(problems)
+    return done.text
+
+
+def load_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
+    """The variables of a `.env` file. Raises `ConfigError` for a file that cannot be read or has a bad line."""
+    shown = str(path)
+    text = read_text(Path(path), shown, MAX_ENV_FILE_BYTES)
+    return _variables(text.replace("\r\n", "\n"), shown)
+
+
+def get_env_var(key: str, default: Any = None) -> Any:
+    """One variable of the process environment, or the default."""
+    return os.environ.get(key, default)
+
+
+def _variables(text: str, shown: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    problems: list[Problem] = []
+    for binding in parse_stream(io.StringIO(text)):
+        bad_name = binding.key is not None and ("\0" in binding.key or "=" in binding.key)
+        if binding.error or bad_name or "\0" in (binding.value or ""):
+            lead = len(binding.original.string) - len(binding.original.string.lstrip("\n"))
+            problems.append(
+                Problem(
+                    message="this line is not NAME=value",
+                    file=shown,
+                    line=binding.original.line + lead,
+                    fix="Write NAME=value, or start a comment with '#'.",
+                )
+            )
+        elif binding.key is not None and binding.value is not None:
+            values[binding.key] = binding.value
+    if problems:
+        raise ConfigError.of(problems)
+    return values
+
+
+def not_found(name: str) -> Problem:
+    """The problem of a variable that is set nowhere, in the contract's words."""
+    return Problem(
+        message=f"Environment variable '{name}' not found",
+        fix=f"Set it (export {name}=...), put it in a .env file beside the agent file, or write ${{{name}:-default}}.",
+    )
+
+
+def not_a_reference(written: str) -> Problem:
+    """The problem of a `${` that is not in the grammar."""
+    if written == "${":
+        return Problem(message="'${' has no closing '}'", fix="Close it, or write '$${' for a literal '${'.")
+    return Problem(
+        message=f"'{written}' is not a reference that HoloDeck knows",
+        fix="Use ${NAME}, ${NAME:-default}, ${workspaceFolder} or ${userHome}; write '$${' for a literal '${'.",
+    )

@@ -1,0 +1,52 @@
+"""The bytes and text of files that a person named, or an error that says why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.limits import MAX_FILE_BYTES, MIB
+
+
+def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES) -> str:
+    """The text of a UTF-8 file, with or without a byte-order mark."""
+    return _decode(read_bytes(path, shown_as, limit), shown_as)
+
+
+def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES) -> bytes:
+    """The bytes of a file a person named, or a `ConfigError` that says why not."""
+    try:
+        if path.is_dir():
+            raise refuse(shown_as, "this is a folder, not a file")
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except FileNotFoundError:
+        raise refuse(
+            shown_as, "there is no such file", fix="Check the name, or make one with 'holodeck init'."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise refuse(shown_as, f"the file cannot be read: {getattr(error, 'strerror', None) or 'bad name'}") from None
+    if len(data) > limit:
+        raise refuse(shown_as, f"the file is larger than {limit // MIB} MB")
+    return data
+
+
+def _decode(data: bytes, shown_as: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        raise refuse(
+            shown_as,
+            "the file is not UTF-8 text",
+            fix="Save it as UTF-8.",
+            line=before.count(b"\n") + 1,
+            column=error.start - (before.rfind(b"\n") + 1) + 1,
+        ) from None
+
+
+def refuse(
+    shown_as: str, message: str, *, fix: str = "", line: int | None = None, column: int | None = None
+) -> ConfigError:
+    """The error of one file for one reason."""
+    return ConfigError.of([Problem(message=message, file=shown_as, fix=fix, line=line, column=column)])

@@ -1,0 +1,221 @@
+"""What validation found, in words for a person: which key, which line, what is wrong, how to fix it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import AliasChoices, BaseModel
+from pydantic_core import ErrorDetails
+
+from holodeck.config.document import Document, KeyPath, dotted
+from holodeck.lib.errors import ConfigError, MCPConfigError, Problem, Severity
+from holodeck.models.agent import Agent, ExpectedTool, InstructionsSource, SharedSettings, TestCase
+from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
+from holodeck.models.base import shown
+from holodeck.models.llm import LLM
+from holodeck.models.rules import Violation
+from holodeck.models.tool import TOOL_TYPES, Approval, FunctionTool, MCPTool
+
+_SHAPES: Mapping[str, str] = {
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping (key: value)",
+    "model_type": "must be a mapping (key: value)",
+    "model_attributes_type": "must be a mapping (key: value)",
+    "too_long": "has too many entries",
+}
+_QUOTED = {"int_type": "number", "float_type": "number", "bool_type": "true or false"}
+_MODELS: Mapping[tuple[str, ...], type[BaseModel]] = {
+    (): Agent,
+    ("model",): LLM,
+    ("instructions",): InstructionsSource,
+    ("test_cases", "*"): TestCase,
+    ("test_cases", "*", "expected_tools", "*"): ExpectedTool,
+}
+_AUTHS: Mapping[str, type[BaseModel]] = {
+    "bearer": BearerAuth,
+    "oauth_client_credentials": OAuthClientCredentials,
+    "oauth_authorization_code": OAuthAuthorizationCode,
+}
+
+
+def problem_at(
+    document: Document,
+    path: KeyPath,
+    message: str,
+    *,
+    fix: str = "",
+    severity: Severity = "error",
+    kind: type[ConfigError] | None = None,
+) -> Problem:
+    """A problem with the place of its key filled in."""
+    place = document.place(path)
+    return Problem(
+        message=message,
+        file=document.file,
+        line=place.line,
+        column=place.column,
+        key=dotted(path),
+        fix=fix,
+        severity=severity,
+        kind=kind,
+    )
+
+
+def explain(error: ErrorDetails, document: Document, data: Any) -> Problem:
+    """One finding of pydantic as a problem of ours."""
+    path = key_path(error["loc"], data)
+    value = value_at(data, path)
+    kind: type[ConfigError] | None = MCPConfigError if _is_mcp(path, data) else None
+    context = error.get("ctx", {})
+    violation = context.get("violation")
+    if isinstance(violation, Violation):
+        return problem_at(document, path, violation.message, fix=violation.fix, kind=violation.kind or kind)
+    message, fix = _words(error["type"], error["msg"], context, path, value, data)
+    return problem_at(document, path, message, fix=fix, kind=kind)
+
+
+def key_path(location: Sequence[str | int], data: Any) -> KeyPath:
+    """Pydantic's location without the names of union branches: only keys that a person could have written."""
+    path: list[str | int] = []
+    here = data
+    for index, part in enumerate(location):
+        is_last = index == len(location) - 1
+        if isinstance(here, dict) and part == "env_file" and "envFile" in here:
+            part = "envFile"  # noqa: PLW2901 - the spelling that the person chose
+        if isinstance(here, dict) and isinstance(part, str) and (part in here or is_last):
+            path.append(part)
+            here = here.get(part)
+        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+            path.append(part)
+            here = here[part]
+    return tuple(path)
+
+
+def value_at(data: Any, path: KeyPath) -> Any:
+    """The value at a key path, or None."""
+    for part in path:
+        if isinstance(data, dict) and isinstance(part, str):
+            data = data.get(part)
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return None
+    return data
+
+
+def known_keys(path: KeyPath, data: Any) -> list[str]:
+    """The keys that may stand in the mapping at this path."""
+    model = _model_at(path, data)
+    if model is None:
+        return []
+    keys: list[str] = []
+    for name, field in model.model_fields.items():
+        alias = field.validation_alias
+        keys += [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
+    return keys
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that a person most likely meant, or None."""
+    folded = {choice.lower().replace("-", "_"): choice for choice in choices}
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.7)
+    return folded[close[0]] if close else None
+
+
+def _model_at(path: KeyPath, data: Any) -> type[BaseModel] | None:
+    pattern = tuple("*" if isinstance(part, int) else part for part in path)
+    if pattern in {("tools", "*"), ("mcp_servers", "*")}:
+        return FunctionTool if _get(value_at(data, path), "type") == "function" else MCPTool
+    if pattern in {("tools", "*", "auth"), ("mcp_servers", "*", "auth")}:
+        return _AUTHS.get(str(_get(value_at(data, path), "type")))
+    if pattern in {("tools", "*", "approval"), ("mcp_servers", "*", "approval")}:
+        return Approval
+    if pattern == () and isinstance(data, dict) and "mcp_servers" in data:
+        return SharedSettings
+    return _MODELS.get(pattern)
+
+
+def _get(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _is_mcp(path: KeyPath, data: Any) -> bool:
+    return len(path) > 1 and path[0] in {"tools", "mcp_servers"} and _get(value_at(data, path[:2]), "type") == "mcp"
+
+
+def _words(
+    kind: str, message: str, context: Mapping[str, Any], path: KeyPath, value: Any, data: Any
+) -> tuple[str, str]:
+    name = str(path[-1]) if path and isinstance(path[-1], str) else "this"
+    quoted = f"'{name}'" if name != "this" else "this value"
+    special = _SPECIAL.get(kind)
+    if special is not None:
+        return special(quoted, path, value, data)
+    if kind in _SHAPES:
+        fix = ""
+        if kind in _QUOTED and isinstance(value, str):
+            fix = f"Write the {_QUOTED[kind]} without quotes." if kind != "bool_type" else "Write true or false."
+        return f"{quoted} {_SHAPES[kind]}", fix
+    bounds = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than")}
+    bounds |= {"less_than_equal": ("le", "at most"), "less_than": ("lt", "less than")}
+    if kind in bounds:
+        key, words = bounds[kind]
+        return f"{quoted} must be {words} {context.get(key)}", ""
+    if kind in {"literal_error", "enum"}:
+        expected = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
+        choice = nearest(value, expected.split(", ")) if isinstance(value, str) else None
+        return f"{quoted} must be one of: {expected}", f"Did you mean '{choice}'?" if choice else ""
+    if kind.endswith("_in_variable") or kind == "encoding":
+        return f"{quoted}: {message}" if kind != "encoding" else message, ""
+    return f"{quoted} is not valid", ""
+
+
+def _missing(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+    return f"{quoted} is required", ""
+
+
+def _unknown(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+    choice = nearest(str(path[-1]), known_keys(path[:-1], data)) if path else None
+    keys = ", ".join(known_keys(path[:-1], data))
+    return (
+        f"unknown key {shown(path[-1])}",
+        f"Did you mean '{choice}'?" if choice else f"Known keys: {keys}." if keys else "",
+    )
+
+
+def _pattern(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+    if path and path[-1] == "function":
+        return f"{quoted} must be the name of a Python function", ""
+    return f"{quoted} must begin with a letter and hold only letters, digits, '_' and '-' (at most 64)", ""
+
+
+def _tag_invalid(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+    given = _get(value, "type")
+    if path and path[0] in {"tools", "mcp_servers"} and len(path) == 2:  # noqa: PLR2004 - a tool itself
+        return f"Tool type {shown(given)} is not supported. Supported types: {', '.join(TOOL_TYPES)}", ""
+    return f"{quoted}: type {shown(given)} is not supported. Supported types: {', '.join(_AUTHS)}", ""
+
+
+def _tag_missing(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+    if not isinstance(value, dict):
+        return f"{quoted} must be a mapping (key: value)", ""
+    choices = TOOL_TYPES if path and path[0] in {"tools", "mcp_servers"} and len(path) == 2 else tuple(_AUTHS)  # noqa: PLR2004
+    return "'type' is required", f"Add 'type: {choices[0]}' (one of: {', '.join(choices)})."
+
+
+_SPECIAL: Mapping[str, Callable[[str, KeyPath, Any, Any], tuple[str, str]]] = {
+    "missing": _missing,
+    "extra_forbidden": _unknown,
+    "string_pattern_mismatch": _pattern,
+    "union_tag_invalid": _tag_invalid,
+    "union_tag_not_found": _tag_missing,
+}

@@ -1,0 +1,129 @@
+"""The other files of an agent's project: instructions, an answer's schema, Python functions. Read, never executed."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holodeck.config.document import KeyPath, parse_document
+from holodeck.config.files import read_text
+from holodeck.config.problems import problem_at, value_at
+from holodeck.config.source import Source
+from holodeck.lib.errors import ConfigError, Problem
+
+
+@dataclass(kw_only=True)
+class Project:
+    """What the other files hold, and what is wrong with them."""
+
+    instructions: str | None = None
+    response_format: dict[str, Any] | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_project(source: Source) -> Project:
+    """Read every file that an agent file names, whether or not the rest of it is valid."""
+    project = Project()
+    project.instructions = _instructions(source, project.problems)
+    project.response_format = _response_format(source, project.problems)
+    tools = source.data.get("tools")
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
+        if isinstance(tool, dict) and tool.get("type") == "function":
+            _function(source, tool, ("tools", index), project.problems)
+    return project
+
+
+def _instructions(source: Source, problems: list[Problem]) -> str | None:
+    given = source.data.get("instructions")
+    if not isinstance(given, dict):
+        return given if isinstance(given, str) else None
+    if not isinstance(given.get("file"), str):
+        return given.get("inline") if isinstance(given.get("inline"), str) else None
+    text = _text(source, ("instructions", "file"), problems)
+    if text is not None and not text.strip():
+        problems.append(problem_at(source.document, ("instructions", "file"), "the file is empty"))
+    return text
+
+
+def _response_format(source: Source, problems: list[Problem]) -> dict[str, Any] | None:
+    given = source.data.get("response_format")
+    if isinstance(given, str) and given.strip():
+        text = _text(source, ("response_format",), problems)
+        if text is None:
+            return None
+        try:
+            given = json.loads(text) if text.lstrip().startswith("{") else parse_document(text, given).value
+        except (ValueError, RecursionError):
+            problems.append(problem_at(source.document, ("response_format",), "the file is not valid JSON"))
+            return None
+        except ConfigError as error:
+            problems += error.problems
+            return None
+        if not isinstance(given, dict):
+            problems.append(problem_at(source.document, ("response_format",), "the file does not hold a JSON Schema"))
+    if not isinstance(given, dict):
+        return None
+    _schema(source, ("response_format",), given, problems)
+    return given
+
+
+def _schema(source: Source, path: KeyPath, schema: dict[str, Any], problems: list[Problem]) -> None:
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.meta.validate(schema)
+    except ValueError as error:  # the library's errors are ValueErrors
+        place = ".".join(str(part) for part in getattr(error, "instance_path", ()))
+        where = f" at '{place}'" if place else ""
+        problems.append(problem_at(source.document, path, f"this is not a valid JSON Schema{where}"))
+
+
+def _function(source: Source, tool: dict[str, Any], path: KeyPath, problems: list[Problem]) -> None:
+    parameters = tool.get("parameters")
+    if isinstance(parameters, dict):
+        _schema(source, (*path, "parameters"), parameters, problems)
+        if parameters.get("type", "object") != "object":
+            problems.append(
+                problem_at(
+                    source.document,
+                    (*path, "parameters"),
+                    "the arguments of a function are an object",
+                    fix="Use 'type: object'.",
+                )
+            )
+    file, name = tool.get("file"), tool.get("function")
+    if not isinstance(file, str) or not file.strip():
+        return
+    if not (source.folder / file).resolve().is_relative_to(source.folder.resolve()):
+        problems.append(problem_at(source.document, (*path, "file"), "'file' must be inside the agent's folder"))
+        return
+    text = _text(source, (*path, "file"), problems)
+    if text is None or not isinstance(name, str):
+        return
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = getattr(error, "lineno", None)
+        where = f" (line {line})" if line else ""
+        problems.append(problem_at(source.document, (*path, "file"), f"the file is not valid Python{where}"))
+        return
+    functions = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    if name not in functions:
+        fix = f"It defines: {', '.join(functions[:10])}." if functions else "It defines no function at its top level."
+        problems.append(
+            problem_at(source.document, (*path, "function"), "the file has no function of this name", fix=fix)
+        )
+
+
+def _text(source: Source, path: KeyPath, problems: list[Problem]) -> str | None:
+    name = str(value_at(source.data, path))
+    written = str(value_at(source.document.value, path))
+    try:
+        return read_text(source.folder / Path(name).expanduser(), written)
+    except (ConfigError, RuntimeError) as error:
+        reason = error.problems[0].message if isinstance(error, ConfigError) else "the home folder is not known"
+        problems.append(problem_at(source.document, path, f"cannot read '{written}': {reason}"))
+        return None

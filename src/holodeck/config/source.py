@@ -1,0 +1,120 @@
+"""A configuration file with its variables resolved: where `.env` and `envFile` are found, and who wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holodeck.config.document import Document, KeyPath, read_document
+from holodeck.config.env_loader import load_env_file
+from holodeck.config.problems import problem_at
+from holodeck.config.substitution import resolve
+from holodeck.config.variables import chain
+from holodeck.lib.errors import ConfigError, Problem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A file as read: `data` has the variables replaced, `document` is as written."""
+
+    path: Path
+    document: Document
+    data: dict[str, Any]
+    problems: tuple[Problem, ...]
+    env_files: Mapping[KeyPath, Mapping[str, str]]
+    """The variables of each tool's own file, by the tool's key path."""
+
+    @property
+    def folder(self) -> Path:
+        return self.path.parent
+
+
+def read_source(path: Path, shown_as: str, environ: Mapping[str, str], *, tools_key: str) -> Source:
+    """Read a file and resolve its variables. Raises `ConfigError` where it is not a YAML mapping."""
+    document = read_document(path, shown_as)
+    if document.value is None:
+        raise ConfigError.of([Problem(message="the file is empty", file=shown_as)])
+    if not isinstance(document.value, dict):
+        raise ConfigError.of(
+            [problem_at(document, (), "the file must be a mapping (key: value), not a list or a text")]
+        )
+    path = path.absolute()
+    reader = _Reader(document, path.parent, environ)
+    data = reader.read(tools_key)
+    return Source(
+        path=path,
+        document=document,
+        data=data,
+        problems=(*document.problems, *reader.problems),
+        env_files=reader.env_files,
+    )
+
+
+class _Reader:
+    def __init__(self, document: Document, folder: Path, environ: Mapping[str, str]) -> None:
+        self._document = document
+        self._folder = folder
+        self._folders = {"workspaceFolder": str(folder), "userHome": str(Path.home())}
+        self.problems: list[Problem] = []
+        self.env_files: dict[KeyPath, Mapping[str, str]] = {}
+        self._sources: list[Mapping[str, str]] = [environ]
+        beside = folder / ".env"
+        if beside.is_file():
+            self._sources.append(self._load(beside, ".env", None))
+
+    def read(self, tools_key: str) -> dict[str, Any]:
+        data: dict[str, Any] = {}
+        for key, value in self._document.value.items():
+            if key == tools_key and isinstance(value, list):
+                data[key] = [self._tool(tool, (key, index)) for index, tool in enumerate(value)]
+            else:
+                data[key] = self._resolve(value, (key,), self._sources)
+        return data
+
+    def _tool(self, tool: Any, path: KeyPath) -> Any:
+        sources = self._sources
+        for key in ("envFile", "env_file"):
+            written = tool.get(key) if isinstance(tool, dict) else None
+            if isinstance(written, str) and written.strip():
+                name = str(self._resolve(written, (*path, key), self._sources, quiet=True))
+                loaded = self._load(self._folder / Path(name).expanduser(), written, (*path, key))
+                self.env_files[path] = loaded
+                sources = [self._sources[0], loaded, *self._sources[1:]]
+        resolved = self._resolve(tool, path, sources)
+        if isinstance(resolved, dict):
+            for key in ("env", "headers"):
+                resolved = self._as_text(resolved, key, path)
+        return resolved
+
+    def _resolve(self, value: Any, path: KeyPath, sources: list[Mapping[str, str]], *, quiet: bool = False) -> Any:
+        resolved, problems = resolve(value, path, self._document, chain(sources), self._folders)
+        if not quiet:
+            self.problems += problems
+        return resolved
+
+    def _as_text(self, tool: dict[str, Any], key: str, path: KeyPath) -> dict[str, Any]:
+        """Variables and headers are text: `1.10` and `true` are taken as they are written."""
+        values = tool.get(key)
+        if not isinstance(values, dict):
+            return tool
+        texts = self._document.texts
+        converted = {
+            name: texts.get((*path, key, name), str(value)) if isinstance(value, (bool, int, float)) else value
+            for name, value in values.items()
+        }
+        return {**tool, key: converted}
+
+    def _load(self, path: Path, written: str, key: KeyPath | None) -> Mapping[str, str]:
+        try:
+            return load_env_file(path)
+        except ConfigError as error:
+            for problem in error.problems:
+                if problem.line is not None or key is None:  # about a line of that file
+                    self.problems.append(problem)
+                else:
+                    self.problems.append(
+                        problem_at(self._document, key, f"cannot read '{written}': {problem.message}", fix=problem.fix)
+                    )
+            return {}

@@ -1,0 +1,35 @@
+"""Variables in a whole document: every string value is resolved, every missing name is reported in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holodeck.config.document import Document, KeyPath
+from holodeck.config.env_loader import not_a_reference, not_found
+from holodeck.config.problems import problem_at
+from holodeck.config.variables import Lookup, substitute
+from holodeck.lib.errors import Problem
+from holodeck.models.base import Substituted
+
+
+def resolve(
+    value: Any, path: KeyPath, document: Document, lookup: Lookup, folders: Mapping[str, str]
+) -> tuple[Any, list[Problem]]:
+    """The value with its references replaced, and what is wrong with them. Keys are never touched."""
+    if isinstance(value, dict):
+        pairs = {key: resolve(item, (*path, key), document, lookup, folders) for key, item in value.items()}
+        return {key: item for key, (item, _) in pairs.items()}, [p for _, found in pairs.values() for p in found]
+    if isinstance(value, list):
+        items = [resolve(item, (*path, index), document, lookup, folders) for index, item in enumerate(value)]
+        return [item for item, _ in items], [problem for _, found in items for problem in found]
+    if not isinstance(value, str) or "${" not in value:
+        return value, []
+    done = substitute(value, lookup, folders)
+    causes = [not_found(name) for name in done.missing] + [not_a_reference(text) for text in done.malformed]
+    problems = [problem_at(document, path, cause.message, fix=cause.fix) for cause in causes]
+    problems += [
+        problem_at(document, path, f"Environment variable '{name}' is set, but empty", severity="warning")
+        for name in done.empty
+    ]
+    return (Substituted(done.text, written=value) if done.is_changed else value), problems

@@ -1,0 +1,98 @@
+"""An agent as it stands in its file: who it is, which model it asks, which tools it may use, and how it is tested."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Field, ModelWrapValidatorHandler, Tag, model_validator
+
+from holodeck.lib.limits import DEFAULT_MAX_TURNS, MAX_MAX_TURNS, MAX_TOOLS
+from holodeck.models.base import FileModel, Integer, NonEmpty
+from holodeck.models.llm import LLM
+from holodeck.models.rules import Violation, checked
+from holodeck.models.tool import Tool
+
+
+def text_or_mapping(value: Any) -> str:
+    """Which of the two forms a value has, so that an error speaks of the form the person chose."""
+    return "mapping" if isinstance(value, (dict, FileModel)) else "text"
+
+
+class InstructionsSource(FileModel):
+    """Instructions written here, or in a file of their own."""
+
+    inline: NonEmpty | None = None
+    file: NonEmpty | None = None
+    """A text file, relative to the agent file."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[InstructionsSource]) -> InstructionsSource:
+        return checked(cls.__name__, data, handler, _one_source)
+
+
+def _one_source(data: dict[str, Any]) -> list[Violation]:
+    if data.get("inline") is not None and data.get("file") is not None:
+        return [Violation(key="file", message="give 'inline' or 'file', not both")]
+    if data.get("inline") is None and data.get("file") is None:
+        return [Violation(key="inline", message="'inline' or 'file' is required")]
+    return []
+
+
+class ExpectedTool(FileModel):
+    """A tool that a test case expects to be called, with the arguments that matter."""
+
+    name: NonEmpty
+    """The tool by its configured, full or bare name."""
+    arguments: dict[str, Any] | None = None
+
+
+class TestCase(FileModel):
+    """A question with what its answer should use and say."""
+
+    __test__ = False  # the name is the user's word; pytest must not collect it
+
+    name: NonEmpty | None = None
+    input: NonEmpty
+    expected_tools: list[
+        Annotated[
+            Annotated[NonEmpty, Tag("text")] | Annotated[ExpectedTool, Tag("mapping")], Discriminator(text_or_mapping)
+        ]
+    ] = Field(default_factory=list)
+    ground_truth: NonEmpty | None = None
+
+
+class Agent(FileModel):
+    """The whole of `agent.yaml`."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_ .-]{0,127}$")]
+    """How people call this agent."""
+    description: NonEmpty | None = None
+    model: LLM = Field(default_factory=LLM)
+    """Absent: the built-in rehearsal model, which needs no key and follows rules."""
+    instructions: (
+        Annotated[
+            Annotated[NonEmpty, Tag("text")] | Annotated[InstructionsSource, Tag("mapping")],
+            Discriminator(text_or_mapping),
+        ]
+        | None
+    ) = None
+    """What the model is told before the conversation."""
+    response_format: (
+        Annotated[
+            Annotated[NonEmpty, Tag("text")] | Annotated[dict[str, Any], Tag("mapping")], Discriminator(text_or_mapping)
+        ]
+        | None
+    ) = None
+    """A JSON Schema for the answer, or a file that holds one."""
+    max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
+    """How often the model may be asked before the run ends as incomplete."""
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    test_cases: list[TestCase] = Field(default_factory=list)
+
+
+class SharedSettings(FileModel):
+    """The whole of `config.yaml`: what several agents share."""
+
+    mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """MCP servers for every agent; an agent's own tool of the same name wins."""

@@ -1,0 +1,87 @@
+"""The model behind an agent, as it stands in its file."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
+
+from holodeck.lib.secret import Secret
+from holodeck.models.base import FileModel, Integer, NonEmpty, Number
+from holodeck.models.rules import Violation, checked
+from holodeck.models.url import BadURLError, parse_endpoint
+
+
+class Provider(StrEnum):
+    """Who runs the model."""
+
+    OPENAI = "openai"
+    AZURE_OPENAI = "azure_openai"
+    ANTHROPIC = "anthropic"
+    OLLAMA = "ollama"
+    OPENAI_COMPATIBLE = "openai_compatible"
+    LOCAL = "local"
+    REHEARSAL = "rehearsal"
+
+
+API_KEY_VARIABLES = {
+    Provider.OPENAI: "OPENAI_API_KEY",
+    Provider.AZURE_OPENAI: "AZURE_OPENAI_API_KEY",
+    Provider.ANTHROPIC: "ANTHROPIC_API_KEY",
+}
+"""Where the key is looked for when the file does not give one."""
+
+_NEEDS_ENDPOINT = {Provider.AZURE_OPENAI, Provider.OPENAI_COMPATIBLE}
+_NEEDS_NAME = set(Provider) - {Provider.LOCAL, Provider.REHEARSAL}
+
+
+class LLM(FileModel):
+    """Which model, where, and how it is asked."""
+
+    provider: Provider = Field(default=Provider.REHEARSAL, strict=False)
+    name: NonEmpty | None = None
+    """The model's name at its provider."""
+    endpoint: NonEmpty | None = None
+    """The base URL of the API."""
+    api_key: Secret | None = None
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    max_tokens: Annotated[Integer, Field(ge=1)] | None = None
+    top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    api_version: NonEmpty | None = None
+    """Azure OpenAI's version of the API."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[LLM]) -> LLM:
+        return checked(cls.__name__, data, handler, _violations)
+
+
+def _violations(data: dict[str, Any]) -> list[Violation]:
+    provider = data.get("provider", "rehearsal")
+    found: list[Violation] = []
+    if provider in _NEEDS_NAME and not data.get("name"):
+        found.append(
+            Violation(key="name", message=f"'name' is required for provider {provider}", fix="Name the model.")
+        )
+    if provider in _NEEDS_ENDPOINT and not data.get("endpoint"):
+        found.append(Violation(key="endpoint", message=f"'endpoint' is required for provider {provider}"))
+    if provider != Provider.AZURE_OPENAI and data.get("api_version") is not None:
+        found.append(Violation(key="api_version", message="'api_version' has no meaning here (only for azure_openai)"))
+    endpoint = data.get("endpoint")
+    if isinstance(endpoint, str) and endpoint.strip():
+        problem = _endpoint_problem(endpoint)
+        if problem:
+            found.append(Violation(key="endpoint", message=problem))
+    return found
+
+
+def _endpoint_problem(endpoint: str) -> str | None:
+    try:
+        scheme = parse_endpoint(endpoint).scheme
+    except BadURLError as error:
+        return str(error).replace("'url'", "'endpoint'")
+    if scheme not in {"http", "https"}:
+        return "'endpoint' must use https:// or http://"
+    return "'endpoint' must not have a '#' part" if urlsplit(endpoint).fragment else None

@@ -1,0 +1,14 @@
+"""Every test run ends with how much of the requirements is delivered."""
+
+from __future__ import annotations
+
+import pytest
+from requirement_manifest import ManifestError, load_requirements, summary
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    try:
+        line = summary(load_requirements())
+    except ManifestError as error:
+        line = f"requirements: {error}"
+    terminalreporter.write_line(line)
