@@ -1,4 +1,4 @@
-"""What proves to a remote server who we are: headers for every request, and one chance to do better when they are refused."""
+"""What proves to a remote server who we are: headers for every request, and a second chance when they are refused."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class CallerToken:
     `current` is called in the task of the request, so it may read a context variable.
     """
 
-    def __init__(self, current: Callable[[], Secret | None | Awaitable[Secret | None]]) -> None:
+    def __init__(self, current: Callable[[], Secret | Awaitable[Secret | None] | None]) -> None:
         self._current = current
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
