@@ -39,5 +39,6 @@ ASSERTION_LIFETIME = 300.0  # seconds that a signed client assertion is good for
 LOGIN_TIMEOUT = 300.0  # seconds for a person to find the browser window, log in and agree
 MAX_REDIRECT_REQUEST_BYTES = 16 * KIB  # the one GET that a browser sends back to us
 REDIRECT_REQUEST_TIMEOUT = 10.0  # seconds for a connection to the loopback redirect to say what it wants
+REDIRECT_LINGER = 0.5  # seconds for the "you can close this window" page to leave before the listener goes
 TOKEN_LOCK_TIMEOUT = 15.0  # seconds to wait for another process that is renewing the same token
 TOKEN_LOCK_POLL = 0.05

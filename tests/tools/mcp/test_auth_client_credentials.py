@@ -226,7 +226,7 @@ def test_a_refused_token_is_renewed_once_for_all_callers_and_a_second_refusal_na
             new = await auth.headers()
             assert (old, new) == ({"Authorization": "Bearer token-1"}, {"Authorization": "Bearer token-2"})
             assert len(server.requests) == 2
-            with pytest.raises(MCPConnectionError, match=r"Server 'tickets' \(auth\).*refused") as caught:
+            with pytest.raises(MCPConnectionError, match=r"Server 'tickets' \(authorize\).*refused") as caught:
                 await auth.refused(unauthorized(new, attempt=2))
             assert caught.value.server == "tickets"
             assert caught.value.details["status"] == 401
@@ -250,9 +250,9 @@ def test_a_cancelled_caller_does_not_cancel_the_renewal_of_the_others() -> None:
     async def main() -> None:
         async with auth_server(gate=asyncio.Event()) as server:
             auth = provider(server)
-            first = asyncio.create_task(_headers(auth))
+            first = asyncio.create_task(_headers(authorize))
             await server.arrived.wait()
-            others = [asyncio.create_task(_headers(auth)) for _ in range(5)]
+            others = [asyncio.create_task(_headers(authorize)) for _ in range(5)]
             first.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await first
@@ -268,7 +268,7 @@ def test_when_every_caller_is_cancelled_the_next_one_still_gets_the_token() -> N
     async def main() -> None:
         async with auth_server(gate=asyncio.Event()) as server:
             auth = provider(server)
-            caller = asyncio.create_task(_headers(auth))
+            caller = asyncio.create_task(_headers(authorize))
             await server.arrived.wait()
             caller.cancel()
             await asyncio.gather(caller, return_exceptions=True)
@@ -285,7 +285,7 @@ async def _headers(auth: MCPAuthProvider) -> Mapping[str, str]:
 
 def test_a_provider_outlives_the_event_loop_that_first_used_it() -> None:
     async def start(auth: MCPAuthProvider, server: AuthServer) -> None:
-        caller = asyncio.create_task(_headers(auth))
+        caller = asyncio.create_task(_headers(authorize))
         await server.arrived.wait()
         caller.cancel()
 
@@ -293,7 +293,7 @@ def test_a_provider_outlives_the_event_loop_that_first_used_it() -> None:
         async with auth_server(gate=asyncio.Event()) as server:
             auth = provider(server)
             await start(auth, server)
-            kept.append(auth)
+            kept.append(authorize)
             port.append(int(server.url.rpartition(":")[2]))
 
     async def again() -> None:
@@ -355,7 +355,7 @@ def test_an_error_says_what_the_token_endpoint_did_and_never_the_secret(reply: A
             with pytest.raises(MCPConnectionError, match=said) as caught:
                 await auth.headers()
             text = f"{caught.value} {caught.value.details} {caught.value!r} {auth!r}"
-            assert "Server 'tickets' (auth)" in text
+            assert "Server 'tickets' (authorize)" in text
             assert server.token_url in text or said == "more than"
             assert SECRET not in text
             assert "s3cr3t" not in text
@@ -409,8 +409,8 @@ def test_a_hostile_server_that_names_another_authorization_server_gets_nothing()
         async with auth_server() as server, serving(thief) as evil:
             auth = provider(server)
             sent = await auth.headers()
-            challenge = {"WWW-Authenticate": f'Bearer resource_metadata="{evil}/.well-known/oauth-protected-resource"'}
-            refusal = Refusal(status=401, url=f"{evil}/mcp", headers=challenge, sent=sent)
+            asks = f'Bearer resource_metadata="{evil}/.well-known/oauth-protected-resource"'
+            refusal = Refusal(status=401, url=f"{evil}/mcp", www_authenticate=asks, sent=sent)
             assert await auth.refused(refusal)
             assert len(server.requests) == 2
         assert touched == []
@@ -431,7 +431,7 @@ def test_a_hostile_server_that_names_another_authorization_server_gets_nothing()
 )
 def test_a_definition_that_cannot_work_or_would_leak_is_refused(auth: dict[str, Any], said: str) -> None:
     with pytest.raises(MCPConfigError) as caught:
-        auth_provider(tool(auth))
+        auth_provider(tool(authorize))
     assert said in str(caught.value)
     assert SECRET not in str(caught.value)
 

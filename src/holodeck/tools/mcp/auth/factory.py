@@ -11,21 +11,79 @@ from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import url_problem
+from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.client_identity import ClientIdentity, SecretInForm, SecretInHeader, SignedAssertion
 from holodeck.tools.mcp.auth.door import AuthDoor
+from holodeck.tools.mcp.auth.flow import Login, Show
 from holodeck.tools.mcp.auth.machine import MachineAuth
 from holodeck.tools.mcp.auth.metadata import AuthorizationServer
 from holodeck.tools.mcp.auth.provider import Bearer, MCPAuthProvider, NoAuth, Refusal, StaticHeaders
+from holodeck.tools.mcp.auth.store import TokenStore, token_store
 
 
-def auth_provider(tool: MCPTool, *, base_dir: Path = Path(), clock: Clock = wall_clock) -> MCPAuthProvider:
-    """The provider for a server: what its `auth` says, over what its `headers` say."""
+def auth_provider(
+    tool: MCPTool,
+    *,
+    base_dir: Path = Path(),
+    show: Show | None = None,
+    store: TokenStore | None = None,
+    clock: Clock = wall_clock,
+) -> MCPAuthProvider:
+    """The provider for a server: what its `auth` says, over what its `headers` say.
+
+    `show` brings a login page to a person; without it nobody is asked to log in.
+    """
     fixed = StaticHeaders(tool.headers) if tool.headers else NoAuth()
-    if tool.auth is None:
-        return fixed
-    provider = _of_auth(tool, base_dir=base_dir, clock=clock)
+    match tool.auth:
+        case None:
+            return fixed
+        case BearerAuth(token=token):
+            provider: MCPAuthProvider = Bearer(token)
+        case OAuthClientCredentials() as auth:
+            provider = _client_credentials(tool, auth, base_dir=base_dir, clock=clock)
+        case OAuthAuthorizationCode():
+            provider = login_provider(tool, show=show, store=store, clock=clock)
+        case _:
+            assert_never(tool.auth)
     return Layered(fixed, provider) if tool.headers else provider
+
+
+def login_provider(
+    tool: MCPTool, *, show: Show | None, store: TokenStore | None = None, clock: Clock = wall_clock
+) -> AuthorizationCode:
+    """The provider that a person logs in with: `await login_provider(tool, show=...).login()`.
+
+    A server whose file says nothing about auth may be logged in to as well: OAuth finds out the rest.
+    """
+    auth = tool.auth or OAuthAuthorizationCode(type="oauth_authorization_code")
+    if not isinstance(auth, OAuthAuthorizationCode):
+        raise _wrong(tool, f"auth of type '{auth.type}' needs no login")
+    if not tool.url:
+        raise _wrong(tool, "only a server with a 'url' can be logged in to")
+    if auth.client_secret and not (auth.client_id and auth.issuer):
+        raise _wrong(
+            tool,
+            "a 'client_secret' needs its 'client_id' and a pinned 'issuer'",
+            "Without it the MCP server could name the place that gets the secret.",
+        )
+    login = Login(
+        server=tool.name,
+        url=_http(tool.url),
+        client_id=auth.client_id,
+        client_secret=auth.client_secret,
+        client_metadata_url=auth.client_metadata_url,
+        issuer=auth.issuer,
+        scopes=tuple(auth.scopes),
+    )
+    return AuthorizationCode(
+        login,
+        door=AuthDoor(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts),
+        store=store or token_store(),
+        show=show,
+        redirect_port=auth.redirect_port,
+        clock=clock,
+    )
 
 
 class Layered:
@@ -43,21 +101,6 @@ class Layered:
 
     async def refused(self, refusal: Refusal) -> bool:
         return await self._provider.refused(refusal)
-
-
-def _of_auth(tool: MCPTool, *, base_dir: Path, clock: Clock) -> MCPAuthProvider:
-    auth = tool.auth
-    match auth:
-        case None:
-            return NoAuth()
-        case BearerAuth():
-            return Bearer(auth.token)
-        case OAuthClientCredentials():
-            return _client_credentials(tool, auth, base_dir=base_dir, clock=clock)
-        case OAuthAuthorizationCode():
-            raise NotImplementedError
-        case _:
-            assert_never(auth)
 
 
 def _client_credentials(tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock) -> MachineAuth:
@@ -105,3 +148,8 @@ def _only_form(server: AuthorizationServer) -> bool:
 
 def _wrong(tool: MCPTool, message: str, fix: str = "") -> MCPConfigError:
     return MCPConfigError(problems=[Problem(message=message, key=f"{tool.name}.auth", fix=fix, kind=MCPConfigError)])
+
+
+def _http(url: str) -> str:
+    """OAuth knows a WebSocket server by its http address."""
+    return f"http{url[2:]}" if url.startswith(("ws://", "wss://")) else url

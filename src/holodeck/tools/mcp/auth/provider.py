@@ -20,6 +20,8 @@ class Refusal:
     status: int
     url: str
     method: str = "POST"
+    www_authenticate: str = ""
+    """What the server asks for; several such headers are joined with commas."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """The headers of the answer."""
     body: bytes = field(default=b"", repr=False)
@@ -27,15 +29,6 @@ class Refusal:
     """What `headers()` gave for this request: a provider whose token has changed since then need not renew it again."""
     attempt: int = 1
     """Counted from 1 for each request that the caller wants answered."""
-
-    def header(self, name: str) -> str:
-        """The value of a header of the answer, whatever its case; empty when it has none."""
-        wanted = name.lower()
-        return next((value for key, value in self.headers.items() if key.lower() == wanted), "")
-
-    @property
-    def www_authenticate(self) -> str:
-        return self.header("WWW-Authenticate")
 
 
 @runtime_checkable
@@ -112,4 +105,6 @@ def bearer(token: Secret) -> dict[str, str]:
 
 def auth_error(server: str, message: str, **details: Any) -> MCPConnectionError:
     """What went wrong while proving who we are. `message` must hold no secret."""
-    return MCPConnectionError(f"Server '{server}' (auth): {message}", server=server, phase="auth", details=details)
+    return MCPConnectionError(
+        f"Server '{server}' (authorize): {message}", server=server, phase="authorize", details=details
+    )
