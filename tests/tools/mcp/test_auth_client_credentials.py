@@ -250,9 +250,9 @@ def test_a_cancelled_caller_does_not_cancel_the_renewal_of_the_others() -> None:
     async def main() -> None:
         async with auth_server(gate=asyncio.Event()) as server:
             auth = provider(server)
-            first = asyncio.create_task(_headers(authorize))
+            first = asyncio.create_task(_headers(auth))
             await server.arrived.wait()
-            others = [asyncio.create_task(_headers(authorize)) for _ in range(5)]
+            others = [asyncio.create_task(_headers(auth)) for _ in range(5)]
             first.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await first
@@ -268,7 +268,7 @@ def test_when_every_caller_is_cancelled_the_next_one_still_gets_the_token() -> N
     async def main() -> None:
         async with auth_server(gate=asyncio.Event()) as server:
             auth = provider(server)
-            caller = asyncio.create_task(_headers(authorize))
+            caller = asyncio.create_task(_headers(auth))
             await server.arrived.wait()
             caller.cancel()
             await asyncio.gather(caller, return_exceptions=True)
@@ -285,7 +285,7 @@ async def _headers(auth: MCPAuthProvider) -> Mapping[str, str]:
 
 def test_a_provider_outlives_the_event_loop_that_first_used_it() -> None:
     async def start(auth: MCPAuthProvider, server: AuthServer) -> None:
-        caller = asyncio.create_task(_headers(authorize))
+        caller = asyncio.create_task(_headers(auth))
         await server.arrived.wait()
         caller.cancel()
 
@@ -293,7 +293,7 @@ def test_a_provider_outlives_the_event_loop_that_first_used_it() -> None:
         async with auth_server(gate=asyncio.Event()) as server:
             auth = provider(server)
             await start(auth, server)
-            kept.append(authorize)
+            kept.append(auth)
             port.append(int(server.url.rpartition(":")[2]))
 
     async def again() -> None:
@@ -431,7 +431,7 @@ def test_a_hostile_server_that_names_another_authorization_server_gets_nothing()
 )
 def test_a_definition_that_cannot_work_or_would_leak_is_refused(auth: dict[str, Any], said: str) -> None:
     with pytest.raises(MCPConfigError) as caught:
-        auth_provider(tool(authorize))
+        auth_provider(tool(auth))
     assert said in str(caught.value)
     assert SECRET not in str(caught.value)
 

@@ -17,7 +17,7 @@ from holodeck.tools.mcp.auth.provider import Refusal, auth_error
 from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
 from holodeck.tools.mcp.auth.renewal import SharedRenewal
 from holodeck.tools.mcp.auth.store import Record, TokenStore
-from holodeck.tools.mcp.auth.token import Token, make_token
+from holodeck.tools.mcp.auth.token import Token, make_token, read_lifetime
 
 UNAUTHORIZED, FORBIDDEN = 401, 403
 _PING = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
@@ -103,9 +103,8 @@ class AuthorizationCode:
         self._record = record
         self._token, self._is_refreshable = None, False
         if isinstance(tokens, dict) and isinstance(value, str) and value:
-            now, expires = self._clock(), record.get("expires_at")
-            lifetime = expires - now if isinstance(expires, (int, float)) else None
-            self._token = make_token(value, lifetime=lifetime, now=now, scope=tokens.get("scope"))
+            lifetime, issued_at = read_lifetime(tokens.get("expires_in")), float(record.get("issued_at") or 0)
+            self._token = make_token(value, issued_at=issued_at, lifetime=lifetime, scope=tokens.get("scope"))
             # Without the metadata nobody knows where the refresh token may be shown.
             self._is_refreshable = bool(tokens.get("refresh_token") and record.get("server_metadata"))
 

@@ -143,8 +143,7 @@ class LoginFlow:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         self.record["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
-        lifetime = tokens.expires_in
-        self.record["expires_at"] = self._clock() + lifetime if lifetime and lifetime > 0 else None
+        self.record["issued_at"] = self._clock()
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         from mcp.shared.auth import OAuthClientInformationFull

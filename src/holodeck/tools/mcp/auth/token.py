@@ -37,11 +37,12 @@ class Token:
         return f"Bearer {self.value.reveal()}"
 
 
-def make_token(value: str, *, lifetime: float | None, now: float, scope: str | None = None) -> Token:
+def make_token(value: str, *, issued_at: float, lifetime: float | None, scope: str | None = None) -> Token:
     if lifetime is None:
         return Token(value=Secret(value), scope=scope)
+    expires_at = issued_at + lifetime
     leeway = min(TOKEN_LEEWAY, lifetime * TOKEN_LEEWAY_SHARE)
-    return Token(value=Secret(value), expires_at=now + lifetime, renew_at=now + lifetime - leeway, scope=scope)
+    return Token(value=Secret(value), expires_at=expires_at, renew_at=expires_at - leeway, scope=scope)
 
 
 def read_token(answer: Answer, *, server: str, endpoint: str, now: float, secrets: Iterable[Secret] = ()) -> Token:
@@ -57,11 +58,14 @@ def read_token(answer: Answer, *, server: str, endpoint: str, now: float, secret
         raise auth_error(server, f"{where} answered {answer.status} without a usable 'access_token'.")
     scope = content.get("scope")
     return make_token(
-        value, lifetime=_lifetime(content.get("expires_in")), now=now, scope=scope if isinstance(scope, str) else None
+        value,
+        issued_at=now,
+        lifetime=read_lifetime(content.get("expires_in")),
+        scope=scope if isinstance(scope, str) else None,
     )
 
 
-def _lifetime(value: Any) -> float | None:
+def read_lifetime(value: Any) -> float | None:
     """Seconds, from a number or (as some servers send it) its text. What makes no sense is no promise."""
     try:
         seconds = float(value)
