@@ -42,3 +42,7 @@ REDIRECT_REQUEST_TIMEOUT = 10.0  # seconds for a connection to the loopback redi
 REDIRECT_LINGER = 0.5  # seconds for the "you can close this window" page to leave before the listener goes
 TOKEN_LOCK_TIMEOUT = 15.0  # seconds to wait for another process that is renewing the same token
 TOKEN_LOCK_POLL = 0.05
+
+# Skills
+MAX_SKILL_PAGES = 100
+MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
