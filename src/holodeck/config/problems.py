@@ -33,6 +33,7 @@ _SHAPES: Mapping[str, str] = {
     "too_long": "has too many entries",
 }
 _QUOTED = {"int_type": "number", "float_type": "number", "bool_type": "true or false"}
+_TOOL_DEPTH = 2  # a tool stands at `tools[n]`
 _MODELS: Mapping[tuple[str, ...], type[BaseModel]] = {
     (): Agent,
     ("model",): LLM,
@@ -89,6 +90,8 @@ def key_path(location: Sequence[str | int], data: Any) -> KeyPath:
     here = data
     for index, part in enumerate(location):
         is_last = index == len(location) - 1
+        if len(path) == _TOOL_DEPTH and index == _TOOL_DEPTH and part == _get(here, "type") and not is_last:
+            continue  # the branch of the union of tools; 'function' is also a key of one
         if isinstance(here, dict) and part == "env_file" and "envFile" in here:
             part = "envFile"  # noqa: PLW2901 - the spelling that the person chose
         if isinstance(here, dict) and isinstance(part, str) and (part in here or is_last):
@@ -200,7 +203,7 @@ def _pattern(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, st
 
 def _tag_invalid(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
     given = _get(value, "type")
-    if path and path[0] in {"tools", "mcp_servers"} and len(path) == 2:  # noqa: PLR2004 - a tool itself
+    if path and path[0] in {"tools", "mcp_servers"} and len(path) == _TOOL_DEPTH:
         return f"Tool type {shown(given)} is not supported. Supported types: {', '.join(TOOL_TYPES)}", ""
     return f"{quoted}: type {shown(given)} is not supported. Supported types: {', '.join(_AUTHS)}", ""
 
@@ -208,7 +211,8 @@ def _tag_invalid(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str
 def _tag_missing(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
     if not isinstance(value, dict):
         return f"{quoted} must be a mapping (key: value)", ""
-    choices = TOOL_TYPES if path and path[0] in {"tools", "mcp_servers"} and len(path) == 2 else tuple(_AUTHS)  # noqa: PLR2004
+    is_tool = len(path) == _TOOL_DEPTH and path[0] in {"tools", "mcp_servers"}
+    choices = TOOL_TYPES if is_tool else tuple(_AUTHS)
     return "'type' is required", f"Add 'type: {choices[0]}' (one of: {', '.join(choices)})."
 
 

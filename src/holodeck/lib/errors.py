@@ -3,6 +3,7 @@
 HoloDeckError
 ├── ConfigError                  a file is wrong; carries every problem that was found in it
 │   ├── MCPConfigError           ... in the definition of an MCP server
+│   │   └── MissingTransportFieldError   a transport lacks the field that it cannot do without
 │   └── ValidationError          ... a value that has the wrong shape
 ├── ExecutionError               a run went wrong for a reason outside the files
 └── MCPError                     an MCP server failed; carries server and phase

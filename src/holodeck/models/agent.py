@@ -7,15 +7,10 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, ModelWrapValidatorHandler, Tag, model_validator
 
 from holodeck.lib.limits import DEFAULT_MAX_TURNS, MAX_MAX_TURNS, MAX_TOOLS
-from holodeck.models.base import FileModel, Integer, NonEmpty
+from holodeck.models.base import FileModel, Integer, NonEmpty, text_or_mapping
 from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation, checked
 from holodeck.models.tool import Tool
-
-
-def text_or_mapping(value: Any) -> str:
-    """Which of the two forms a value has, so that an error speaks of the form the person chose."""
-    return "mapping" if isinstance(value, (dict, FileModel)) else "text"
 
 
 class InstructionsSource(FileModel):

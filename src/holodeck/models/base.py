@@ -25,9 +25,14 @@ class Substituted(str):
         return self
 
 
+def as_written(value: object) -> str:
+    """A value as it stands in the file, with its references still in it."""
+    return value.written if isinstance(value, Substituted) else str(value)
+
+
 def shown(value: object) -> str:
     """A value as a message may quote it: as written in the file, short, on one line."""
-    text = value.written if isinstance(value, Substituted) else str(value)
+    text = as_written(value)
     text = "".join(char if char.isprintable() else "?" for char in text)
     return f"'{text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + '...'}'"
 
@@ -43,6 +48,11 @@ class FileModel(BaseModel):
         hide_input_in_errors=True,
         use_attribute_docstrings=True,
     )
+
+
+def text_or_mapping(value: Any) -> str:
+    """Which of the two forms a value has, so that an error speaks of the form the person chose."""
+    return "mapping" if isinstance(value, (dict, FileModel)) else "text"
 
 
 def _number(value: Any) -> Any:

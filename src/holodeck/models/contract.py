@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
-from holodeck.models.base import shown
+from holodeck.models.base import as_written, shown
 from holodeck.models.rules import Violation
 from holodeck.models.url import HTTPS_REQUIRED, WEBSOCKET_REQUIRED, url_problem
 
@@ -39,7 +39,9 @@ FIELD_TRANSPORTS: Mapping[str, frozenset[str]] = {
 
 def violations(data: Mapping[str, Any]) -> list[Violation]:
     """Every rule that this tool breaks."""
-    transport = str(data.get("transport") or "stdio")
+    transport = data.get("transport") or "stdio"
+    if not isinstance(transport, str):
+        return []  # the field's own type says so
     found: list[Violation] = []
     if transport not in TRANSPORTS:
         found.append(_unknown_transport(transport))
@@ -97,7 +99,11 @@ def _foreign_fields(data: Mapping[str, Any], transport: str) -> list[Violation]:
         if key == "url" and "command" not in data:
             fix = "Set 'transport: http' (or sse, websocket) to reach a server by its URL."
         found.append(
-            Violation(key=key, message=f"'{key}' has no meaning for {transport} transport (only for {where})", fix=fix)
+            Violation(
+                key=key,
+                message=f"'{key}' has no meaning for {as_written(transport)} transport (only for {where})",
+                fix=fix,
+            )
         )
     return found
 
@@ -171,7 +177,7 @@ def _command_fix(command: object) -> str:
 def _url(data: Mapping[str, Any], transport: str) -> list[Violation]:
     url = data.get("url")
     if url is None or (isinstance(url, str) and not url.strip()):
-        message = f"'url' is required for {transport} transport"
+        message = f"'url' is required for {as_written(transport)} transport"
         return [Violation(key="url", message=message, kind=MissingTransportFieldError)]
     if not isinstance(url, str):
         return []  # the field's own type says so

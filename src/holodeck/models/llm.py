@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from holodeck.lib.secret import Secret
-from holodeck.models.base import FileModel, Integer, NonEmpty, Number
+from holodeck.models.base import FileModel, Integer, NonEmpty, Number, as_written
 from holodeck.models.rules import Violation, checked
 from holodeck.models.url import BadURLError, parse_endpoint
 
@@ -59,14 +59,15 @@ class LLM(FileModel):
 
 
 def _violations(data: dict[str, Any]) -> list[Violation]:
-    provider = data.get("provider", "rehearsal")
+    provider = data.get("provider", Provider.REHEARSAL)
+    if not isinstance(provider, str):
+        return []  # the field's own type says so
+    written = as_written(provider)
     found: list[Violation] = []
     if provider in _NEEDS_NAME and not data.get("name"):
-        found.append(
-            Violation(key="name", message=f"'name' is required for provider {provider}", fix="Name the model.")
-        )
+        found.append(Violation(key="name", message=f"'name' is required for provider {written}", fix="Name the model."))
     if provider in _NEEDS_ENDPOINT and not data.get("endpoint"):
-        found.append(Violation(key="endpoint", message=f"'endpoint' is required for provider {provider}"))
+        found.append(Violation(key="endpoint", message=f"'endpoint' is required for provider {written}"))
     if provider != Provider.AZURE_OPENAI and data.get("api_version") is not None:
         found.append(Violation(key="api_version", message="'api_version' has no meaning here (only for azure_openai)"))
     endpoint = data.get("endpoint")

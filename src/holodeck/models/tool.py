@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, ModelWrapValidatorHandler, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    Tag,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from holodeck.lib.limits import (
@@ -21,7 +30,7 @@ from holodeck.lib.limits import (
 from holodeck.lib.secret import Secret
 from holodeck.models import contract
 from holodeck.models.auth import Auth
-from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
+from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, text_or_mapping
 from holodeck.models.rules import checked
 
 TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -104,7 +113,11 @@ class MCPTool(FileModel):
     """Names or globs of the tools to offer. Absent: all."""
     denied_tools: list[NonEmpty] = Field(default_factory=list)
     """Names or globs of tools never to offer."""
-    approval: Literal["never", "always"] | Approval = "never"
+    approval: Annotated[
+        Annotated[Literal["never", "always"], Tag("text")] | Annotated[Approval, Tag("mapping")],
+        Discriminator(text_or_mapping),
+    ] = "never"
+    """Which calls a person must approve first."""
     sampling: Literal["deny", "allow"] = "deny"
     """Whether the server may ask the agent's model to write for it."""
     idempotent_tools: list[NonEmpty] = Field(default_factory=list)
@@ -129,6 +142,8 @@ class MCPTool(FileModel):
     def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool]) -> MCPTool:
         """The rules between fields. A bare npm name is started with npx, as it was before there was a command."""
         if isinstance(data, dict) and contract.is_legacy_npm(data):
+            message = f"server {data['server']} has no command and is started with npx; write 'command: npx'"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
             data = {**data, "command": "npx"}
         return checked(cls.__name__, data, handler, contract.violations)
 

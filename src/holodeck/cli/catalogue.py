@@ -1,0 +1,105 @@
+"""The MCP servers that `holodeck init` can write into a new agent file, and how any other one is named."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import click
+
+from holodeck.models.contract import SCOPED_NPM_NAME
+
+_FILLERS = frozenset({"mcp", "server", "www", "api", "com", ""})
+_PACKAGE = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@/._:+=~\[\]-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A tool of the new file: its name, a comment that teaches, and its lines."""
+
+    name: str
+    comment: str
+    lines: tuple[str, ...]
+
+
+def _npm(name: str, package: str, description: str, comment: str, *more: str) -> Entry:
+    lines = (f"description: {description}", f'server: "{package}"', "command: npx", f'args: ["-y", "{package}"]', *more)
+    return Entry(name=name, comment=comment, lines=lines)
+
+
+def _pypi(name: str, package: str, description: str, comment: str, *more: str) -> Entry:
+    lines = (f"description: {description}", f"server: {package}", "command: uvx", f'args: ["{package}"]', *more)
+    return Entry(name=name, comment=comment, lines=lines)
+
+
+KNOWN: dict[str, Entry] = {
+    "files": _npm(
+        "files",
+        "@modelcontextprotocol/server-filesystem",
+        "Read and write the files in the data folder",
+        "An npm package, started with npx. It may touch only the folders listed here.",
+        "config:",
+        "  allowed_directories:",
+        '    - "${workspaceFolder}/data"',
+    ),
+    "memory": _npm(
+        "memory",
+        "@modelcontextprotocol/server-memory",
+        "Remember facts between conversations",
+        "A knowledge graph, kept in a file beside this one.",
+        "env:",
+        '  MEMORY_FILE_PATH: "${workspaceFolder}/memory.jsonl"',
+    ),
+    "everything": _npm(
+        "everything",
+        "@modelcontextprotocol/server-everything",
+        "Try every feature of MCP",
+        "The reference server: one tool for each thing that MCP can do.",
+    ),
+    "time": _pypi("time", "mcp-server-time", "Tell the time in any time zone", "A PyPI package, started with uvx."),
+    "git": _pypi("git", "mcp-server-git", "Read and change git repositories", "A PyPI package, started with uvx."),
+    "fetch": _pypi("fetch", "mcp-server-fetch", "Fetch web pages as text", "It reaches the web: mind what it finds."),
+}
+
+
+def entry_for(text: str) -> Entry:
+    """The entry that `--mcp TEXT` asks for. Raises a usage error that shows the forms."""
+    if text in KNOWN:
+        return KNOWN[text]
+    if text.startswith(("https://", "http://")):
+        return _remote(text)
+    runner, _, package = text.partition(":")
+    if SCOPED_NPM_NAME.fullmatch(text):
+        runner, package = "npx", text
+    if runner not in {"npx", "uvx", "docker"} or not _PACKAGE.fullmatch(package):
+        known = ", ".join(KNOWN)
+        forms = "npx:PACKAGE, uvx:PACKAGE, docker:IMAGE, @scope/package or an https:// URL"
+        raise click.BadParameter(f"'{text}' is not one of {known}; other servers are given as {forms}")
+    args = {"npx": f'["-y", "{package}"]', "uvx": f'["{package}"]', "docker": f'["run", "--rm", "-i", "{package}"]'}
+    lines = ("description: Say what the agent should use it for", f'server: "{package}"', f"command: {runner}")
+    return Entry(name=_name(package), comment="", lines=(*lines, f"args: {args[runner]}"))
+
+
+def _remote(url: str) -> Entry:
+    if any(char in url for char in '"\\\n\r\t ${}'):
+        raise click.BadParameter("the URL has characters that do not belong in one")
+    host = urlsplit(url).hostname
+    if not host:
+        raise click.BadParameter("the URL has no host")
+    transport = "sse" if url.rstrip("/").endswith("/sse") else "http"
+    lines = ("description: Say what the agent should use it for", f"transport: {transport}", f'url: "{url}"')
+    comment = 'A server somewhere else. Most want a token: headers: {Authorization: "Bearer ${NAME}"}'
+    return Entry(name=_name(host), comment=comment, lines=lines)
+
+
+def _name(text: str) -> str:
+    """A tool name made from a package or host: `@scope/mcp-server-x@1.2` becomes `x`."""
+    last = re.split(r"[@=\[:]", text.removeprefix("@").split("/")[-1])[0]
+    words = [
+        word
+        for word in re.split(r"[^A-Za-z0-9]+", last)
+        if word.lower() not in {"mcp", "server", "www", "api", "com", ""}
+    ]
+    name = "_".join(words).lower()[:64]
+    return name if name[:1].isalpha() else f"server_{name}".rstrip("_")

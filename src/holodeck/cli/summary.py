@@ -1,0 +1,71 @@
+"""What an agent file would start, dial and send, in the form that may be shown: secrets are names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from holodeck.config.loader import LoadedAgent, LoadedTool
+from holodeck.models.tool import FunctionTool, MCPTool
+from holodeck.tools.mcp import launch
+
+_REFERENCE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
+_FOLDERS = frozenset({"workspaceFolder", "userHome"})
+
+
+def summary(loaded: LoadedAgent) -> dict[str, Any]:
+    """The agent, its model and its tools as plain data, without a single value of a variable."""
+    agent = loaded.agent
+    return {
+        "agent": {"name": agent.name, "description": agent.description, "max_turns": agent.max_turns},
+        "model": {"provider": agent.model.provider.value, "name": agent.model.name},
+        "tools": [_tool(item) for item in loaded.tools],
+        "test_cases": len(agent.test_cases),
+    }
+
+
+def _tool(item: LoadedTool) -> dict[str, Any]:
+    tool = item.tool
+    known: dict[str, Any] = {"name": tool.name, "type": tool.type, "file": item.file}
+    if isinstance(tool, FunctionTool):
+        return {**known, "calls": f"{item.written.get('file')}:{tool.function}", "variables": []}
+    transport = {"transport": tool.transport.value, "enabled": tool.enabled}
+    target = {"starts": _starts(tool, item)} if tool.transport == "stdio" else {"dials": _dials(item)}
+    return {**known, **transport, **target, "variables": _variables(tool, item)}
+
+
+def _starts(tool: MCPTool, item: LoadedTool) -> str:
+    """The command line as written: arguments that come from variables stay names."""
+    args = item.written.get("args")
+    written = [str(arg) for arg in args] if isinstance(args, list) else tool.args
+    server = str(item.written.get("server") or tool.server)
+    return launch.describe(launch.plan(tool.model_copy(update={"args": written, "server": server})))
+
+
+def _dials(item: LoadedTool) -> str:
+    url = str(item.written.get("url") or "")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(from a variable)"
+    query = "&".join(re.sub(r"=(?!\$\{).*", "=***", pair) for pair in parts.query.split("&")) if parts.query else ""
+    return urlunsplit(parts._replace(query=query))
+
+
+def _variables(tool: MCPTool, item: LoadedTool) -> list[str]:
+    """The names of variables that this tool reads or passes on."""
+    names = {*tool.env, *(name for name in _references(item.written) if name not in _FOLDERS)}
+    return sorted(names)
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _REFERENCE.findall(value)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)

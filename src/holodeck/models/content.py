@@ -1,0 +1,50 @@
+"""What a tool gives back, in the four shapes that the rest of the product knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextContent:
+    """Text, also that of a text resource, which then has its `uri`."""
+
+    text: str
+    uri: str | None = None
+    mime_type: str | None = None
+    type: Literal["text"] = "text"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageContent:
+    """An image; `data` is base64, as it came."""
+
+    data: str
+    mime_type: str
+    type: Literal["image"] = "image"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AudioContent:
+    """A sound; `data` is base64, as it came."""
+
+    data: str
+    mime_type: str
+    type: Literal["audio"] = "audio"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BinaryContent:
+    """The bytes of a resource, or only where it is: a link has a `uri` and no data, and is never fetched by itself."""
+
+    data: bytes = b""
+    mime_type: str | None = None
+    uri: str | None = None
+    name: str | None = None
+    description: str | None = None
+    is_link: bool = False
+    type: Literal["binary"] = "binary"
+
+
+ContentBlock = TextContent | ImageContent | AudioContent | BinaryContent

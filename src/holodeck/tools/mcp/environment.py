@@ -1,0 +1,49 @@
+"""The environment of a server's process: what programs need here, and the tool's own variables; no key of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holodeck.lib.secret import Secret
+
+_INHERITED = frozenset(
+    {"PATH", "HOME", "LOGNAME", "USER", "SHELL", "TERM", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP", "COLORTERM"}
+    | {"NO_COLOR", "FORCE_COLOR", "DISPLAY", "WAYLAND_DISPLAY"}  # a browser that a server opens needs a screen
+    | {"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT"}
+    | {"DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_TLS"}
+    | {"DOCKER_API_VERSION", "DOCKER_DEFAULT_PLATFORM", "DOCKER_CONTENT_TRUST", "DOCKER_CONTENT_TRUST_SERVER"}
+    | {"NVM_DIR", "NVM_BIN", "VOLTA_HOME", "FNM_DIR", "FNM_MULTISHELL_PATH", "ASDF_DIR", "ASDF_DATA_DIR", "PYENV_ROOT"}
+    | {
+        "PYENV_VERSION",
+        "MISE_DATA_DIR",
+        "MISE_CONFIG_DIR",
+        "NIX_PATH",
+        "NIX_SSL_CERT_FILE",
+    }  # what `npx` on PATH may be made of
+)
+_INHERITED_ON_WINDOWS = frozenset(
+    {"APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "NUMBER_OF_PROCESSORS", "OS", "PATH", "PATHEXT"}
+    | {"PROCESSOR_ARCHITECTURE", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "PROGRAMW6432", "PSMODULEPATH"}
+    | {"SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP", "USERDOMAIN", "USERNAME", "USERPROFILE", "WINDIR"}
+)
+_INHERITED_IN_ANY_CASE = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
+_PREFIXES = ("LC_", "XDG_", "UV_")
+_NPM_PREFIX = "npm_config_"
+_SECRET_MARKS = ("auth", "token", "password", "passwd", "publish", "username", "email", "otp", "_key")
+_SHELL_FUNCTION = "() {"  # an exported function of bash, which a shell below would run
+
+
+def child_environment(parent: Mapping[str, str], launch_env: Mapping[str, Secret]) -> dict[str, str]:
+    """The environment to start a server with: the sensible part of ours, then the tool's variables, which win."""
+    child = {
+        name: value for name, value in parent.items() if _is_inherited(name) and not value.startswith(_SHELL_FUNCTION)
+    }
+    return child | {name: secret.reveal() for name, secret in launch_env.items()}
+
+
+def _is_inherited(name: str) -> bool:
+    lower = name.lower()
+    if name in _INHERITED or lower in _INHERITED_IN_ANY_CASE or name.upper() in _INHERITED_ON_WINDOWS:
+        return True
+    is_setting = name.startswith(_PREFIXES) or lower.startswith(_NPM_PREFIX)
+    return is_setting and not any(mark in lower for mark in _SECRET_MARKS)

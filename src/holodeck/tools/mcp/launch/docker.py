@@ -1,0 +1,186 @@
+"""What `docker` may carry: `run`, an image, and flags that leave the container inside its walls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from holodeck.tools.mcp.launch.mounts import mount_danger, volume_danger
+from holodeck.tools.mcp.launch.options import Option, Options, scan
+from holodeck.tools.mcp.launch.refusal import Finding, quoted
+
+_GLOBAL_SWITCHES = frozenset({"-D", "--debug"})
+_GLOBAL_LEVEL = frozenset({"-l", "--log-level"})
+_OTHER_DAEMON = "would have another Docker daemon, or other settings of docker, start the container"
+_GLOBAL_REFUSED = frozenset({"-H", "--host", "-c", "--context", "--config", "--tlscacert", "--tlscert", "--tlskey"})
+
+_SWITCHES = frozenset(
+    {"-i", "--interactive", "-t", "--tty", "--rm", "--init", "--read-only", "-P", "--publish-all", "-q", "--quiet"}
+    | {"--no-healthcheck", "--sig-proxy"}
+)
+_HARMLESS = frozenset(
+    {"-e", "--env", "-w", "--workdir", "--name", "-u", "--user", "-h", "--hostname", "--domainname", "-l", "--label"}
+    | {"-p", "--publish", "--expose", "--add-host", "--dns", "--dns-opt", "--dns-option", "--dns-search", "--link"}
+    | {
+        "--ip",
+        "--ip6",
+        "--link-local-ip",
+        "--mac-address",
+        "--network-alias",
+        "--net-alias",
+        "--tmpfs",
+        "-a",
+        "--attach",
+    }
+    | {"-m", "--memory", "--memory-reservation", "--memory-swap", "--memory-swappiness", "--cpus", "-c", "--cpu-shares"}
+    | {"--cpu-period", "--cpu-quota", "--cpuset-cpus", "--cpuset-mems", "--pids-limit", "--shm-size", "--ulimit"}
+    | {
+        "--gpus",
+        "--cap-drop",
+        "--platform",
+        "--pull",
+        "--stop-signal",
+        "--stop-timeout",
+        "--detach-keys",
+        "--group-add",
+    }
+    | {"--health-cmd", "--health-interval", "--health-retries", "--health-start-period", "--health-timeout"}
+    | {"--health-start-interval", "--blkio-weight", "--oom-score-adj"}
+)
+_POWERS = "would give the container powers over this machine"
+_DEVICE = "would give the container a device of this machine"
+_BACKGROUND = "would leave the container running where nobody can talk to it"
+_REFUSED_SWITCHES: Mapping[str, str] = {
+    "--privileged": _POWERS,
+    "--use-api-socket": "would let the container command Docker itself",
+    "--oom-kill-disable": "would let the container take all the memory of this machine",
+    "-d": _BACKGROUND,
+    "--detach": _BACKGROUND,
+}
+_REFUSED: Mapping[str, str] = {
+    "--cap-add": _POWERS,
+    "--device": _DEVICE,
+    "--device-cgroup-rule": _DEVICE,
+    "--volumes-from": "would give the container the folders of another one",
+    "--volume-driver": "would have another driver choose the folders of the container",
+    "--entrypoint": "would run another program of the image than its server",
+    "--env-file": "would read variables from a file",
+    "--label-file": "would read a file of this machine",
+    "--cidfile": "would write a file on this machine",
+    "--runtime": "would run the container with other walls than usual",
+    "--cgroup-parent": _POWERS,
+    "--sysctl": "would change settings of the kernel",
+    "--annotation": "would give options to the program that runs containers",
+    "--storage-opt": "would give options to the storage of Docker",
+    "--log-opt": "would give options to the log driver, which can send the server's output elsewhere",
+    "--restart": "would start the container again after the tool is closed",
+}
+_ADVICE: Mapping[str, str] = {
+    "--env-file": "Use 'envFile' on this tool",
+    "--restart": "Remove it: HoloDeck restarts servers itself",
+}
+
+
+def _namespace(value: str) -> str | None:
+    is_own = value.strip().lower() in {"", "private", "shareable", "none"}
+    return (
+        None if is_own else "would let the container share this machine's, or another container's, processes or users"
+    )
+
+
+def _network(value: str) -> str | None:
+    name = value.strip().lower()
+    if "=" in name:
+        names = [text for key, _, text in (field.partition("=") for field in name.split(",")) if key.strip() == "name"]
+        name = names[-1].strip() if names else ""
+    if name == "host":
+        return "would let the container use this machine's own network, with everything that listens on localhost"
+    return "would let the container share the network of another one" if ":" in name or "/" in name else None
+
+
+def _security(value: str) -> str | None:
+    is_hardening = value.strip().lower() in {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}
+    return None if is_hardening else "would take walls of the container down"
+
+
+def _log_driver(value: str) -> str | None:
+    return None if value in {"none", "local", "json-file"} else "would send the server's output elsewhere"
+
+
+_JUDGED: Mapping[str, Callable[[str], str | None]] = {
+    "--pid": _namespace,
+    "--ipc": _namespace,
+    "--uts": _namespace,
+    "--userns": _namespace,
+    "--cgroupns": _namespace,
+    "--net": _network,
+    "--network": _network,
+    "--security-opt": _security,
+    "--log-driver": _log_driver,
+}
+_MOUNTS: Mapping[str, Callable[[str, str | None], str | None]] = {
+    "-v": volume_danger,
+    "--volume": volume_danger,
+    "--mount": mount_danger,
+}
+_MUST_BE_ON: Mapping[str, str] = {
+    "-i": "set to false would close the server's standard input",
+    "--interactive": "set to false would close the server's standard input",
+    "--rm": "set to false would keep the container after the tool is closed",
+}
+_VALUED = frozenset(_HARMLESS | _REFUSED.keys() | _JUDGED.keys() | _MOUNTS.keys())
+_TRUE = frozenset({"1", "t", "true"})
+
+
+def run_position(args: Sequence[str]) -> int | None:
+    """Where the flags of `docker run` begin, or None when it is another command."""
+    at = _global_options(args).end
+    if list(args[at : at + 2]) == ["container", "run"]:
+        return at + 2
+    return at + 1 if list(args[at : at + 1]) == ["run"] else None
+
+
+def run_options(args: Sequence[str], start: int) -> Options:
+    """The flags of `docker run`, which begin at `start`."""
+    return scan(args, start, switches=_SWITCHES | _REFUSED_SWITCHES.keys(), valued=_VALUED)
+
+
+def check(args: Sequence[str], cwd: str | None) -> list[Finding]:
+    """Everything before the image that is not known to keep the container inside its walls."""
+    found = [
+        Finding(index=option.index, message=f"{quoted(option.name)} before 'run' {_OTHER_DAEMON}")
+        for option in _global_options(args).found
+        if option.name not in _GLOBAL_SWITCHES | _GLOBAL_LEVEL
+    ]
+    start = run_position(args)
+    if start is None:
+        at = _global_options(args).end
+        message = (
+            "only 'docker run' starts a server in a container of its own; another command can do anything docker can"
+        )
+        return [*found, Finding(index=at if at < len(args) else None, message=message, advice="Use 'run'")]
+    options = run_options(args, start)
+    found += [finding for finding in (_option(option, cwd) for option in options.found) if finding]
+    if options.end >= len(args) and all(option.is_known for option in options.found):
+        found.append(Finding(index=None, message="no image is named for docker to run", advice="Name the image"))
+    return found
+
+
+def _global_options(args: Sequence[str]) -> Options:
+    return scan(args, 0, switches=_GLOBAL_SWITCHES | {"--tls", "--tlsverify"}, valued=_GLOBAL_LEVEL | _GLOBAL_REFUSED)
+
+
+def _option(option: Option, cwd: str | None) -> Finding | None:
+    name, value = option.name, option.value or ""
+    if not option.is_known:
+        message = f"{quoted(name)} is not a flag of docker run that is known to be harmless"
+        return Finding(index=option.index, message=message)
+    reason = _REFUSED.get(name) or _REFUSED_SWITCHES.get(name)
+    if name in _JUDGED:
+        reason = _JUDGED[name](value)
+    elif name in _MOUNTS:
+        reason = _MOUNTS[name](value, cwd)
+    elif name in _MUST_BE_ON and option.value is not None and value.lower() not in _TRUE:
+        reason = _MUST_BE_ON[name]
+    if reason is None:
+        return None
+    return Finding(index=option.index, message=f"'{name}' {reason}", advice=_ADVICE.get(name, "Remove it"))

@@ -1,0 +1,140 @@
+"""Which folders of this machine a container may have: a project's, but not the system's, no whole home, no socket."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import dataclass
+
+_SYSTEM = frozenset(
+    {"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "usr"}
+    | {"system", "library", "applications", "cores", "windows", "program files", "program files (x86)", "programdata"}
+)
+_SYSTEM_BELOW_VAR = frozenset({"run", "lib", "spool", "cache", "db", "root", "backups"})
+_HOMES = frozenset({"home", "users"})
+_READABLE = frozenset({"/etc/localtime", "/etc/timezone", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki"})
+_START_UP = frozenset(
+    {".ssh", ".gnupg", ".docker", ".colima", ".orbstack", ".lima", ".rd", ".config", ".local", "library"}
+    | {".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".gitconfig", ".npmrc"}
+)
+_MAY_BE_BELOW = frozenset({".config", ".local", "library", ".docker"})  # `~/.config/gcloud` is what a server needs
+_NEVER_BELOW = frozenset(
+    {"autostart", "systemd", "launchagents", "launchdaemons", "bin", "run", "cli-plugins", "environment.d"}
+)
+
+_DRIVE = re.compile(r"(?:(?:/mnt|/host_mnt|/run/desktop/mnt/host)?/{1,2}([a-z])|([a-z]):)(?=/|$)")
+_HOME_NAME = re.compile(r"(?:~|\$home|\$\{home\}|\$env:userprofile|%userprofile%)(?=/|$)")
+_BIND_KEYS = frozenset({"source", "src"})
+_MOUNT_KEYS = frozenset(
+    {"type", "target", "dst", "destination", "readonly", "ro", "consistency", "volume-nocopy", "volume-subpath"}
+    | {"bind-propagation", "bind-recursive", "bind-nonrecursive", "tmpfs-size", "tmpfs-mode", "image-subpath"}
+)
+_MOUNT_TYPES = frozenset({"bind", "volume", "tmpfs", "image"})
+
+_DISK = "would give the container the whole disk"
+_SYSTEM_FOLDER = "would give the container a folder of the system"
+_HOME = "would give the container a whole home folder"
+_KEYS = "would give the container keys or start-up files of a home folder"
+_SOCKET = "would give the container a socket, through which it can command programs outside"
+_OUTSIDE = "would give the container a folder that '..' leads to"
+
+
+def volume_danger(value: str, cwd: str | None) -> str | None:
+    """What `-v value` would do, if it is more than a server may have."""
+    drive = re.match(r"([A-Za-z]:[\\/][^:]*):", value)
+    source, _, rest = (drive[1], ":", value[drive.end() :]) if drive else value.partition(":")
+    if not rest:
+        return None  # only a path inside the container
+    options = rest.split(":")[1:]
+    return _source_danger(source, cwd, is_read_only="ro" in ",".join(options).split(","))
+
+
+def mount_danger(value: str, cwd: str | None) -> str | None:
+    """What `--mount value` would do, if it is more than a server may have."""
+    if '"' in value or "\n" in value or "\r" in value:
+        return "has quotes or line breaks, in which a folder of this machine can hide"
+    fields = [
+        (key.strip().lower(), text.strip()) for key, _, text in (field.partition("=") for field in value.split(","))
+    ]
+    is_read_only = any(key in {"readonly", "ro"} and text.lower() in {"", "true", "1", "t"} for key, text in fields)
+    for key, text in fields:
+        if key in _BIND_KEYS:
+            reason = _source_danger(text, cwd, is_read_only=is_read_only)
+            if reason:
+                return reason
+        elif key not in _MOUNT_KEYS:
+            return "has a field that is not known to be harmless; the options of a volume driver can name any folder"
+        elif key == "type" and text.lower() not in _MOUNT_TYPES:
+            return "is of a kind that is not known to be harmless"
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """A folder of this machine, in parts. Lower case: a Mac and Windows do not tell the difference."""
+
+    parts: tuple[str, ...]
+    is_below_home: bool = False
+    """The parts are those below a home folder."""
+
+
+def _source_danger(source: str, cwd: str | None, *, is_read_only: bool) -> str | None:
+    text = source.strip().replace("\\", "/").lower()
+    if not text or not ("/" in text or text.startswith((".", "~", "$", "%")) or _DRIVE.match(text)):
+        return None  # the name of a volume
+    if ".sock" in text or "/./pipe/" in text:
+        return _SOCKET
+    place = _place(text, (cwd or ".").replace("\\", "/").lower())
+    if place is None:
+        return _OUTSIDE
+    if place.is_below_home:
+        return _home_danger(place.parts)
+    if is_read_only and "/" + "/".join(place.parts) in _READABLE:
+        return None
+    return _root_danger(place.parts)
+
+
+def _place(text: str, cwd: str) -> _Place | None:
+    """None when only the file system could say where it is."""
+    if not (text.startswith(("/", "~", "$", "%")) or _DRIVE.match(text)):
+        text = posixpath.join(cwd, text)
+    home = _HOME_NAME.match(text)
+    if home:
+        text, is_below_home = "./" + text[home.end() :], True
+    else:
+        drive = _DRIVE.match(text)
+        text, is_below_home = ("/" + text[drive.end() :] if drive else text), False
+    text = posixpath.normpath(text)
+    parts = tuple(part for part in text.split("/") if part not in {"", "."})
+    if ".." in parts:
+        return None
+    if not is_below_home and not text.startswith("/"):
+        return _Place(parts=("agent", *parts))  # below the agent file's folder
+    if parts[:1] == ("private",):
+        parts = parts[1:]  # where a Mac keeps /etc and /var
+    return _below_home(parts) if not is_below_home else _Place(parts=parts, is_below_home=True)
+
+
+def _below_home(parts: tuple[str, ...]) -> _Place:
+    if parts[:1] == ("root",):
+        return _Place(parts=parts[1:], is_below_home=True)
+    if len(parts) > 1 and parts[0] in _HOMES:
+        return _Place(parts=parts[2:], is_below_home=True)
+    return _Place(parts=parts)
+
+
+def _root_danger(parts: tuple[str, ...]) -> str | None:
+    if not parts:
+        return _DISK
+    if parts[0] in _SYSTEM or parts == ("var",) or (parts[0] == "var" and parts[1] in _SYSTEM_BELOW_VAR):
+        return _SYSTEM_FOLDER
+    return _HOME if parts[0] in _HOMES else None
+
+
+def _home_danger(parts: tuple[str, ...]) -> str | None:
+    if not parts:
+        return _HOME
+    if parts[0] not in _START_UP:
+        return None
+    is_fine = len(parts) > 1 and parts[0] in _MAY_BE_BELOW and not _NEVER_BELOW.intersection(parts[1:])
+    return None if is_fine else _KEYS

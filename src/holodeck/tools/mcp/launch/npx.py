@@ -1,0 +1,136 @@
+"""What `npx` may carry: a package of the registry and the arguments of that package.
+
+Only exact spellings of harmless flags pass. npx forgives a great deal, and each kindness is a way in: it reads `-call`
+and `---call` as `--call`, takes `-yc` apart, reads `--yes=--call=x` as two flags, and swallows the word after `--no`
+and `--no-<anything>`, so that the flags meant for the server become its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from holodeck.tools.mcp.launch.programs import danger, is_from, program
+from holodeck.tools.mcp.launch.refusal import Finding, quoted
+
+SWITCHES = frozenset(
+    {
+        "-y",
+        "--yes",
+        "-q",
+        "--quiet",
+        "-s",
+        "--silent",
+        "--no-install",
+        "--prefer-offline",
+        "--prefer-online",
+        "--offline",
+    }
+    | {"--ignore-scripts", "-d", "-dd", "-ddd", "--verbose", "-yq", "-qy", "-ys", "-sy"}
+)
+_PACKAGE_FLAGS = frozenset({"-p", "--package"})
+_LOG_LEVELS = frozenset({"silent", "error", "warn", "notice", "http", "info", "verbose", "silly"})
+
+_CODE = "would run its value as a shell command"
+_SHELL = "would run the server through another program than the system's shell"
+_NODE = "would give Node.js options, which can load other code first"
+_SETTINGS = "would read npm settings from elsewhere, which can name other code"
+_REGISTRY = "would fetch the package from another registry"
+_FOLDER = "would run what is installed in another folder"
+_DANGERS: Mapping[str, str] = {
+    "c": _CODE,
+    "call": _CODE,
+    "shell": _SHELL,
+    "script-shell": _SHELL,
+    "node-options": _NODE,
+    "node-arg": _NODE,
+    "n": _NODE,
+    "userconfig": _SETTINGS,
+    "globalconfig": _SETTINGS,
+    "registry": _REGISTRY,
+    "reg": _REGISTRY,
+    "prefix": _FOLDER,
+    "cache": _FOLDER,
+    "w": _FOLDER,
+    "workspace": _FOLDER,
+}
+_UNKNOWN = "is not a flag of npx that is known to be harmless"
+_FREE = "Put the arguments of the server after its package, remove this one"
+
+_NAME = r"(?:@[A-Za-z0-9~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9~-][A-Za-z0-9._~-]*"
+_VERSION = r"[A-Za-z0-9^~*<>=][A-Za-z0-9.+^~*<>=| _-]*"
+_SPEC = re.compile(rf"(?P<name>{_NAME})(?:@(?P<version>{_VERSION})?)?")
+_COMMAND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ARCHIVE = re.compile(r"\.(?:tgz|tar\.gz|tar)$", re.IGNORECASE)
+_NOT_REGISTRY = "would run code from a folder, an archive, a URL or a repository instead of a package of the registry"
+
+
+def registry_name(spec: str) -> str | None:
+    """The package's name, when npm reads the text as one of the registry, not as a path, an alias or a repository."""
+    match = _SPEC.fullmatch(spec)
+    if (
+        match is None
+        or spec.startswith("-")
+        or _ARCHIVE.search(match["name"])
+        or _ARCHIVE.search(match["version"] or "")
+    ):
+        return None
+    return match["name"]
+
+
+def check(args: Sequence[str]) -> list[Finding]:
+    """Everything before the server's own arguments that is not known to be harmless."""
+    found: list[Finding] = []
+    packages: list[str] = []
+    at = 0
+    while at < len(args) and args[at].startswith("-") and args[at] != "--":
+        flag, equals, value = args[at].partition("=")
+        if flag in _PACKAGE_FLAGS:
+            place = at if equals else at + 1
+            spec = value if equals else (args[place] if place < len(args) else "")
+            name = registry_name(spec)
+            if name is None:
+                found.append(
+                    Finding(index=at, message=f"'{flag}' {_NOT_REGISTRY}", advice="Name a package of the registry")
+                )
+            else:
+                packages.append(name)
+            at = place + 1
+        elif flag == "--loglevel" and (value if equals else args[min(at + 1, len(args) - 1)]) in _LOG_LEVELS:
+            at += 1 if equals else 2
+        elif flag in SWITCHES and (not equals or value == "true"):
+            at += 1
+        else:
+            found.append(_refused(args[at], at))
+            takes_next = not equals and at + 1 < len(args) and not args[at + 1].startswith("-")
+            at += 2 if takes_next else 1
+    if at < len(args) and args[at] == "--":
+        at += 1
+    if found:
+        return found  # what npx takes for the package is no longer certain
+    return _server(args, at, packages)
+
+
+def _refused(arg: str, index: int) -> Finding:
+    name = arg.split("=", maxsplit=1)[0].lstrip("-")
+    reason = _DANGERS.get(name)
+    if reason is None and name.isalpha() and not arg.startswith("--"):
+        reason = next((_DANGERS[letter] for letter in name if letter in _DANGERS), None)
+    shown = quoted(arg)
+    return Finding(index=index, message=f"{shown} {reason or _UNKNOWN}", advice="Remove it" if reason else _FREE)
+
+
+def _server(args: Sequence[str], at: int, packages: Sequence[str]) -> list[Finding]:
+    if at >= len(args):
+        return [Finding(index=None, message="no package is named: npx would open a shell", advice="Name the package")]
+    word = args[at]
+    name = registry_name(word)
+    if packages:
+        name = word if _COMMAND.fullmatch(word) else None
+        if name is None or (program(name) is None and not is_from(name, packages)):
+            message = "the command does not look like one of the package: npx would start any program of this machine"
+            return [Finding(index=at, message=message, advice="Name the package's own command")]
+    elif name is None:
+        return [Finding(index=at, message=f"the package {_NOT_REGISTRY}", advice="Name a package of the registry")]
+    known = program(name)
+    return [Finding(index=at, message=danger(known), advice="Name the server's package")] if known else []

@@ -1,0 +1,139 @@
+"""From an MCP tool to what would be started. Pure: nothing is looked up, opened or run."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from holodeck.lib.errors import MCPConfigError
+from holodeck.lib.secret import Secret
+from holodeck.models.base import shown
+from holodeck.models.tool import CommandType, MCPTool, TransportType
+from holodeck.tools.mcp.launch import docker, npx, uvx
+from holodeck.tools.mcp.launch.refusal import Finding, Refusal
+from holodeck.tools.mcp.launch.variables import variable_danger
+
+CONFIG_VARIABLE = "MCP_CONFIG"
+_DEFAULT_ARGS: Mapping[CommandType, tuple[str, ...]] = {
+    CommandType.NPX: ("-y",),
+    CommandType.UVX: (),
+    CommandType.DOCKER: ("run", "--rm", "-i"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A process to start."""
+
+    argv: tuple[str, ...]
+    """The command's name first, as it is to be looked up on PATH."""
+    env: Mapping[str, Secret]
+    """Variables to add to the child's environment."""
+    cwd: str | None
+    container: str | None = None
+    """The name of the container to remove when the process has ended, with `docker`."""
+
+
+def plan(tool: MCPTool, *, container: str | None = None) -> Launch:
+    """What starts this server. `container` names its container, unless its arguments already do."""
+    if tool.transport is not TransportType.STDIO or tool.command is None:
+        raise MCPConfigError("'command' is required for stdio transport")
+    env = _variables(tool)
+    args = _arguments(tool)
+    name = None
+    if tool.command is CommandType.DOCKER:
+        args, name = _in_docker(args, env, container)
+    return Launch(argv=(tool.command.value, *args), env=MappingProxyType(env), cwd=tool.cwd, container=name)
+
+
+def refusals(tool: MCPTool) -> list[Refusal]:
+    """Everything that could run other code than the server this tool names. Empty when the tool allows it."""
+    if tool.transport is not TransportType.STDIO or tool.allow_unsafe_args:
+        return []
+    found = [finding.at(_key(tool, finding.index)) for finding in _findings(tool)]
+    advice = "Pass it to the container only, with '-e' in 'args'" if tool.command is CommandType.DOCKER else "Remove it"
+    for name in tool.env:
+        reason = variable_danger(name, tool.command)
+        if reason:
+            message = f"the variable {shown(name)} {reason}"
+            found.append(Finding(index=None, message=message, advice=advice).at(("env", name)))
+    return found
+
+
+def describe(launch: Launch) -> str:
+    """The command as one line for a shell. It shows the arguments it was given: plan with `${...}` left in."""
+    return shlex.join(launch.argv)
+
+
+def variable_names(launch: Launch) -> tuple[str, ...]:
+    """The variables that the server is given, without their values."""
+    return tuple(sorted(launch.env))
+
+
+def _arguments(tool: MCPTool) -> tuple[str, ...]:
+    if tool.args or tool.command is None:
+        return tuple(tool.args or ())
+    server = tool.server.strip()
+    return (*_DEFAULT_ARGS[tool.command], *([server] if server else []))
+
+
+def _findings(tool: MCPTool) -> list[Finding]:
+    args = _arguments(tool)
+    broken = [index for index, arg in enumerate(args) if "\0" in arg]
+    if broken:
+        return [Finding(index=index, message="this argument has a NUL, which none can carry") for index in broken]
+    if tool.command is CommandType.NPX:
+        return npx.check(args)
+    if tool.command is CommandType.UVX:
+        return uvx.check(args)
+    return docker.check(args, tool.cwd) if tool.command is CommandType.DOCKER else []
+
+
+def _key(tool: MCPTool, index: int | None) -> tuple[str | int, ...]:
+    if not tool.args:
+        return ("server",)
+    return ("args",) if index is None else ("args", index)
+
+
+def _variables(tool: MCPTool) -> dict[str, Secret]:
+    env = dict(tool.env)
+    if tool.config:
+        env.setdefault(CONFIG_VARIABLE, Secret(json.dumps(_plain(tool.config), separators=(",", ":"))))
+    return env
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can say of a value from YAML, which also has dates, sets and infinity."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def _in_docker(
+    args: Sequence[str], env: Mapping[str, Secret], container: str | None
+) -> tuple[tuple[str, ...], str | None]:
+    """Add what a server in a container needs: an open input, an end, its variables by name, a name to end it by."""
+    start = docker.run_position(args)
+    if start is None:
+        return tuple(args), None
+    options = docker.run_options(args, start)
+    added = [] if options.has("--rm") else ["--rm"]
+    added += [] if options.has("-i", "--interactive") else ["-i"]
+    added += [] if options.has("--init") else ["--init"]  # without it a signal does not end most servers
+    names = options.values("--name")
+    name = names[-1] if names else container
+    if name and not names:
+        added += ["--name", name]
+    given = {value.partition("=")[0] for value in options.values("-e", "--env")}
+    for variable in env:
+        added += [] if variable in given else ["-e", variable]
+    return (*args[:start], *added, *args[start:]), name or None

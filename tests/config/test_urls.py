@@ -1,0 +1,79 @@
+"""A URL is judged by its host as parsed, never by how it begins."""
+
+from __future__ import annotations
+
+import pytest
+from agentfile import AgentFolder, tool
+
+REFUSED = [
+    ("http", "http://example.com/mcp"),
+    ("http", "http://localhost.evil.example/"),
+    ("http", "http://127.0.0.1.evil/"),
+    ("http", "http://localhost@evil.example/"),
+    ("http", "http://localhost:pw@evil.example/"),
+    ("http", "http://evil.example\\\\@localhost/"),
+    ("http", "http://10.0.0.1/"),
+    ("http", "http://0.0.0.0/"),
+    ("http", "http://[::2]/"),
+    ("http", "http://2130706433.example/"),
+    ("http", "ftp://localhost/"),
+    ("http", "wss://localhost/"),
+    ("sse", "wss://mcp.example.com/"),
+    ("sse", "ws://localhost/"),
+    ("http", "https://"),
+    ("http", "https:///path"),
+    ("http", "https:mcp.example.com"),
+    ("http", "https://[::1"),
+    ("http", "https://host:notaport/"),
+    ("http", "https://ho st/"),
+    ("http", "https://user:pass@mcp.example.com/"),
+    ("http", "mcp.example.com"),
+    ("http", "//mcp.example.com"),
+    ("http", "javascript:alert(1)"),
+    ("http", "file:///etc/passwd"),
+    ("websocket", "https://mcp.example.com/"),
+    ("websocket", "wss://"),
+]
+ACCEPTED = [
+    ("http", "https://mcp.example.com/mcp"),
+    ("http", "HTTPS://MCP.EXAMPLE.COM/"),
+    ("http", "HTTP://LOCALHOST"),
+    ("http", "http://localhost:8080/mcp?x=1"),
+    ("http", "http://localhost./"),
+    ("http", "http://127.0.0.1/"),
+    ("http", "http://127.8.9.10:1/"),
+    ("http", "http://[::1]:3000/mcp"),
+    ("http", "https://[2001:db8::1]/mcp"),
+    ("sse", "http://127.0.0.1:3000/sse"),
+    ("websocket", "wss://mcp.example.com/ws"),
+    ("websocket", "ws://localhost:9/ws"),
+]
+
+
+@pytest.mark.proves("D-12", "003:RULE-13", "003:RULE-15")
+@pytest.mark.parametrize(("transport", "url"), REFUSED)
+def test_a_url_that_leaves_the_machine_in_the_clear_or_misleads_is_refused(
+    folder: AgentFolder, transport: str, url: str
+) -> None:
+    problems = folder.errors(tool(f"transport: {transport}", f'url: "{url}"'))
+    assert [problem.key for problem in problems] == ["tools[0].url"]
+
+
+@pytest.mark.proves("D-12", "003:RULE-13", "003:RULE-15")
+@pytest.mark.parametrize(("transport", "url"), ACCEPTED)
+def test_https_anywhere_and_http_on_this_machine_are_accepted(folder: AgentFolder, transport: str, url: str) -> None:
+    assert folder.load(tool(f"transport: {transport}", f'url: "{url}"')).warnings == ()
+
+
+@pytest.mark.proves("D-12")
+def test_a_host_that_the_operator_lists_may_be_reached_by_http(folder: AgentFolder) -> None:
+    lines = ("transport: http", "url: http://mcp.tools.svc:8080/mcp")
+    assert folder.errors(tool(*lines))
+    assert folder.load(tool(*lines, "allow_insecure_hosts: [MCP.tools.svc]"))
+    assert folder.errors(tool(*lines, "allow_insecure_hosts: [tools.svc]"))
+
+
+@pytest.mark.proves("D-12")
+def test_a_plain_websocket_off_this_machine_warns(folder: AgentFolder) -> None:
+    loaded = folder.load(tool("transport: websocket", "url: ws://mcp.example.com/"))
+    assert [warning.key for warning in loaded.warnings] == ["tools[0].url"]

@@ -1,0 +1,32 @@
+"""The built wheel, installed in an empty environment, is the product."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from terminal import holodeck
+
+ROOT = Path(__file__).parents[1]
+
+
+def _uv(*args: str | Path) -> None:
+    command = [sys.executable, "-m", "uv", *map(str, args)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_wheel_installs_alone_and_its_commands_work(tmp_path: Path) -> None:
+    _uv("build", "--quiet", "--wheel", "--no-build-isolation", "--out-dir", tmp_path / "dist", ROOT)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    _uv("venv", "--quiet", "--python", sys.executable, tmp_path / "env")
+    python = tmp_path / "env" / "bin" / "python"
+    _uv("pip", "install", "--quiet", "--python", python, "--constraint", ROOT / "requirements" / "dev.lock", wheel)
+    program = tmp_path / "env" / "bin" / "holodeck"
+    home = tmp_path / "home"
+    home.mkdir()
+    assert "validate" in holodeck("--help", cwd=home, program=program).stdout
+    assert holodeck("init", "my-agent", cwd=home, program=program).returncode == 0
+    checked = holodeck("validate", "my-agent", cwd=home, program=program)
+    assert checked.returncode == 0, checked.stderr

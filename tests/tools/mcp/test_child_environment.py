@@ -1,0 +1,63 @@
+"""A server's process has what programs need here and what its tool says, and none of our keys."""
+
+from __future__ import annotations
+
+from holodeck.lib.secret import Secret
+from holodeck.tools.mcp.environment import child_environment
+
+OURS = {
+    "PATH": "/usr/bin",
+    "HOME": "/home/u",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C",
+    "TZ": "UTC",
+    "TMPDIR": "/scratch",
+    "XDG_CACHE_HOME": "/cache",
+    "https_proxy": "http://proxy",
+    "NO_PROXY": "localhost",
+    "SSL_CERT_FILE": "/ca.pem",
+    "NODE_EXTRA_CA_CERTS": "/ca.pem",
+    "npm_config_registry": "https://npm.internal",
+    "NPM_CONFIG_CACHE": "/npm",
+    "UV_INDEX_URL": "https://pypi.internal",
+    "DOCKER_HOST": "unix:///run/user/1/docker.sock",
+    "SystemRoot": "C:\\Windows",
+}
+KEPT_BACK = {
+    "ANTHROPIC_API_KEY": "k",
+    "OPENAI_API_KEY": "k",
+    "AWS_SECRET_ACCESS_KEY": "k",
+    "GITHUB_TOKEN": "k",
+    "NPM_TOKEN": "k",
+    "npm_config_//registry.internal/:_authToken": "k",
+    "UV_PUBLISH_TOKEN": "k",
+    "UV_INDEX_INTERNAL_PASSWORD": "k",
+    "SSH_AUTH_SOCK": "/agent",
+    "NODE_OPTIONS": "--require=x",
+    "LD_PRELOAD": "x.so",
+    "PYTHONPATH": "/x",
+    "VIRTUAL_ENV": "/venv",
+    "PREFIX": "/x",
+    "BASH_ENV": "/x",
+}
+
+
+def test_a_server_gets_what_programs_need_and_no_key_of_ours() -> None:
+    assert child_environment({**OURS, **KEPT_BACK}, {}) == OURS
+
+
+def test_the_variables_of_the_tool_are_added_and_win() -> None:
+    child = child_environment(
+        {"PATH": "/usr/bin", "TZ": "UTC"}, {"TZ": Secret("Asia/Tokyo"), "GITHUB_TOKEN": Secret("t")}
+    )
+    assert child == {"PATH": "/usr/bin", "TZ": "Asia/Tokyo", "GITHUB_TOKEN": "t"}
+
+
+def test_an_exported_function_of_a_shell_is_not_passed_on() -> None:
+    assert child_environment({"LANG": "() { evil; }", "TERM": "xterm"}, {}) == {"TERM": "xterm"}
+
+
+def test_our_own_environment_is_left_as_it_was() -> None:
+    ours = dict(OURS)
+    child_environment(ours, {"HOME": Secret("/elsewhere")})
+    assert ours == OURS
