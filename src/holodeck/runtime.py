@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holodeck.config.loader import Finding, LoadedAgent, load_agent_file
-from holodeck.models.tool import MCPTool
+from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp import launch
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+    from holodeck.providers.provider import ModelProvider
+    from holodeck.tools.mcp.callbacks import Handler
+    from holodeck.tools.mcp.executor import Approver
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """How a person can be asked while an agent runs. Absent: nobody is there, and the answer is no."""
+
+    approve: Approver | None = None
+    elicit: Handler | None = None
 
 
 def read_agent(
@@ -16,6 +32,52 @@ def read_agent(
 ) -> LoadedAgent:
     """Read an agent file with every check that can be made without starting anything."""
     return load_agent_file(path, environ=environ, home=home, checks=[_launch_findings])
+
+
+def load_agent(
+    path: str | os.PathLike[str],
+    *,
+    model: ModelProvider | None = None,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    people: People | None = None,
+) -> Agent:
+    """An agent that can run, from its file. Raises `ConfigError`. `model` stands in for the one in the file."""
+    return wire(read_agent(path, environ=environ, home=home), model=model, environ=environ, people=people)
+
+
+def wire(
+    loaded: LoadedAgent,
+    *,
+    model: ModelProvider | None = None,
+    environ: Mapping[str, str] | None = None,
+    people: People | None = None,
+) -> Agent:
+    """Put the parts of a loaded agent together. Nothing is started."""
+    from holodeck.agent import Agent
+    from holodeck.engine.sampling import sampling_handler
+    from holodeck.providers.factory import model_provider
+    from holodeck.tools.function import FunctionExecutor
+    from holodeck.tools.mcp.callbacks import Callbacks
+    from holodeck.tools.mcp.executor import MCPExecutor
+    from holodeck.tools.mcp.factory import create_mcp_plugin
+
+    agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
+    provider = model or model_provider(agent.model, os.environ if environ is None else environ)
+    callbacks = Callbacks(sampling=sampling_handler(provider), elicitation=asked.elicit)
+    servers = [
+        create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
+        for tool in agent.tools
+        if isinstance(tool, MCPTool) and tool.enabled
+    ]
+    functions = [tool for tool in agent.tools if isinstance(tool, FunctionTool)]
+    return Agent(
+        agent,
+        model=provider,
+        functions=FunctionExecutor(functions, folder),
+        mcp=MCPExecutor(servers, approve=asked.approve),
+        folder=folder,
+    )
 
 
 def _launch_findings(tool: MCPTool) -> Iterator[Finding]:
