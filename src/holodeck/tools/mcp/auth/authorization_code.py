@@ -12,7 +12,8 @@ from holodeck.lib.errors import MCPError
 from holodeck.tools.mcp.auth.challenge import parameter
 from holodeck.tools.mcp.auth.door import Door
 from holodeck.tools.mcp.auth.dpop import NONCE_WANTED, ProofKey, ProvingDoor
-from holodeck.tools.mcp.auth.flow import Login, LoginFlow, Show, login_needed
+from holodeck.tools.mcp.auth.flow import LoginFlow, Show, login_needed
+from holodeck.tools.mcp.auth.login_record import Login, LoginRecord
 from holodeck.tools.mcp.auth.provider import Refusal, auth_error
 from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
 from holodeck.tools.mcp.auth.renewal import SharedRenewal
@@ -164,16 +165,16 @@ class AuthorizationCode:
         return self._token is not None and self._token.is_fresh(self._clock())
 
     async def _run(self, refusal: Refusal | None, *, refresh: bool) -> bool:
-        record = dict(self._record)
-        async with self._listening(record, wanted=refusal is not None) as redirect:
-            flow = LoginFlow(
-                self._login, record, door=self._door, clock=self._clock, redirect=redirect, show=self._show
-            )
+        content = dict(self._record)
+        async with self._listening(content, wanted=refusal is not None) as redirect:
+            uri = redirect.uri if redirect else "http://127.0.0.1/callback"
+            record = LoginRecord(self._login, content, redirect_uri=uri, clock=self._clock)
+            flow = LoginFlow(record, door=self._door, redirect=redirect, show=self._show)
             is_new = await flow.run(refusal, refresh=refresh)
         if is_new:
-            self._adopt(record)
+            self._adopt(content)
             self._is_loaded = True
-            await self._store.save(self._key, record)
+            await self._store.save(self._key, content)
         return is_new
 
     @asynccontextmanager

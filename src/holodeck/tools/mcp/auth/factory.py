@@ -15,7 +15,8 @@ from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.client_identity import ClientIdentity, SecretInForm, SecretInHeader, SignedAssertion
 from holodeck.tools.mcp.auth.door import AuthDoor
-from holodeck.tools.mcp.auth.flow import Login, Show
+from holodeck.tools.mcp.auth.flow import Show
+from holodeck.tools.mcp.auth.login_record import Login
 from holodeck.tools.mcp.auth.machine import MachineAuth
 from holodeck.tools.mcp.auth.metadata import AuthorizationServer
 from holodeck.tools.mcp.auth.provider import Bearer, MCPAuthProvider, NoAuth, Refusal, StaticHeaders
@@ -75,6 +76,7 @@ def login_provider(
         client_metadata_url=auth.client_metadata_url,
         issuer=auth.issuer,
         scopes=tuple(auth.scopes),
+        allow_insecure_hosts=tuple(tool.allow_insecure_hosts),
     )
     return AuthorizationCode(
         login,
