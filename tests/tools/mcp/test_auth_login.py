@@ -24,7 +24,7 @@ from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.door import AuthDoor
 from holodeck.tools.mcp.auth.dpop import ProofKey
-from holodeck.tools.mcp.auth.factory import login_provider
+from holodeck.tools.mcp.auth.factory import auth_provider, login_provider
 from holodeck.tools.mcp.auth.flow import Show
 from holodeck.tools.mcp.auth.login_record import Login
 from holodeck.tools.mcp.auth.store import FileTokens, MemoryTokens, TokenStore
@@ -352,3 +352,19 @@ async def test_a_bound_token_is_proved_anew_for_every_request_and_nonces_are_obe
         assert [await call(auth, server.mcp) for _ in range(3)] == [200] * 3
         assert len(set(seen)) == 3
         assert len(authority.authorizations) == 1
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_server_without_auth_in_its_file_is_shown_a_login_only_where_the_person_asks() -> None:
+    store = MemoryTokens()
+    async with world() as (authority, server):
+        bare = tool(server.mcp).model_copy(update={"auth": None})
+        mine = auth_provider(bare, store=store, use_logins=True)
+        assert await call(mine, server.mcp) == 401
+        await login_provider(bare, show=browser, store=store).login()
+        mine = auth_provider(bare, store=store, use_logins=True)
+        assert await call(mine, server.mcp) == 200
+        authority.valid.clear()
+        assert await call(mine, server.mcp) == 200
+        assert await call(auth_provider(bare, store=store), server.mcp) == 401
+        assert [each.form["grant_type"] for each in authority.requests] == ["authorization_code", "refresh_token"]

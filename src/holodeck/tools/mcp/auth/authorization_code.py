@@ -81,6 +81,11 @@ class AuthorizationCode:
         is_second = refusal.attempt > 1 and not self._from_login and self._token is not None
         return await self._renew(refusal, refresh=self._is_refreshable and not is_second)
 
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether there is a token, as far as is known after the first request."""
+        return self._token is not None
+
     async def login(self) -> None:
         """Log in now, whatever is stored."""
         await self._load()
