@@ -6,6 +6,7 @@ HoloDeckError
 │   │   └── MissingTransportFieldError   a transport lacks the field that it cannot do without
 │   └── ValidationError          ... a value that has the wrong shape
 ├── ExecutionError               a run went wrong for a reason outside the files
+│   └── ModelError               the model could not be asked, or did not answer; carries provider and status
 └── MCPError                     an MCP server failed; carries server and phase
     ├── MCPConnectionError       it could not be started, reached or kept
     │   └── MCPTimeoutError      it did not answer in time
@@ -94,6 +95,25 @@ class ValidationError(ConfigError):
 
 class ExecutionError(HoloDeckError):
     """A run went wrong for a reason outside the files."""
+
+
+class ModelError(ExecutionError):
+    """The model could not be asked, or did not answer. `is_retryable` says whether asking again may help."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str = "",
+        status: int | None = None,
+        retry_after: float | None = None,
+        is_retryable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.status = status
+        self.retry_after = retry_after
+        self.is_retryable = is_retryable
 
 
 class MCPError(HoloDeckError):

@@ -1,0 +1,85 @@
+"""One exchange with a model: what it is asked, and what comes back while it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from holodeck.models.items import Item, Usage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolSpec:
+    """A tool as a model is offered it."""
+
+    name: str
+    description: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    strict: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolChoice:
+    """Whether the model may, must or must not call a tool; `name` forces one tool, `allowed` narrows the choice."""
+
+    mode: Literal["auto", "required", "none"] = "auto"
+    name: str | None = None
+    allowed: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRequest:
+    """All that a model is told for one turn."""
+
+    items: tuple[Item, ...]
+    instructions: str | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice = field(default_factory=ToolChoice)
+    parallel_tool_calls: bool = True
+    response_format: Mapping[str, Any] | None = None
+    """A JSON Schema that the answer must fit."""
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextDelta:
+    """More of the answer's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReasoningDelta:
+    """More of what the model thinks aloud."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallDelta:
+    """More of a tool call. The first one of an `index` has its `call_id` and `name`; `arguments` come in fragments."""
+
+    index: int
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answered:
+    """The end of a turn: everything the model said, whole. Always the last event, and there is exactly one."""
+
+    items: tuple[Item, ...]
+    finish: FinishReason
+    usage: Usage = field(default_factory=Usage)
+    model: str = ""
+    """The name that the provider gave to the model that answered."""
+
+
+ModelEvent = TextDelta | ReasoningDelta | CallDelta | Answered

@@ -1,0 +1,110 @@
+"""What a conversation is made of. Every door and every model dialect translates to and from these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from holodeck.models.content import ContentBlock, TextContent
+
+Role = Literal["system", "developer", "user", "assistant"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ImageLink:
+    """An image that a person sent: the address of it, or the whole of it as a `data:` URL."""
+
+    url: str
+    detail: Literal["auto", "low", "high"] = "auto"
+    type: Literal["image_link"] = "image_link"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileData:
+    """A file that a person sent: its bytes as a `data:` URL, or its address."""
+
+    url: str
+    filename: str | None = None
+    type: Literal["file"] = "file"
+
+
+Part = ContentBlock | ImageLink | FileData
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """Something that somebody said."""
+
+    role: Role
+    content: tuple[Part, ...]
+    id: str = ""
+    type: Literal["message"] = "message"
+
+    @property
+    def text(self) -> str:
+        """The words of it, without pictures and files."""
+        return "".join(part.text for part in self.content if isinstance(part, TextContent))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FunctionCall:
+    """A tool call as the model wrote it: `arguments` is its text, which may not be JSON at all."""
+
+    call_id: str
+    name: str
+    arguments: str
+    id: str = ""
+    type: Literal["function_call"] = "function_call"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FunctionCallOutput:
+    """What a tool call came to, as the model is told."""
+
+    call_id: str
+    content: tuple[Part, ...]
+    is_error: bool = False
+    id: str = ""
+    type: Literal["function_call_output"] = "function_call_output"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reasoning:
+    """What a model thought before it spoke. `opaque` is handed back to the same provider unchanged."""
+
+    text: str = ""
+    summary: str = ""
+    opaque: Mapping[str, Any] = field(default_factory=dict)
+    id: str = ""
+    type: Literal["reasoning"] = "reasoning"
+
+
+Item = Message | FunctionCall | FunctionCallOutput | Reasoning
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Usage:
+    """Tokens, summed over the turns of a run."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+
+def said(role: Role, text: str) -> Message:
+    """A message of plain text."""
+    return Message(role=role, content=(TextContent(text=text),))
