@@ -25,6 +25,58 @@ MAX_MAX_TURNS = 1_000
 MAX_TOOLS = 1_000
 MAX_TOOL_NAME_CHARS = 64  # what model APIs accept
 
+# Processes
+PROCESS_EOF_GRACE = 2.0  # a server that reads its input ends at once when it is closed
+PROCESS_TERM_GRACE = 2.0  # time to save something after TERM
+PROCESS_KILL_GRACE = 2.0  # after KILL only the kernel's own work is left
+PROCESS_LAST_WORDS = 0.25  # between the end of a process and the end of what is still in its pipes
+CONTAINER_REMOVAL_TIMEOUT = 10.0  # `docker rm -f` talks to a daemon that may be busy
+REAPER_GRACE = 2.0  # for a small shell to send a few signals when we end
+STDERR_RING_BYTES = 64 * KIB  # enough for a stack trace, little enough to keep for every server
+STDERR_LINES_SHOWN = 8  # in an error; the ring has the rest
+
+# MCP connections
+PROBE_TIMEOUT = 5.0  # silence this long after the first question: ask in the older way as well
+MAX_EXTENDED_CALL = 1_800.0  # a call that keeps reporting progress still ends after half an hour
+MAX_STARTS = 5  # starts of one server ...
+START_WINDOW = 60.0  # ... in this time are a crash loop ...
+START_PAUSE = 30.0  # ... and it is left alone for this long
+FIRST_BACKOFF = 0.1  # before the second start in a row; doubled each time
+MAX_BACKOFF = 2.0  # a person is waiting
+HUNG_AFTER_TIMEOUTS = 2  # calls in a row without a sign of life, before the server is asked whether it lives
+LIVENESS_TIMEOUT = 5.0  # for the answer to that question
+MAX_INPUT_ROUNDS = 10  # questions that a server may ask in the middle of one call
+INPUT_ROUND_PAUSE = 0.25  # when it asks nothing but wants to be called again
+ANSWER_TIMEOUT = 600.0  # for a person or a model that answers a server
+MAX_SERVER_REQUESTS = 64  # questions of one server answered at once
+STREAM_RETRY = 1.0  # before an event stream is opened again, when the server does not say
+MAX_STREAM_RETRY = 30.0  # also when the server does say
+STREAM_RESUMES = 3  # of one broken answer, before its call fails
+STREAM_TAIL = 0.05  # for a server to end an event stream after its answer, so that the connection can be used again
+NOTICE_TIMEOUT = 5.0  # for a message that expects no answer (a cancellation, the end of a session)
+LIST_CHANGE_PAUSE = 0.1  # notices that come together are one change
+LIST_RECHECK = 5.0  # a name that is not on the list is looked for again, but not more often than this
+
+# MCP messages
+MIN_MESSAGE_BYTES = 16 * MIB  # a list of 10,000 tools takes 10 MiB
+MAX_HTTP_ERROR_BYTES = 64 * KIB  # of a body that only explains an error
+MAX_RAW_SHOWN = 300  # characters of a malformed message quoted in an error
+MAX_LOGGED_CHARS = 8 * KIB  # of one log message of a server
+MAX_SNIFFED_BYTES = 64 * KIB  # of a malformed message searched slowly and thoroughly for its id
+MAX_LIST_PAGES = 1_000  # a server that still has a next page then is counting, not listing
+MAX_LISTED = 20_000  # tools or prompts of one server
+HTTP_READ_CHUNK = 256 * KIB  # big answers arrive in few pieces
+HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
+MAX_REDIRECTS = 3
+WEBSOCKET_PING = 20.0  # a peer that does not answer this is gone, even if nothing says so
+
+# Checks of structured answers against the schema that the server promised
+CHECK_BUDGET = 1.0  # seconds; a schema that needs more is an attack or a mistake
+CHECK_START_BUDGET = 10.0  # for the checking process to start on a busy machine
+MAX_INLINE_SCHEMA_NODES = 500  # a schema this small, without references and patterns, takes microseconds
+MAX_INLINE_VALUE_BYTES = 64 * KIB
+MAX_CHECKED_BYTES = 8 * MIB  # a bigger answer is not worth the wait
+
 # MCP results
 DEFAULT_MAX_RESULT_BYTES = 64 * MIB  # what is kept of one result; what the model is shown is cut much shorter
 MAX_RESULT_BYTES = 1024 * MIB
