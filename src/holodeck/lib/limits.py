@@ -80,3 +80,22 @@ MAX_CHECKED_BYTES = 8 * MIB  # a bigger answer is not worth the wait
 # MCP results
 DEFAULT_MAX_RESULT_BYTES = 64 * MIB  # what is kept of one result; what the model is shown is cut much shorter
 MAX_RESULT_BYTES = 1024 * MIB
+
+# Auth
+MAX_AUTH_ATTEMPTS = 4  # no token, then a nonce, then a wider scope: each is one honest refusal
+MAX_AUTH_BODY_BYTES = 256 * KIB  # metadata documents and token answers are a few KiB
+MAX_REFUSAL_BODY_BYTES = 64 * KIB  # of a 401 or 403 that is shown to a provider
+AUTH_TIMEOUT = 30.0  # seconds for one exchange with an authorization server
+TOKEN_LEEWAY = 60.0  # seconds before its expiry a token is renewed: longer than a request and two clocks' difference
+TOKEN_LEEWAY_SHARE = 0.25  # ... but at most this part of a short token's life, or it would never be fresh
+ASSERTION_LIFETIME = 300.0  # seconds that a signed client assertion is good for; authorization servers refuse long ones
+LOGIN_TIMEOUT = 300.0  # seconds for a person to find the browser window, log in and agree
+MAX_REDIRECT_REQUEST_BYTES = 16 * KIB  # the one GET that a browser sends back to us
+REDIRECT_REQUEST_TIMEOUT = 10.0  # seconds for a connection to the loopback redirect to say what it wants
+REDIRECT_LINGER = 0.5  # seconds for the "you can close this window" page to leave before the listener goes
+TOKEN_LOCK_TIMEOUT = 15.0  # seconds to wait for another process that is renewing the same token
+TOKEN_LOCK_POLL = 0.05
+
+# Skills
+MAX_SKILL_PAGES = 100
+MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
