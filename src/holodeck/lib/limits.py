@@ -81,6 +81,12 @@ MAX_CHECKED_BYTES = 8 * MIB  # a bigger answer is not worth the wait
 DEFAULT_MAX_RESULT_BYTES = 64 * MIB  # what is kept of one result; what the model is shown is cut much shorter
 MAX_RESULT_BYTES = 1024 * MIB
 
+# Runs
+MAX_ARGUMENT_CHECK_BYTES = 256 * KIB  # a larger input schema is left for its server to check
+MODEL_RESULT_CHARS = 24_000  # about 6,000 tokens: what a model is shown of one result; the rest is there to read
+MAX_KEPT_RESULTS = 64  # results that a run keeps for reading on; the oldest go first
+DISCOVERY_WAIT = 15.0  # how long the first turn waits for a remote server to say what it has
+
 # Auth
 MAX_AUTH_ATTEMPTS = 4  # no token, then a nonce, then a wider scope: each is one honest refusal
 MAX_AUTH_BODY_BYTES = 256 * KIB  # metadata documents and token answers are a few KiB

@@ -1,5 +1,6 @@
 """Public fakes: an MCP server that misbehaves as told, and stand-ins for the commands that start servers."""
 
+from holodeck.testing.command import Transport
 from holodeck.testing.faults import Era, Fault
 from holodeck.testing.journal import ABANDONED, Journal, Received
 from holodeck.testing.processes import read_pids
@@ -13,6 +14,7 @@ __all__ = [
     "FaultyMCPServer",
     "Journal",
     "Received",
+    "Transport",
     "read_pids",
     "stand_in",
     "stand_in_calls",
