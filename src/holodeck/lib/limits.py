@@ -6,6 +6,7 @@ MIB = 1024 * KIB
 # Configuration files
 MAX_FILE_BYTES = 4 * MIB  # an agent file is a page of text; more is a mistake or an attack
 MAX_ENV_FILE_BYTES = 1 * MIB
+MAX_EDITOR_FILE_BYTES = 16 * MIB  # ~/.claude.json keeps histories beside its servers
 MAX_YAML_DEPTH = 64  # a JSON Schema in response_format nests perhaps 20 deep
 MAX_YAML_NODES = 100_000  # counted after aliases are expanded, so a "billion laughs" ends here
 MAX_PROBLEMS_SHOWN = 50  # a person fixes a few and runs it again
