@@ -12,6 +12,7 @@ from holodeck.config.dialects import LoadedServers, load_mcp_servers
 from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
 from holodeck.config.dialects.listing import has_servers
 from holodeck.config.document import read_document
+from holodeck.config.gateway_loader import LoadedGateway, gateway_of_agent, is_gateway, load_gateway_file
 from holodeck.config.loader import Finding, LoadedAgent, load_agent_file
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
@@ -37,6 +38,15 @@ def read_agent(
 ) -> LoadedAgent:
     """Read an agent file with every check that can be made without starting anything."""
     return load_agent_file(path, environ=environ, home=home, checks=[_launch_findings])
+
+
+def read_gateway(
+    path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None, home: Path | None = None
+) -> LoadedGateway:
+    """Read a gateway file, or an agent file that is to be served, with every check that starts nothing."""
+    if is_gateway(Path(path), str(path)):
+        return load_gateway_file(path, environ=environ, home=home, checks=[_launch_findings])
+    return gateway_of_agent(read_agent(path, environ=environ, home=home), environ=environ)
 
 
 def load_agent(

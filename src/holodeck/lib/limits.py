@@ -126,3 +126,11 @@ MAX_MODEL_BODY_BYTES = 64 * MIB  # of an answer that came in one piece
 MAX_MODEL_ERROR_BYTES = 64 * KIB  # of a body that only explains an error
 MAX_MODEL_ERROR_CHARS = 500  # of a provider's words quoted in an error
 DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current model accepts this one
+
+# The gateway
+DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
+DEFAULT_KEY_IN_FLIGHT = 100  # of one caller
+DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
+DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
+MAX_SECRET_FILE_BYTES = 64 * KIB
