@@ -105,3 +105,10 @@ TOKEN_LOCK_POLL = 0.05
 # Skills
 MAX_SKILL_PAGES = 100
 MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
+
+# The terminal
+PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
+PROGRESS_STEP = 0.2  # often enough to look alive
+MAX_DESCRIPTION_SHOWN = 100  # characters of a description in a table; -v shows all
+MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
+MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
