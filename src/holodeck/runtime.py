@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from holodeck.config.dialects import LoadedServers, load_mcp_servers
+from holodeck.config.dialects import load_mcp_servers
 from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
 from holodeck.config.dialects.listing import has_servers
 from holodeck.config.document import read_document
 from holodeck.config.gateway_loader import LoadedGateway, gateway_of_agent, is_gateway, load_gateway_file
-from holodeck.config.loader import Finding, LoadedAgent, load_agent_file
+from holodeck.config.loader import Finding, LoadedAgent, LoadedTool, load_agent_file
+from holodeck.config.servers import LoadedServers, load_agent_servers
+from holodeck.lib.errors import ConfigError
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp import launch
@@ -21,8 +23,9 @@ from holodeck.tools.mcp import launch
 if TYPE_CHECKING:
     from holodeck.agent import Agent
     from holodeck.providers.provider import ModelProvider
-    from holodeck.tools.mcp.callbacks import Handler
+    from holodeck.tools.mcp.callbacks import Callbacks, Handler
     from holodeck.tools.mcp.executor import Approver
+    from holodeck.tools.mcp.plugin import MCPPlugin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,15 +77,14 @@ def wire(
     from holodeck.tools.function import FunctionExecutor
     from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import MCPExecutor
-    from holodeck.tools.mcp.factory import create_mcp_plugin
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
     provider = model or _model(agent.model, os.environ if environ is None else environ)
     callbacks = Callbacks(sampling=sampling_handler(provider), elicitation=asked.elicit)
     servers = [
-        create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
-        for tool in agent.tools
-        if isinstance(tool, MCPTool) and tool.enabled
+        open_server(item, callbacks=callbacks)
+        for item in loaded.tools
+        if isinstance(item.tool, MCPTool) and item.tool.enabled
     ]
     functions = [tool for tool in agent.tools if isinstance(tool, FunctionTool)]
     return Agent(
@@ -116,9 +118,20 @@ def read_servers(
         return server_of(text, env=env or {}, checks=[_launch_findings], folder=folder, shown_as="the command")
     if _is_foreign(Path(text)):
         return load_mcp_servers(text, environ=environ, checks=[_launch_findings], cwd=cwd)
-    loaded = read_agent(text, environ=environ, home=home)
-    servers = tuple(item for item in loaded.tools if isinstance(item.tool, MCPTool))
-    return LoadedServers(tools=servers, problems=loaded.warnings)
+    return load_agent_servers(text, environ=environ, home=home, checks=[_launch_findings])
+
+
+def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None) -> MCPPlugin:
+    """The plugin for a server that a person named, with the login that they made for it. Nothing is started yet."""
+    from holodeck.tools.mcp.auth.factory import auth_provider
+    from holodeck.tools.mcp.factory import create_mcp_plugin
+
+    tool = loaded.tool
+    if not isinstance(tool, MCPTool):
+        raise ConfigError(f"'{tool.name}' is not an MCP server")
+    folder = Path(loaded.file).absolute().parent
+    auth = auth_provider(tool, base_dir=folder, use_logins=True) if tool.url else None
+    return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth)
 
 
 def _is_foreign(path: Path) -> bool:

@@ -134,3 +134,10 @@ DEFAULT_KEY_IN_FLIGHT = 100  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
 DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
 MAX_SECRET_FILE_BYTES = 64 * KIB
+
+# The terminal
+PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
+PROGRESS_STEP = 0.2  # often enough to look alive
+MAX_DESCRIPTION_SHOWN = 100  # characters of a description in a table; -v shows all
+MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
+MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
