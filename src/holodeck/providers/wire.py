@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any, Protocol
-
-import orjson
 
 from holodeck.models.exchange import Answered, ModelEvent, ModelRequest
 from holodeck.providers.address import Address
@@ -73,18 +71,23 @@ class WireModel:
         await self._endpoint.close()
 
     def _news(self, answer: Answer, event: dict[str, Any]) -> list[ModelEvent]:
-        # Translators read events as their dialect defines them; whatever a broken server puts there instead ends here.
-        try:
+        with self._shaped():
             return list(answer.take(event))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            shown = orjson.dumps(event).decode()
-            what = f"it sent an event of a shape that its dialect does not have: {shown}"
-            raise self._endpoint.address.error(what) from error
 
     def _whole(self, answer: Answer) -> Answered:
-        whole = answer.whole()
+        with self._shaped():
+            whole = answer.whole()
         if whole is None:
             raise self._endpoint.address.error(
                 "its stream ended before the answer was complete. Ask again.", is_retryable=True
             )
         return whole
+
+    @contextmanager
+    def _shaped(self) -> Iterator[None]:
+        """Translators read events as their dialect defines them; whatever a broken server puts there ends here."""
+        try:
+            yield
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            what = f"it sent an event of a shape that its dialect does not have ({type(error).__name__}: {error})."
+            raise self._endpoint.address.error(what) from error
