@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from raw_pipes import SECONDS, request
+from testing.raw_pipes import SECONDS, request
 
 from holodeck.testing import ABANDONED, Era, Fault, FaultyMCPServer
 
@@ -254,3 +254,15 @@ def test_a_token_is_required_and_can_change(era: Era) -> None:
         assert refused.headers["authorization"] == "Bearer wrong"
 
     against(Fault.REQUIRES_TOKEN, era, act)
+
+
+@both_eras
+def test_a_schema_refers_to_the_server_itself_which_sees_who_fetches_it(era: Era) -> None:
+    async def act(http: RawHttp) -> None:
+        async with http.post("tools/list") as answer:
+            tools = (await answer.json())["result"]["tools"]
+        (schema,) = [tool["outputSchema"] for tool in tools if tool["name"] == "structured"]
+        async with aiohttp.ClientSession() as other, other.get(schema["$ref"]):
+            await http.server.received("(schema)")
+
+    against(Fault.REMOTE_REF, era, act)

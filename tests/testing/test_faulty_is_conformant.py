@@ -7,8 +7,8 @@ from typing import Any
 
 import mcp_types as types
 import pytest
-from faulty_doors import DOORS, Door, official_client
 from mcp.client.context import ClientRequestContext
+from testing.doors import DOORS, Door, official_client
 
 from holodeck.testing import Era
 

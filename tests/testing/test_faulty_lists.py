@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from raw_pipes import RawPipes, raw_pipes
+from testing.raw_pipes import RawPipes, raw_pipes
 
 from holodeck.testing import Era, Fault
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from raw_pipes import RawPipes, raw_pipes
+from testing.raw_pipes import RawPipes, raw_pipes
 
 from holodeck.testing import Era, Fault
 
@@ -197,3 +197,21 @@ def test_a_fault_can_be_aimed_at_one_tool_and_begin_late_and_end() -> None:
         assert outcomes == [False, False, True, True, False]
 
     in_both_eras(Fault.PROTOCOL_ERROR, act, on="tools/call:echo", after=1, times=2)
+
+
+def test_an_answer_comes_late_or_when_it_is_released() -> None:
+    async def act(server: RawPipes) -> None:
+        late, release = server.call("echo"), server.call("release")
+        assert [(await server.message())["id"] for _ in range(2)] == [release, late]
+
+    in_both_eras(Fault.LATE, act, on="tools/call:echo")
+
+
+def test_requests_and_notices_that_nobody_knows_come_before_the_answer() -> None:
+    async def act(server: RawPipes) -> None:
+        number = server.call()
+        messages = [await server.message() for _ in range(3)]
+        assert [message.get("method") for message in messages] == ["unheard/of", "notifications/unheard_of", None]
+        assert messages[2]["id"] == number
+
+    in_both_eras(Fault.UNASKED, act)

@@ -8,7 +8,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from raw_pipes import SECONDS, raw_command, raw_pipes
+from mcp import Client
+from testing.raw_pipes import SECONDS, raw_command, raw_pipes
 
 from holodeck.testing import Era, Fault, FaultyMCPServer, Journal, read_pids, stand_in, stand_in_calls
 
@@ -216,5 +217,17 @@ def test_a_stand_in_for_docker_serves_only_what_is_run(tmp_path: Path) -> None:
         async with raw_command(["/usr/bin/env", "docker", "run", "-i", "image"], env=env) as server:
             assert "result" in await server.begin()
         assert [call[0] for call in stand_in_calls(tmp_path, "docker")] == ["rm", "run"]
+
+    asyncio.run(main())
+
+
+def test_a_network_server_is_a_process_that_ends_with_its_input() -> None:
+    async def main() -> None:
+        async with raw_pipes(Fault.NORMAL, "modern", transport="http") as server:
+            url = (await server.line()).decode().strip()
+            async with Client(url) as client:
+                assert not (await client.call_tool("add", {"a": 2, "b": 3})).is_error
+            server.end_input()
+            assert await server.exit_code() == 0
 
     asyncio.run(main())

@@ -13,7 +13,7 @@ import pytest
 import websockets
 from mcp import Client
 from mcp_types import TextContent
-from raw_pipes import SECONDS, request
+from testing.raw_pipes import SECONDS, request
 
 from holodeck.testing import ABANDONED, Era, Fault, FaultyMCPServer
 

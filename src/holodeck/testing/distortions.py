@@ -5,10 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from holodeck.testing.actions import Action, Die, Message, Push, Raw, Reply, Stay, Stderr, encode
+from holodeck.testing.actions import (
+    Action,
+    Die,
+    Message,
+    Notify,
+    Push,
+    Raw,
+    Reply,
+    Stay,
+    Stderr,
+    Wait,
+    encode,
+    notification,
+)
 from holodeck.testing.content import result, text
 from holodeck.testing.faults import Fault
-from holodeck.testing.sizes import BIG_EVENT_BYTES, FLOOD, HUGE_BYTES, NESTING
+from holodeck.testing.sizes import BIG_EVENT_BYTES, FLOOD, HUGE_BYTES, LATE_SECONDS, NESTING
 
 Distortion = Callable[[list[Action]], list[Action]]
 
@@ -114,6 +127,7 @@ _GARBAGE = (
     Raw(b'{"level": "info", "msg": "a log line in JSON"}'),
 )
 _UNKNOWN_BLOCK = {"type": "hologram", "shape": "cube", "data": "AAAA"}
+_UNASKED: Message = {"jsonrpc": "2.0", "id": "unasked-1", "method": "unheard/of", "params": {}}
 _QUESTION = {
     "resultType": "input_required",
     "inputRequests": {"again": {"method": "roots/list"}},
@@ -128,6 +142,7 @@ _DISTORTIONS: dict[Fault, Distortion] = {
     Fault.SILENT_ON_DISCOVER: _instead(Stay()),
     Fault.HANGS_AT_START: _instead(Stay()),
     Fault.HANGS: _instead(Stay()),
+    Fault.LATE: _before(Wait(LATE_SECONDS)),
     Fault.HUGE_STDERR: _before(Stderr(HUGE_BYTES)),
     Fault.ANSWERS_TWICE: _answer_twice,
     Fault.WRONG_ID: _each_reply(_wrong_id),
@@ -140,6 +155,7 @@ _DISTORTIONS: dict[Fault, Distortion] = {
     Fault.BATCH: _bytes(lambda message: b"[" + encode(message) + b"]"),
     Fault.UNFINISHED: _unfinished,
     Fault.HUGE_LINE: _huge,
+    Fault.UNASKED: _before(Notify(_UNASKED), Notify(notification("notifications/unheard_of", x=1))),
     Fault.FLOOD: _before(Push("notifications/tools/list_changed", FLOOD)),
     Fault.PROTOCOL_ERROR: _each_reply(_error),
     Fault.UNKNOWN_VERSION: _each_reply(_unknown_version),

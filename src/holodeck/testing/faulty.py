@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 from typing import get_args
 
+from holodeck.testing.command import Transport
 from holodeck.testing.faults import Era, Fault
 from holodeck.testing.journal import Journal
 from holodeck.testing.plan import Plan
 from holodeck.testing.processes import note_pid, run_wrapped, strike_at_start, wrapped_argv
 from holodeck.testing.protocol import Conversation
-from holodeck.testing.stdio_server import serve_stdio
+from holodeck.testing.server import FaultyMCPServer
+from holodeck.testing.stdio_server import STDOUT, input_lines, serve_stdio, write_all
 
 
 def main() -> int:
@@ -24,6 +26,9 @@ def main() -> int:
     note_pid(options.pid_file, os.getpid())
     if (options.wrapped or fault is Fault.WRAPPER) and not options.inner:
         return run_wrapped(wrapped_argv())
+    if options.transport:
+        asyncio.run(_serve_network(options))
+        return 0
     journal = Journal(options.journal) if options.journal else None
     if journal is not None:
         journal.write("start", argv=sys.argv[1:])
@@ -47,6 +52,24 @@ def main() -> int:
     return 0
 
 
+async def _serve_network(options: argparse.Namespace) -> None:
+    server = FaultyMCPServer(
+        options.mode,
+        era=options.era,
+        transport=options.transport,
+        on=options.on,
+        after=options.after,
+        every=options.every,
+        times=options.times,
+        protocol_version=options.protocol_version,
+        ttl_ms=options.ttl_ms,
+    )
+    async with server:
+        write_all(STDOUT, server.url.encode() + b"\n")
+        async for _ in input_lines():  # until the test that started it has gone
+            pass
+
+
 def _parser() -> argparse.ArgumentParser:
     modes = "\n".join(f"  {fault.value:24}{fault.explanation}" for fault in Fault)
     parser = argparse.ArgumentParser(
@@ -65,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ttl-ms", type=int, default=0, help="how long a modern client may keep a list")
     parser.add_argument("--pid-file", type=Path, help="gets the id of every process, one per line")
     parser.add_argument("--journal", type=Path, help="gets a line for every start, message, fault and end")
+    parser.add_argument("--transport", choices=get_args(Transport), help="serve this instead of stdio; prints its URL")
     parser.add_argument("--wrapped", action="store_true", help="run behind a parent, as under npx")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     return parser

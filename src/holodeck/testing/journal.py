@@ -64,9 +64,12 @@ class Record:
 
     async def wait(self, matches: Callable[[Received], bool], count: int, within: float) -> list[Received]:
         """Return the first `count` that match, as soon as there are so many."""
-        async with asyncio.timeout(within):
-            while sum(map(matches, self.all)) < count:
-                await self._changed.wait()
+        try:
+            async with asyncio.timeout(within):
+                while sum(map(matches, self.all)) < count:
+                    await self._changed.wait()
+        except TimeoutError:
+            raise TimeoutError(_waited(within, self.all)) from None
         return [one for one in self.all if matches(one)][:count]
 
 
@@ -103,11 +106,18 @@ class Journal:
 
     async def received(self, method: str, *, count: int = 1, within: float = WAIT_SECONDS) -> list[Received]:
         """Wait until the method was received `count` times, and return those; `start` waits for starts."""
-        async with asyncio.timeout(within):
-            while True:
-                if method == "start" and len(self.pids) >= count:
-                    return []
-                found = [each for each in self.requests if each.method == method]
-                if len(found) >= count:
-                    return found[:count]
-                await asyncio.sleep(POLL_SECONDS)
+        try:
+            async with asyncio.timeout(within):
+                while True:
+                    if method == "start" and len(self.pids) >= count:
+                        return []
+                    found = [each for each in self.requests if each.method == method]
+                    if len(found) >= count:
+                        return found[:count]
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError:
+            raise TimeoutError(_waited(within, self.requests)) from None
+
+
+def _waited(seconds: float, got: list[Received]) -> str:
+    return f"Waited {seconds:g} s in vain. Received so far: {[one.method for one in got]}"

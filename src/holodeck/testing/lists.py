@@ -92,7 +92,6 @@ SCHEMAS: dict[Fault, Message] = {
     },
     Fault.SLOW_SCHEMA_REF: doubling_schema(),
     Fault.INVALID_SCHEMA: {"type": "object", "properties": {"total": {"type": "no such type", "minimum": "low"}}},
-    Fault.REMOTE_REF: {"$ref": REMOTE_SCHEMA_URL},
 }
 """The output schema that the tool `structured` gets."""
 
@@ -102,6 +101,11 @@ def _with_schema(schema: Message) -> Page:
         return {"tools": [{**each, "outputSchema": schema} if each["name"] == "structured" else each for each in tools]}
 
     return page
+
+
+def remote_schema(url: str) -> Page:
+    """Return the list whose output schema is to be had only from a URL."""
+    return _with_schema({"type": "object", "$ref": url})
 
 
 LISTS: dict[Fault, Page] = {

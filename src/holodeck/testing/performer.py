@@ -100,8 +100,12 @@ class Performer:
             if listener.wanted is not None and push.method not in listener.wanted:
                 continue
             message = pushed(push, listener.subscription)
-            for _ in range(push.times):
-                await listener.outlet.message(message)
+            try:
+                for _ in range(push.times):
+                    await listener.outlet.message(message)
+            except ConnectionError:  # its client has just gone
+                self.remove(listener)
+                continue
             reached += 1
         return reached
 

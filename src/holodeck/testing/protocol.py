@@ -10,7 +10,7 @@ from holodeck.testing.actions import Action, Listen, Message, Notify, Push, Repl
 from holodeck.testing.calls import INVALID_PARAMS, Call, CallRefused, answer_call
 from holodeck.testing.distortions import distort
 from holodeck.testing.faults import Era, Fault
-from holodeck.testing.lists import LISTS
+from holodeck.testing.lists import LISTS, REMOTE_SCHEMA_URL, Page, remote_schema
 from holodeck.testing.sizes import REGEX_CHARS
 from holodeck.testing.toolbox import (
     INSTRUCTIONS,
@@ -47,6 +47,8 @@ class Conversation:
     """The tools that were added while the server ran; several conversations may share the list."""
     initialized: bool = False
     client: Message = field(default_factory=dict)
+    schema_url: str = REMOTE_SCHEMA_URL
+    """Where the schema is that nobody may fetch."""
     _listed: Fault | None = None
 
     def handle(self, message: Message, fault: Fault | None = None) -> list[Action]:
@@ -140,7 +142,10 @@ class Conversation:
 
     def _list_tools(self, request: int | str, params: Message) -> list[Action]:
         own = tools(self.era, self.grown)
-        page = LISTS[self._listed](own, params.get("cursor")) if self._listed in LISTS else {"tools": own}
+        pages: Page | None = LISTS.get(self._listed) if self._listed else None
+        if self._listed is Fault.REMOTE_REF:
+            pages = remote_schema(self.schema_url)
+        page = pages(own, params.get("cursor")) if pages else {"tools": own}
         return [self._reply(request, page, cacheable=True)]
 
     def _list_prompts(self, request: int | str, params: Message) -> list[Action]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from holodeck.testing.actions import Push
+from holodeck.testing.command import CommandOptions, Transport, faulty_command
 from holodeck.testing.faults import Era, Fault
 from holodeck.testing.journal import Received
 from holodeck.testing.plan import Plan
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from holodeck.testing.port import Port
     from holodeck.testing.state import ServerState
 
-Transport: TypeAlias = Literal["http", "sse", "websocket"]
 _PATHS: dict[Transport, tuple[str, str]] = {
     "http": ("http", "/mcp"),
     "sse": ("http", "/sse"),
@@ -82,6 +80,7 @@ class FaultyMCPServer:
         )
         self._network: Network = Network(self._state)
         self._port: Port = Port(self._network.serve)
+        self._state.schema_url = self._state.stateless.schema_url = f"http://127.0.0.1:{self.port}/schema.json"
         if not self._down:
             await self._port.open()
         return self
@@ -204,39 +203,12 @@ class FaultyMCPServer:
         async with asyncio.timeout(within):
             await self._state.performer.listening(streams)
 
-    @classmethod
-    def command(
-        cls,
-        mode: Fault | str = Fault.NORMAL,
-        *,
-        era: Era = "legacy",
-        on: str | None = None,
-        after: int = 0,
-        every: int | None = None,
-        times: int | None = None,
-        protocol_version: str | None = None,
-        ttl_ms: int = 0,
-        pid_file: Path | None = None,
-        journal: Path | None = None,
-        wrapped: bool = False,
-    ) -> list[str]:
-        """Return the command that starts the server on standard input and output.
+    # As a process
 
-        `on`, `after`, `every` and `times` say when the fault strikes, as in `Plan`; with a `journal`, `times` is
-        counted over restarts. `pid_file` gets the id of every process of the server, one per line. `journal` gets
-        a line for every start, message, fault and end: read it with `Journal`. `wrapped` puts a parent in front.
+    @classmethod
+    def command(cls, mode: Fault | str = Fault.NORMAL, **options: Unpack[CommandOptions]) -> list[str]:
+        """Return the command that starts the server as a process, on standard input and output.
+
+        `CommandOptions` tells what can be said about it. With `transport` it serves that over the network.
         """
-        options: dict[str, object | None] = {
-            "--mode": Fault(mode).value,
-            "--era": era,
-            "--on": on,
-            "--after": after or None,
-            "--every": every,
-            "--times": times,
-            "--protocol-version": protocol_version,
-            "--ttl-ms": ttl_ms or None,
-            "--pid-file": pid_file,
-            "--journal": journal,
-        }
-        given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
-        return [sys.executable, "-m", "holodeck.testing.faulty", *given, *(["--wrapped"] if wrapped else [])]
+        return faulty_command(mode, options)

@@ -12,6 +12,7 @@ CRASH_EVERY = 3  # two calls work, the third kills: short enough for a test, lon
 CHILD_SECONDS = 600  # nothing this server leaves behind outlives ten minutes, even where a test fails
 RETRY_AFTER_SECONDS = 7  # an odd number, so that a test sees whether it came from here
 TRICKLE_SECONDS = 0.05  # between two bytes: slow enough to never end, quick enough to be seen
+LATE_SECONDS = 2.0  # longer than the time limits of a test, shorter than its patience
 WAIT_SECONDS = 5.0  # the longest a test waits for an event
 POLL_SECONDS = 0.01  # between two looks at a journal file
 REF_DOUBLINGS = 40  # 2**40 visits: no checker ends this by being quick

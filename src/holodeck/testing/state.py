@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from holodeck.testing.actions import Action
 from holodeck.testing.faults import Era
 from holodeck.testing.journal import Record
+from holodeck.testing.lists import REMOTE_SCHEMA_URL
 from holodeck.testing.performer import Performer
 from holodeck.testing.plan import Plan
 from holodeck.testing.protocol import Conversation
@@ -26,6 +27,7 @@ class ServerState:
     version: str | None = None
     ttl_ms: int = 0
     always_sse: bool = False
+    schema_url: str = REMOTE_SCHEMA_URL
     stale_status: int = NOT_FOUND
     """The status for a session that the server does not know."""
     record: Record = field(default_factory=Record)
@@ -40,7 +42,13 @@ class ServerState:
 
     def conversation(self) -> Conversation:
         """Return a new conversation; all of them offer the same tools."""
-        return Conversation(era=self.era, version=self.version, ttl_ms=self.ttl_ms, grown=self.grown)
+        return Conversation(
+            era=self.era,
+            version=self.version,
+            ttl_ms=self.ttl_ms,
+            grown=self.grown,
+            schema_url=self.schema_url,
+        )
 
     def open_session(self) -> str:
         """Return the id of a new session."""

@@ -20,7 +20,7 @@ from holodeck.testing.plan import Plan
 from holodeck.testing.protocol import Conversation
 from holodeck.testing.sizes import CHILD_SECONDS, MAX_MESSAGE_BYTES
 
-_STDOUT, _STDERR = 1, 2
+STDOUT, _STDERR = 1, 2
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -41,11 +41,11 @@ class StdioOutlet:
 
     async def message(self, message: Message) -> None:
         """Write a message and the end of its line."""
-        write_all(_STDOUT, encode(message) + b"\n")
+        write_all(STDOUT, encode(message) + b"\n")
 
     async def raw(self, data: bytes, *, ended: bool) -> None:
         """Write these bytes."""
-        write_all(_STDOUT, data + b"\n" if ended else data)
+        write_all(STDOUT, data + b"\n" if ended else data)
 
     async def stderr(self, data: bytes) -> None:
         """Write to stderr."""
@@ -68,7 +68,7 @@ def end(code: int, stderr: str, journal: Journal | None) -> NoReturn:
 async def serve_stdio(conversation: Conversation, plan: Plan, journal: Journal | None) -> None:
     """Answer until standard input ends."""
     connection = Duplex(conversation, Performer(), StdioOutlet(journal))
-    async for line in _lines():
+    async for line in input_lines():
         try:
             message = json.loads(line)
         except ValueError:
@@ -85,7 +85,8 @@ async def serve_stdio(conversation: Conversation, plan: Plan, journal: Journal |
     await connection.close()
 
 
-async def _lines() -> AsyncIterator[bytes]:
+async def input_lines() -> AsyncIterator[bytes]:
+    """Yield the lines of standard input until it ends."""
     kind = os.fstat(sys.stdin.fileno()).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or sys.stdin.isatty()):
         for line in sys.stdin.buffer:  # a file or /dev/null: an event loop cannot wait for it, and need not
