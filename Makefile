@@ -16,7 +16,7 @@ test: lint types $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, 
 	$(BIN)/pytest
 
 conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official MCP conformance suite, strictly
-	$(BIN)/python -m conformance $(LEGS)
+	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)
 
 lint: $(READY) ## style and import direction
 	$(BIN)/ruff check .
