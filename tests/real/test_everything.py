@@ -129,7 +129,7 @@ async def test_a_long_operation_tells_how_far_it_is(everything: Everything) -> N
         assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-@pytest.mark.proves("000:EDGE-9", "D-20", "D-11")
+@pytest.mark.proves("000:EDGE-9", "D-20", "D-11", "000:US4-4", "000:FR-016")
 @aio(START_SECONDS)
 async def test_it_may_ask_our_model_the_person_and_for_the_folders(everything: Everything) -> None:
     asked: list[str] = []
@@ -144,8 +144,14 @@ async def test_it_may_ask_our_model_the_person_and_for_the_folders(everything: E
             return {"action": "decline"}
         return {"action": "accept", "content": {"name": "Ada", "check": True}}
 
-    async with everything.server(sampling=sampling, elicitation=elicitation) as server:
-        await offered(server, "trigger-sampling-request", "trigger-elicitation-request", "get-roots-list")
+    changed = asyncio.Event()
+    answering = {"sampling": sampling, "elicitation": elicitation}
+    async with everything.server(**answering, on_tools_changed=changed.set) as server:
+        # It adds these only when it has seen what its client can do.
+        asking = {"trigger-sampling-request", "trigger-elicitation-request", "get-roots-list"}
+        while not asking <= {info.name for info in await server.list_tools()}:
+            await changed.wait()
+            changed.clear()
         sampled = await server.call_tool("trigger-sampling-request", prompt="2 + 2?")
         assert "Four, of course." in sampled.text
         assert "Ada" in (await server.call_tool("trigger-elicitation-request")).text
@@ -182,9 +188,3 @@ async def test_what_it_logs_arrives_at_its_level(everything: Everything, caplog:
     records = [record for record in caplog.records if record.name == "holodeck.mcp.server.everything"]
     said = records[-1].getMessage()
     assert records[-1].levelno == next(level for word, level in LEVELS.items() if word in said)
-
-
-async def offered(server: MCPPlugin, *names: str) -> None:
-    """Wait until it offers these tools: some it adds only when it has seen what its client can do."""
-    while not set(names) <= {info.name for info in await server.list_tools()}:
-        await asyncio.sleep(0.05)
