@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -42,9 +42,10 @@ class Agent:
 
     async def run(self, question: str | Sequence[Item], **options: Any) -> RunResult:
         """Ask, and wait for the end. `options` are those of `stream`."""
-        async for event in self.stream(question, **options):
-            if isinstance(event, RunFinished):
-                return event.result
+        async with aclosing(self.stream(question, **options)) as events:
+            async for event in events:
+                if isinstance(event, RunFinished):
+                    return event.result
         raise RuntimeError("a run always finishes")
 
     async def stream(
@@ -57,7 +58,7 @@ class Agent:
         max_turns: int | None = None,
         max_tool_calls: int | None = None,
         parallel_tool_calls: bool = True,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """Ask, and follow what happens. Leaving the iteration cancels the run.
 
         `functions` are tools that the caller runs itself: a call to one ends the run.

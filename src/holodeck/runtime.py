@@ -13,6 +13,7 @@ from holodeck.config.dialects.bare import is_command, is_url, server_at, server_
 from holodeck.config.dialects.listing import has_servers
 from holodeck.config.document import read_document
 from holodeck.config.loader import Finding, LoadedAgent, load_agent_file
+from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp import launch
 
@@ -60,14 +61,13 @@ def wire(
     """Put the parts of a loaded agent together. Nothing is started."""
     from holodeck.agent import Agent
     from holodeck.engine.sampling import sampling_handler
-    from holodeck.providers.factory import model_provider
     from holodeck.tools.function import FunctionExecutor
     from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import MCPExecutor
     from holodeck.tools.mcp.factory import create_mcp_plugin
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
-    provider = model or model_provider(agent.model, os.environ if environ is None else environ)
+    provider = model or _model(agent.model, os.environ if environ is None else environ)
     callbacks = Callbacks(sampling=sampling_handler(provider), elicitation=asked.elicit)
     servers = [
         create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
@@ -116,6 +116,12 @@ def _is_foreign(path: Path) -> bool:
     if path.suffix in {".json", ".jsonc"}:
         return True
     return path.is_file() and has_servers(read_document(path, str(path)).value)
+
+
+def _model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+    from holodeck.providers.factory import model_provider
+
+    return model_provider(llm, environ)
 
 
 def _launch_findings(tool: MCPTool) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,6 @@ def test_a_function_that_is_not_there_at_run_time_is_a_sentence(tmp_path: Path) 
     (tmp_path / "mine.py").write_text("x = 1\n")
     executor = FunctionExecutor([FunctionTool.model_validate(function("x"))], tmp_path)
     with pytest.raises(ExecutionError, match="has no function 'x'"):
-        import asyncio
-
         asyncio.run(_specs(executor))
 
 

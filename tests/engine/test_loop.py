@@ -9,9 +9,9 @@ from aio import aio
 from engine.scene import agent_of_one, agent_with, offered, outputs, server
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import ToolChoice, ToolSpec
+from holodeck.models.exchange import FinishReason, ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage, said
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, finish, say, spend
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, fail, finish, say, spend
 
 
 @pytest.mark.proves("004:US2-1", "004:SC-001", "004:US1-2", "000:US1-1", "004:FR-008", "004:FR-009")
@@ -38,11 +38,11 @@ async def test_calls_of_one_turn_run_on_three_servers_and_keep_their_order(tmp_p
         names = ["slow", "add", "echo", "add", "echo"]
         model = ScriptedModel(
             [
-                call("slow", seconds=30),
+                call("slow", seconds=0.3),
                 call("two__add", a=1, b=1),
                 call("three__echo", text="c"),
                 call("add", a=2, b=2),
-                call("release"),
+                call("echo", text="e"),
             ],
             say("done"),
         )
@@ -165,7 +165,7 @@ BAD_CALLS = [
 async def test_a_call_that_cannot_be_run_is_explained_to_the_model(
     tmp_path: Path, bad: FunctionCall, words: str
 ) -> None:
-    model = ScriptedModel(call(bad.name, bad.arguments, call_id="c"), say("I see."))
+    model = ScriptedModel(call_raw(bad.name, bad.arguments, call_id="c"), say("I see."))
     async with agent_of_one(tmp_path, model) as (agent, mcp):
         result = await agent.run("add")
         assert mcp.calls("add") == []
@@ -177,14 +177,14 @@ async def test_a_call_that_cannot_be_run_is_explained_to_the_model(
 
 @aio
 async def test_an_empty_string_of_arguments_means_none(tmp_path: Path) -> None:
-    model = ScriptedModel(call("release", ""), say("ok"))
+    model = ScriptedModel(call_raw("release", ""), say("ok"))
     async with agent_of_one(tmp_path, model) as (agent, mcp):
         await agent.run("go")
         assert [request.params["arguments"] for request in mcp.calls("release")] == [{}]
 
 
 @pytest.mark.proves("004:US2-3", "004:FR-018", "000:US5-3", "000:FR-022")
-@pytest.mark.parametrize(("tool", "words"), [("fail", "broken"), ("protocol_error", "code")])
+@pytest.mark.parametrize(("tool", "words"), [("fail", "broken"), ("protocol_error", "-32050")])
 @aio
 async def test_a_tool_that_fails_is_told_to_the_model_as_an_error(tmp_path: Path, tool: str, words: str) -> None:
     arguments = {"message": "broken"} if tool == "fail" else {}
@@ -198,8 +198,7 @@ async def test_a_tool_that_fails_is_told_to_the_model_as_an_error(tmp_path: Path
 
 @aio
 async def test_usage_is_summed_over_turns(tmp_path: Path) -> None:
-    one, two = Usage(input_tokens=5, output_tokens=2), Usage(input_tokens=9, output_tokens=4, cached_tokens=5)
-    model = ScriptedModel([call("add", a=1, b=1), spend(one)], [say("2"), spend(two)])
+    model = ScriptedModel([call("add", a=1, b=1), spend(5, 2)], [say("2"), spend(9, 4, cached=5)])
     async with agent_of_one(tmp_path, model) as (agent, _):
         result = await agent.run("add")
     assert result.usage == Usage(input_tokens=14, output_tokens=6, cached_tokens=5)
@@ -219,7 +218,7 @@ async def test_a_model_that_fails_ends_the_run_with_its_reason(tmp_path: Path) -
 
 @pytest.mark.parametrize(("reason", "words"), [("length", "tokens"), ("content_filter", "filter")])
 @aio
-async def test_an_answer_that_was_cut_is_incomplete(tmp_path: Path, reason: str, words: str) -> None:
+async def test_an_answer_that_was_cut_is_incomplete(tmp_path: Path, reason: FinishReason, words: str) -> None:
     model = ScriptedModel([say("half"), finish(reason)])
     async with agent_with(tmp_path, model) as agent:
         result = await agent.run("tell")

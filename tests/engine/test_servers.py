@@ -144,7 +144,7 @@ async def test_a_server_may_use_the_agents_model_only_where_it_is_allowed(tmp_pa
     settings = {"sampling": "allow"} if allowed else {}
     async with agent_of_one(tmp_path, model, settings) as (agent, _):
         result = await agent.run("ask")
-    text, is_error = outputs(model.requests[-1])["call_1"]
+    text, _ = outputs(model.requests[-1])["call_1"]
     assert ("from the model" in text) is allowed
     assert result.status == "completed"
     if allowed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from holodeck.lib.limits import MAX_SAMPLING_TOKENS
@@ -30,10 +31,11 @@ def sampling_handler(model: ModelProvider) -> Callable[[Mapping[str, Any]], Awai
             max_tokens=limit,
         )
         text, finish = "", "stop"
-        async for event in model.stream(request):
-            if isinstance(event, Answered):
-                text = "".join(item.text for item in event.items if isinstance(item, Message))
-                finish = event.finish
+        async with aclosing(model.stream(request)) as stream:
+            async for event in stream:
+                if isinstance(event, Answered):
+                    text = "".join(item.text for item in event.items if isinstance(item, Message))
+                    finish = event.finish
         return {
             "role": "assistant",
             "content": {"type": "text", "text": text},

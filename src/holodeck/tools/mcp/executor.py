@@ -54,8 +54,9 @@ class MCPExecutor:
         await self._listed()
         routes: dict[str, Route] = {}
         for name, server in self.servers.items():
-            for info in self._take(name):
-                routes[self._named(name, info)] = Route(server=server, tool=info)
+            tools = self._take(name)
+            self._name(name, tools)
+            routes |= {self._names[name, info.name]: Route(server=server, tool=info) for info in tools}
         self._routes = routes
         return tuple(_spec(name, route) for name, route in routes.items())
 
@@ -135,16 +136,21 @@ class MCPExecutor:
         self.failures[name] = error
         return []
 
-    def _named(self, server: str, info: MCPToolInfo) -> str:
+    def _name(self, server: str, tools: Sequence[MCPToolInfo]) -> None:
         """The bare name for whoever came first, `server__tool` for the others; a name once given is kept."""
-        key = (server, info.name)
-        if key not in self._names:
+        taken = set(self._names.values())
+        renamed = []
+        for info in tools:
+            if (server, info.name) in self._names:
+                continue
             name = info.model_name
-            if name in self._names.values():
+            if name in taken:
                 name = normalize_tool_name(f"{server}__{info.name}")
-                log.warning("mcp.same_name", tool=info.name, server=server, offered_as=name)
-            self._names[key] = name
-        return self._names[key]
+                renamed.append(name)
+            self._names[server, info.name] = name
+            taken.add(name)
+        if renamed:
+            log.warning("mcp.same_names", server=server, offered_as=", ".join(renamed))
 
 
 def _patience(server: MCPPlugin) -> float:
