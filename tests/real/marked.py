@@ -1,4 +1,4 @@
-"""Finds the processes of a server by a variable that only they have, however they were started and whoever adopted them."""
+"""Finds the processes of a server by a variable that only they have, whoever started or adopted them."""
 
 from __future__ import annotations
 

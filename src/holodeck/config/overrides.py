@@ -38,11 +38,19 @@ def _value(text: str, variable: str) -> Any:
     """What a variable holds: JSON where it looks like it, else a scalar as YAML reads it. Never shown."""
     if text[:1] in {"[", "{"}:
         try:
-            return orjson.loads(text)
+            return _marked(orjson.loads(text), variable)
         except ValueError:
             pass
     value = plain_value(text)
     return Substituted(text, written=f"({variable})") if isinstance(value, str) else value
+
+
+def _marked(value: Any, variable: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _marked(item, variable) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_marked(item, variable) for item in value]
+    return Substituted(value, written=f"({variable})") if isinstance(value, str) else value
 
 
 def _set(data: Any, parts: list[str], value: Any) -> None:

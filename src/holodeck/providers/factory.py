@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -36,10 +36,10 @@ class Unready:
         self.name = name
         self._error = error
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         return self
 
-    def __aiter__(self) -> AsyncIterator[ModelEvent]:
+    def __aiter__(self) -> AsyncGenerator[ModelEvent, None]:
         return self
 
     async def __anext__(self) -> ModelEvent:
