@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -36,13 +36,11 @@ class Unready:
         self.name = name
         self._error = error
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        return self
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        for event in self._events():
+            yield event
 
-    def __aiter__(self) -> AsyncGenerator[ModelEvent, None]:
-        return self
-
-    async def __anext__(self) -> ModelEvent:
+    def _events(self) -> Iterable[ModelEvent]:
         raise self._error()
 
     async def close(self) -> None:
