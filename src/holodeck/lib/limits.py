@@ -141,3 +141,6 @@ PROGRESS_STEP = 0.2  # often enough to look alive
 MAX_DESCRIPTION_SHOWN = 100  # characters of a description in a table; -v shows all
 MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
 MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
+JWT_LEEWAY = 30  # seconds between two clocks that are both right
+JWKS_MIN_REFRESH = 30.0  # tokens with made-up key ids must not make us hammer the identity provider
+JWKS_TIMEOUT = 10.0
