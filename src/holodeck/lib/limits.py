@@ -105,6 +105,35 @@ TOKEN_LOCK_POLL = 0.05
 # Skills
 MAX_SKILL_PAGES = 100
 MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
+MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it is our bill
+# HTTP clients
+HTTP_READ_CHUNK = 256 * KIB  # big answers arrive in few pieces
+HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
+
+# Models
+MODEL_CONNECT_TIMEOUT = 15.0  # to reach an API: name, connection and TLS
+MODEL_FIRST_EVENT_TIMEOUT = 600.0  # a reasoning model may think this long before it says anything
+MODEL_IDLE_TIMEOUT = 300.0  # between two events; some think again in the middle
+MODEL_TAIL = 0.05  # for an API to end the stream after its last event, so that the connection can be used again
+MODEL_ATTEMPTS = 4  # one and three more: a short overload passes, a long one is reported
+MODEL_FIRST_PAUSE = 0.5  # before the second attempt; doubled each time
+MODEL_MAX_PAUSE = 8.0  # of our own choosing: a person is waiting
+MODEL_MAX_RETRY_AFTER = 60.0  # a provider that wants a longer pause is reported instead of waited for
+MODEL_BREAKER_FAILURES = 5  # in a row: then the provider is left alone ...
+MODEL_BREAKER_PAUSE = 30.0  # ... for this long
+MAX_MODEL_LINE_BYTES = 32 * MIB  # of an event stream; a final event repeats a whole answer with its images
+MAX_MODEL_BODY_BYTES = 64 * MIB  # of an answer that came in one piece
+MAX_MODEL_ERROR_BYTES = 64 * KIB  # of a body that only explains an error
+MAX_MODEL_ERROR_CHARS = 500  # of a provider's words quoted in an error
+DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current model accepts this one
+
+# The gateway
+DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
+DEFAULT_KEY_IN_FLIGHT = 100  # of one caller
+DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
+DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
+MAX_SECRET_FILE_BYTES = 64 * KIB
 
 # The terminal
 PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation

@@ -277,6 +277,10 @@ async def _poisoned(server: AuthServer, request: web.Request, form: dict[str, st
     return web.json_response({"access_token": "x\r\nX-Evil: 1"})
 
 
+async def _strange(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+    return server.issue(token_type="mac")
+
+
 async def _broken(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
     return web.Response(status=500, text="oops " + SECRET)
 
@@ -300,6 +304,7 @@ async def _quoting(server: AuthServer, request: web.Request, form: dict[str, str
         (_garbage, "not a JSON object"),
         (_no_token, "without a usable 'access_token'"),
         (_poisoned, "without a usable 'access_token'"),
+        (_strange, "not of the kind 'bearer'"),
         (_broken, "answered 500"),
         (_endless, "more than"),
         (_elsewhere, "answered 307"),

@@ -368,3 +368,12 @@ async def test_a_server_without_auth_in_its_file_is_shown_a_login_only_where_the
         assert await call(mine, server.mcp) == 200
         assert await call(auth_provider(bare, store=store), server.mcp) == 401
         assert [each.form["grant_type"] for each in authority.requests] == ["authorization_code", "refresh_token"]
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_login_works_for_this_run_where_nothing_can_be_stored(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    async with world() as (authority, server):
+        auth = provider(server, FileTokens(tmp_path / "file" / "tokens"))
+        assert [await call(auth, server.mcp) for _ in range(2)] == [200, 200]
+        assert len(authority.authorizations) == 1

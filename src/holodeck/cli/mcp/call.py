@@ -15,8 +15,8 @@ from holodeck.cli.mcp.saved import save
 from holodeck.cli.mcp.target import Target, choose_one, failure_data, plain, target_options
 from holodeck.cli.mcp.visit import opened, run
 from holodeck.cli.progress import Progress
+from holodeck.config.keys import nearest
 from holodeck.config.loader import LoadedTool
-from holodeck.config.problems import nearest
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPToolNotFoundError, Problem
 from holodeck.models.content import ContentBlock, TextContent

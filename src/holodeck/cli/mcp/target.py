@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import click
 
 from holodeck.cli.report import as_data
+from holodeck.config.keys import nearest
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedTool
-from holodeck.config.problems import nearest
 from holodeck.config.servers import LoadedServers
 from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
 from holodeck.models.tool import MCPTool

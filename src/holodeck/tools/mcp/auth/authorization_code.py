@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+from holodeck.lib import log
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
 from holodeck.tools.mcp.auth.challenge import parameter
@@ -179,8 +180,15 @@ class AuthorizationCode:
         if is_new:
             self._adopt(content)
             self._is_loaded = True
-            await self._store.save(self._key, content)
+            await self._keep(content)
         return is_new
+
+    async def _keep(self, content: Record) -> None:
+        try:
+            await self._store.save(self._key, content)
+        except OSError as error:
+            # It works for this run; the next one will ask again.
+            log.warning("mcp.login_not_stored", server=self._login.server, reason=error.strerror)
 
     @asynccontextmanager
     async def _listening(self, record: Record, *, wanted: bool) -> AsyncIterator[LoopbackRedirect | None]:
