@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holodeck.lib.errors import ConfigError, Problem
@@ -11,24 +11,22 @@ from holodeck.lib.errors import ConfigError, Problem
 _ARTICLES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "null": "null"}
 
 
-def read_arguments(
-    words: Sequence[str], schema: Callable[[], Mapping[str, Any]], read_input: Callable[[], str]
-) -> dict[str, Any]:
-    """The arguments: JSON objects, `key=value` pairs, and `-` for JSON on the input; later ones win.
+def read_arguments(words: Sequence[str], schema: Mapping[str, Any], given: str) -> dict[str, Any]:
+    """The arguments: JSON objects, `key=value` pairs, and `-` for the JSON that was given; later ones win.
 
-    `schema` is asked only when there is a pair to be typed. Raises `ConfigError`.
+    Raises `ConfigError`. With an empty schema only the form of the words is checked.
     """
     arguments: dict[str, Any] = {}
     for word in words:
         if word == "-":
-            arguments |= _object(read_input(), "the input")
+            arguments |= _object(given, "the input")
         elif word.lstrip().startswith("{"):
             arguments |= _object(word, "the argument")
         else:
             name, separator, text = word.partition("=")
             if not separator or not name:
                 raise _wrong(f"'{word}' is not key=value, a JSON object or '-'")
-            arguments[name] = typed(text, name, schema())
+            arguments[name] = typed(text, name, schema)
     return arguments
 
 

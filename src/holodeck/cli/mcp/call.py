@@ -53,8 +53,10 @@ def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | 
         raise ConfigError.of([Problem(message="say which tool", fix="holodeck mcp call SERVER TOOL [ARGUMENTS]...")])
     server, rest = (words[0], words[1:]) if is_named or len(names) != 1 else (None, words)
     item = choose_one(loaded, server, target)
-    tool = rest[0]
-    result = run(_call(item, tool, rest[1:], timeout), verbose=target.verbose)
+    tool, words = rest[0], rest[1:]
+    given = sys.stdin.read() if "-" in words else ""
+    read_arguments(words, {}, given)  # what is wrong with their form is said before anything is started
+    result = run(_call(item, tool, words, given, timeout), verbose=target.verbose)
     printer = _Printer(folder=out, stem=f"{item.tool.name}-{tool}", is_raw=raw)
     if target.as_json:
         click.echo(json.dumps({"server": item.tool.name, "tool": tool, **printer.data(result)}, indent=2))
@@ -63,10 +65,10 @@ def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | 
     return 0 if result.success else 1
 
 
-async def _call(item: LoadedTool, name: str, words: Sequence[str], seconds: float | None) -> MCPToolResult:
+async def _call(item: LoadedTool, name: str, words: Sequence[str], given: str, seconds: float | None) -> MCPToolResult:
     async with Progress(f"starting {item.tool.name}") as progress, opened(item) as plugin:
         schema: Mapping[str, Any] = await _schema(plugin, name) if needs_schema(words) else {}
-        arguments = read_arguments(words, lambda: schema, sys.stdin.read)
+        arguments = read_arguments(words, schema, given)
         progress.phase = f"calling {name} of {item.tool.name}"
 
         def heard(done: float, total: float | None, message: str | None) -> None:

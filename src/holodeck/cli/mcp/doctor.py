@@ -73,9 +73,9 @@ async def _examine_all(servers: Sequence[LoadedTool], *, is_quiet: bool) -> list
 def _show(done: Examination, item: LoadedTool) -> None:
     via = item.tool.transport.value if isinstance(item.tool, MCPTool) else ""
     click.secho(f"{done.server} ({via})", bold=True)
-    for step in done.steps:
+    for step in (step for step in done.steps if step.outcome != "not tried"):
         word, colour = _WORDS[step.outcome]
-        label = click.style(word.ljust(_WORD_WIDTH), fg=colour)
+        label = click.style(word, fg=colour) + " " * (_WORD_WIDTH - len(word))
         detail = printable(step.detail).replace("\n", "\n" + " " * (_STEP_WIDTH + _WORD_WIDTH + 3))
         click.echo(f"  {step.name.ljust(_STEP_WIDTH)} {label}{detail}".rstrip())
         if step.advice:

@@ -102,7 +102,7 @@ def _row(width: int, name: str, state: str, cells: Sequence[str], about: str) ->
     rooms = [room for _, room in _COLUMNS]
     shown = [one_line(cell, room).ljust(room + 1) for cell, room in zip(cells, rooms[1:], strict=False)]
     rest = "".join(shown) or " " * (sum(rooms[1:]) + len(rooms) - 1)
-    label = click.style(state.ljust(rooms[0] + 1), fg=_COLOURS[state])
+    label = click.style(state, fg=_COLOURS[state]) + " " * (rooms[0] + 1 - len(state))
     click.echo(f"{printable(name).ljust(width)} {label}{rest}{one_line(about, MAX_REASON_SHOWN)}".rstrip())
 
 
