@@ -147,12 +147,13 @@ class Endpoint:
         except aiohttp.ConnectionTimeoutError as error:
             limit = f"{MODEL_CONNECT_TIMEOUT:.0f} s"
             raise self._unreached(f"no connection within {limit}. Check the endpoint and the network.") from error
-        except aiohttp.InvalidURL as error:
-            raise self.address.error("its endpoint is not a URL.") from error
+        except aiohttp.InvalidURL:
+            raise self.address.error("its endpoint is not a URL.") from None
         except (LineTooLongError, net.BodyTooLargeError) as error:
             raise self.address.error(f"its answer is too big to be one: {error}.") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreached("the connection was lost before the answer was complete. Ask again.") from error
+        except (aiohttp.ClientError, OSError):
+            # Without its cause, which quotes the URL with its query.
+            raise self._unreached("the connection was lost before the answer was complete. Ask again.") from None
 
     def _unreached(self, what: str) -> ModelError:
         return self.address.error(what, is_retryable=True)
