@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from holodeck.models.exchange import Answered, FinishReason, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
@@ -18,7 +17,6 @@ _FINISHES: dict[str, FinishReason] = {
     "model_context_window_exceeded": "length",
     "refusal": "content_filter",
 }
-_GROWING = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
 class AnthropicAnswer:
@@ -28,17 +26,20 @@ class AnthropicAnswer:
         self._address = address
         self._calls = Calls(request)
         self._blocks: dict[int, dict[str, Any]] = {}
+        self._growth: dict[int, dict[str, list[str]]] = {}
         self._usage: dict[str, Any] = {}
         self._model = ""
         self._stop = ""
+        self._news: list[ModelEvent] = []
         self.is_over = False
 
-    def take(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+    def take(self, event: dict[str, Any]) -> list[ModelEvent]:
+        self._news = []
         kind = event.get("type")
         if kind == "content_block_delta":
-            yield from self._grow(event["index"], event["delta"])
+            self._grow(event["index"], event["delta"])
         elif kind == "content_block_start":
-            yield from self._start(event["index"], event["content_block"])
+            self._start(event["index"], event["content_block"])
         elif kind == "message_start":
             self._model = event["message"].get("model") or ""
             self._spent(event["message"].get("usage"))
@@ -50,7 +51,8 @@ class AnthropicAnswer:
         elif kind == "error" or event.get("error"):
             raise reported(self._address, event.get("error"))
         elif kind == "message":  # a server that does not stream
-            yield from self._all(event)
+            self._all(event)
+        return self._news
 
     def whole(self) -> Answered | None:
         if not self.is_over:
@@ -68,36 +70,41 @@ class AnthropicAnswer:
             model=self._model,
         )
 
-    def _start(self, index: int, block: dict[str, Any]) -> Iterator[ModelEvent]:
+    def _start(self, index: int, block: dict[str, Any]) -> None:
         self._blocks[index] = dict(block)
+        self._growth[index] = {}
         kind = block.get("type")
         if kind == "tool_use":
             self._calls.begin(index, call_id=block.get("id") or "", name=block.get("name") or "")
             # The input of a start is an empty object that fragments replace; only some servers put all of it there.
-            yield from self._calls.more(index, arguments=arguments_text(block.get("input") or None))
+            self._news += self._calls.more(index, arguments=arguments_text(block.get("input") or None))
         elif kind == "text" and block.get("text"):
-            yield TextDelta(text=block["text"])
+            self._news.append(TextDelta(text=block["text"]))
         elif kind == "thinking" and block.get("thinking"):
-            yield ReasoningDelta(text=block["thinking"])
+            self._news.append(ReasoningDelta(text=block["thinking"]))
 
-    def _grow(self, index: int, delta: dict[str, Any]) -> Iterator[ModelEvent]:
-        kind = delta.get("type", "")
-        if kind == "input_json_delta":
-            yield from self._calls.more(index, arguments=delta.get("partial_json") or "")
-            return
-        field = _GROWING.get(kind)
-        if field is None:
-            return
-        block, more = self._blocks[index], delta.get(field) or ""
-        block[field] = (block.get(field) or "") + more
+    def _grow(self, index: int, delta: dict[str, Any]) -> None:
+        kind = delta.get("type")
         if kind == "text_delta":
-            yield TextDelta(text=more)
+            self._growth[index].setdefault("text", []).append(delta["text"])
+            self._news.append(TextDelta(text=delta["text"]))
+        elif kind == "input_json_delta":
+            self._news += self._calls.more(index, arguments=delta.get("partial_json") or "")
         elif kind == "thinking_delta":
-            yield ReasoningDelta(text=more)
+            self._growth[index].setdefault("thinking", []).append(delta["thinking"])
+            self._news.append(ReasoningDelta(text=delta["thinking"]))
+        elif kind == "signature_delta":
+            self._growth[index].setdefault("signature", []).append(delta["signature"])
 
-    def _all(self, message: dict[str, Any]) -> Iterator[ModelEvent]:
+    def _grown(self, index: int) -> dict[str, Any]:
+        """A block with all that was added to it."""
+        block = self._blocks[index]
+        added = self._growth[index].items()
+        return {**block, **{field: (block.get(field) or "") + "".join(parts) for field, parts in added}}
+
+    def _all(self, message: dict[str, Any]) -> None:
         for index, block in enumerate(message.get("content") or ()):
-            yield from self._start(index, block)
+            self._start(index, block)
         self._model = message.get("model") or ""
         self._stop = message.get("stop_reason") or ""
         self._spent(message.get("usage"))
@@ -109,7 +116,8 @@ class AnthropicAnswer:
 
     def _items(self) -> tuple[Item, ...]:
         items: list[Item] = []
-        for index, block in sorted(self._blocks.items()):
+        for index in sorted(self._blocks):
+            block = self._grown(index)
             kind = block.get("type")
             if kind == "tool_use":
                 items.append(self._calls.item(index))

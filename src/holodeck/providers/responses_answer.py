@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from holodeck.models.content import TextContent
@@ -27,32 +26,35 @@ class ResponsesAnswer:
     def __init__(self, request: ModelRequest, address: Address) -> None:
         self._address = address
         self._calls = Calls(request)
-        self._said: dict[Any, str] = {}  # what was told of each item, by its place
+        self._told: set[Any] = set()  # places of items of which deltas came
         self._done: dict[Any, dict[str, Any]] = {}
         self._response: dict[str, Any] = {}
+        self._news: list[ModelEvent] = []
         self.is_over = False
 
-    def take(self, event: dict[str, Any]) -> Iterator[ModelEvent]:
+    def take(self, event: dict[str, Any]) -> list[ModelEvent]:
+        self._news = []
         kind, place = event.get("type"), event.get("output_index", 0)
         if kind in _TEXT:
-            yield from self._more(TextDelta(text=event["delta"]), place)
+            self._tell(TextDelta(text=event["delta"]), place)
         elif kind == "response.function_call_arguments.delta":
-            yield from self._calls.more(place, arguments=event["delta"])
+            self._news += self._calls.more(place, arguments=event["delta"])
         elif kind in _THOUGHTS:
-            yield from self._more(ReasoningDelta(text=event["delta"]), place)
+            self._tell(ReasoningDelta(text=event["delta"]), place)
         elif kind == "response.reasoning_summary_part.added" and event.get("summary_index"):
-            yield from self._more(ReasoningDelta(text="\n\n"), place)
+            self._tell(ReasoningDelta(text="\n\n"), place)
         elif kind == "response.output_item.added":
-            yield from self._added(event["item"], place)
+            self._added(event["item"], place)
         elif kind == "response.output_item.done":
-            yield from self._finished(event["item"], place)
+            self._finished(event["item"], place)
         elif kind in _LAST:
-            yield from self._end(event["response"])
+            self._end(event["response"])
         elif kind in _FAILED or event.get("error"):
             response = event.get("response") or {}
             raise reported(self._address, event.get("error") or response.get("error") or event)
         elif event.get("object") == "response" and kind is None:  # a server that does not stream
-            yield from self._end(event)
+            self._end(event)
+        return self._news
 
     def whole(self) -> Answered | None:
         if not self.is_over:
@@ -69,42 +71,40 @@ class ResponsesAnswer:
             model=self._response.get("model") or "",
         )
 
-    def _more(self, delta: TextDelta | ReasoningDelta, place: Any) -> Iterator[ModelEvent]:
-        self._said[place] = self._said.get(place, "") + delta.text
-        yield delta
+    def _tell(self, delta: TextDelta | ReasoningDelta, place: Any) -> None:
+        if delta.text:
+            self._told.add(place)
+            self._news.append(delta)
 
-    def _added(self, item: dict[str, Any], place: Any) -> Iterator[ModelEvent]:
+    def _added(self, item: dict[str, Any], place: Any) -> None:
         if item.get("type") == "function_call":
             call_id = item.get("call_id") or item.get("id") or ""
             self._calls.begin(place, call_id=call_id, name=item.get("name") or "", item_id=item.get("id") or "")
-            yield from self._calls.more(place, arguments=item.get("arguments") or "")
+            self._news += self._calls.more(place, arguments=item.get("arguments") or "")
 
-    def _finished(self, item: dict[str, Any], place: Any) -> Iterator[ModelEvent]:
+    def _finished(self, item: dict[str, Any], place: Any) -> None:
         """An item is complete: what of it did not come in deltas is told now."""
         self._done[place] = item
         kind = item.get("type")
         if kind == "function_call":
             if place not in self._calls:
-                yield from self._added({**item, "arguments": ""}, place)
-            yield from self._calls.rest(place, item.get("arguments") or "")
-        elif kind == "message" and place not in self._said:
-            text = _words(item.get("content"))
-            if text:
-                yield from self._more(TextDelta(text=text), place)
-        elif kind == "reasoning" and place not in self._said:
+                self._added({**item, "arguments": ""}, place)
+            self._news += self._calls.rest(place, item.get("arguments") or "")
+        elif kind == "message" and place not in self._told:
+            self._tell(TextDelta(text=_words(item.get("content"))), place)
+        elif kind == "reasoning" and place not in self._told:
             text = _words(item.get("content")) or _words(item.get("summary"), "\n\n")
-            if text:
-                yield from self._more(ReasoningDelta(text=text), place)
+            self._tell(ReasoningDelta(text=text), place)
 
-    def _end(self, response: dict[str, Any]) -> Iterator[ModelEvent]:
+    def _end(self, response: dict[str, Any]) -> None:
         if response.get("status") == "failed" or response.get("error"):
             raise reported(self._address, response.get("error"))
         if not self._done:
             for place, item in enumerate(response.get("output") or ()):
-                yield from self._finished(item, place)
+                self._finished(item, place)
         self._response = response
         self.is_over = True
-        yield from self._calls.unannounced()
+        self._news += self._calls.unannounced()
 
     def _item(self, place: Any) -> list[Item]:
         item = self._done[place]

@@ -35,21 +35,78 @@ class Timeouts:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask, and watch the silence."""
-        limit, phase = self._first, "did not begin to answer within"
+        limit, what = self._first, "did not begin to answer within"
+        silence = _Silence()
         async with left_at_the_end(self._inner.stream(request)) as events:
-            while True:
-                try:
-                    async with asyncio.timeout(limit) as watch:
+            try:
+                while True:
+                    silence.begin(limit)
+                    try:
                         event = await anext(events)
-                except StopAsyncIteration:
-                    return
-                except TimeoutError as error:
-                    if not watch.expired():
-                        raise
-                    message = f"Model '{self.name}' {phase} {limit:g} s. Ask again, or check the provider's status."
-                    raise ModelError(message, is_retryable=True) from error
-                yield event
-                limit, phase = self._idle, "fell silent in the middle of its answer for"
+                    except StopAsyncIteration:
+                        return
+                    except asyncio.CancelledError as error:
+                        if not silence.was_too_long():
+                            raise
+                        raise self._error(what, limit) from error
+                    finally:
+                        silence.end()
+                    yield event
+                    limit, what = self._idle, "fell silent in the middle of its answer for"
+            finally:
+                silence.close()
 
     async def close(self) -> None:
         await self._inner.close()
+
+    def _error(self, what: str, limit: float) -> ModelError:
+        message = f"Model '{self.name}' {what} {limit:g} s. Ask again, or check the provider's status."
+        return ModelError(message, is_retryable=True)
+
+
+class _Silence:
+    """One timer for all waits of a stream, set anew only when it rings too early.
+
+    `asyncio.timeout` around each wait does the same, and costs more than all the rest of an event.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[object] | None = None
+        self._cancels = 0
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_rung = False
+
+    def begin(self, limit: float) -> None:
+        """Wait from now on."""
+        self._task = asyncio.current_task()
+        self._cancels = self._task.cancelling() if self._task else 0
+        self._deadline = self._loop.time() + limit
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._ring)
+
+    def end(self) -> None:
+        """The wait is over, one way or the other."""
+        self._task = None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def was_too_long(self) -> bool:
+        """Whether a cancellation was ours, and only ours: then it goes no further."""
+        return self._has_rung and self._task is not None and self._task.uncancel() <= self._cancels
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._task is None:  # it is the reader who takes time
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._ring)
+            return
+        self._has_rung = True
+        self._task.cancel()
