@@ -34,7 +34,7 @@ tools:
     description: Reads a page
     type: mcp
     command: uvx
-    args: ["mcp-server-fetch==2026.10.24", "--ignore-robots-txt"]
+    args: ["mcp-server-fetch==2026.10.24", "--ignore-robots-txt", "--allow-private-ips"]
 """
 
 

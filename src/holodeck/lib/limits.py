@@ -37,6 +37,8 @@ STDERR_LINES_SHOWN = 8  # in an error; the ring has the rest
 
 # MCP connections
 PROBE_TIMEOUT = 5.0  # silence this long after the first question: ask in the older way as well
+ROOTS_TIMEOUT = 1.0  # a server that wants our folders asks for them as soon as it has heard of us
+ROOTS_SETTLE = 0.2  # it then looks at them on its disk, and nothing tells us when it is done
 MAX_EXTENDED_CALL = 1_800.0  # a call that keeps reporting progress still ends after half an hour
 MAX_STARTS = 5  # starts of one server ...
 START_WINDOW = 60.0  # ... in this time are a crash loop ...
