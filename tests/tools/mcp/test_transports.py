@@ -14,7 +14,6 @@ from tools.mcp.serving import at, serving, started, websocket_serving
 
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.callbacks import Callbacks
-from holodeck.tools.mcp.connection import State
 from holodeck.tools.mcp.content import TextContent
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
@@ -43,15 +42,15 @@ async def reachable(transport: str, folder: Path) -> AsyncIterator[MCPTool]:
 @aio(20)
 async def test_tools_and_prompts_are_found_and_used(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
-        assert server.state is State.CREATED
+        assert server.state == "created"
         assert {info.name for info in await server.list_tools()} >= {"add", "echo", "fail", "wait"}
         result = await server.call_tool("add", a=2, b=3)
         assert result.success
         assert result.content == [TextContent(text="5")]
-        assert server.state is State.CONNECTED
+        assert server.state == "connected"
         assert [info.name for info in await server.list_prompts()] == ["review"]
         assert "def f" in (await server.get_prompt("review", code="def f(): ...")).text
-    assert server.state is State.DISCONNECTED
+    assert server.state == "disconnected"
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

@@ -43,7 +43,7 @@ class Faults:
             text = text.replace(secret, MASK)
         return text
 
-    def excerpt(self, raw: bytes | str, limit: int = MAX_RAW_SHOWN) -> str:
+    def excerpt(self, raw: bytes | bytearray | str, limit: int = MAX_RAW_SHOWN) -> str:
         """The beginning of what came, masked, for a person to recognise."""
         text = raw if isinstance(raw, str) else raw[: limit * 4 + 1024].decode("utf-8", "replace")
         text = self.masked(text.strip())

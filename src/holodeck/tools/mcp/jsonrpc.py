@@ -49,7 +49,7 @@ def orjson_free(value: Any) -> Any:
     return value
 
 
-def decode(raw: bytes) -> Any:
+def decode(raw: bytes | bytearray) -> Any:
     """What the bytes say. Raises ValueError when they are not JSON in UTF-8."""
     return orjson.loads(raw.removeprefix(_BOM))
 

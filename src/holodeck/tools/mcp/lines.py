@@ -15,7 +15,7 @@ class Lines(asyncio.Protocol):
         self,
         *,
         limit: int,
-        on_line: Callable[[bytes], None],
+        on_line: Callable[[bytes | bytearray], None],
         on_dropped: Callable[[bytes, bytes, int], None],
         on_end: Callable[[], None],
     ) -> None:
@@ -23,7 +23,8 @@ class Lines(asyncio.Protocol):
         self._on_line = on_line
         self._on_dropped = on_dropped
         self._on_end = on_end
-        self._parts: list[bytes] = []
+        # One growing buffer: a list of pieces would leave the heap in pieces, and joining it would double the peak.
+        self._held = bytearray()
         self._size = 0
         self._head: bytes | None = None
         self._tail = b""
@@ -49,10 +50,10 @@ class Lines(asyncio.Protocol):
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._head is None:
-            self._parts.append(part)
+            self._held += part
             if self._size > self._limit:
-                whole = b"".join(self._parts)
-                self._head, self._tail, self._parts = whole[:_EDGE], whole[-_EDGE:], []
+                self._head, self._tail = bytes(self._held[:_EDGE]), bytes(self._held[-_EDGE:])
+                self._held = bytearray()
         else:
             self._tail = (self._tail + part[-_EDGE:])[-_EDGE:]
 
@@ -62,9 +63,9 @@ class Lines(asyncio.Protocol):
                 self._on_line(part)
             return
         self._keep(part)
-        parts, size, head, tail = self._parts, self._size, self._head, self._tail
-        self._parts, self._size, self._head, self._tail = [], 0, None, b""
+        held, size, head, tail = self._held, self._size, self._head, self._tail
+        self._held, self._size, self._head, self._tail = bytearray(), 0, None, b""
         if head is not None:
             self._on_dropped(head, tail, size)
         else:
-            self._on_line(b"".join(parts))
+            self._on_line(held)

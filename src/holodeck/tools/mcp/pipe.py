@@ -75,7 +75,7 @@ class PipeChannel(ABC):
     def last_words(self) -> str:
         return ""
 
-    def received(self, raw: bytes) -> None:
+    def received(self, raw: bytes | bytearray) -> None:
         """One message as it came."""
         self._heard = self._loop.time()
         try:
@@ -93,7 +93,7 @@ class PipeChannel(ABC):
             if not future.done():
                 future.set_exception(error)
 
-    def _dispatch(self, message: object, raw: bytes) -> None:
+    def _dispatch(self, message: object, raw: bytes | bytearray) -> None:
         if type(message) is dict:
             if "method" in message:
                 self._incoming(message)
@@ -107,7 +107,7 @@ class PipeChannel(ABC):
             return
         self._discard("not a JSON-RPC message", raw)
 
-    def _answered(self, message: Message, raw: bytes) -> None:
+    def _answered(self, message: Message, raw: bytes | bytearray) -> None:
         request_id = message["id"]
         future = self._waiting.get(request_id) if isinstance(request_id, int | str) else None
         if future is None and isinstance(request_id, str) and request_id.isdecimal():
@@ -117,7 +117,7 @@ class PipeChannel(ABC):
         elif not future.done():
             future.set_result(message)
 
-    def _unasked(self, request_id: object, message: Message, raw: bytes) -> None:
+    def _unasked(self, request_id: object, message: Message, raw: bytes | bytearray) -> None:
         was_ours = isinstance(request_id, int) and 0 < request_id <= self._highest_id
         if not was_ours and len(self._waiting) == 1:
             # It can only be meant for the one call that waits, and waiting on would not bring another answer.
@@ -127,15 +127,16 @@ class PipeChannel(ABC):
             self._fail(waiting, self._faults.protocol("call", text, raw=self._faults.excerpt(raw)))
         self._discard("nobody waits for this answer", raw)
 
-    def _unreadable(self, raw: bytes) -> None:
+    def _unreadable(self, raw: bytes | bytearray) -> None:
         try:
             self._dispatch(decode(raw), raw)  # a byte order mark is the one thing that is forgiven
         except ValueError as error:
+            raw = bytes(raw)
             request_id = self._pretty.id_in(raw)
             problem = "it is spread over several lines" if request_id is not None else str(error)
             self.unusable(request_id if request_id is not None else sniff_id(raw), problem, raw)
 
-    def unusable(self, request_id: RequestId | None, problem: str, raw: bytes) -> None:
+    def unusable(self, request_id: RequestId | None, problem: str, raw: bytes | bytearray) -> None:
         """A message that cannot be used fails the call that it answers, if that can be told; all others go on."""
         self._discard(problem, raw)
         if request_id is not None:
@@ -148,7 +149,7 @@ class PipeChannel(ABC):
         if future is not None and not future.done():
             future.set_exception(error)
 
-    def _discard(self, problem: str, raw: bytes) -> None:
+    def _discard(self, problem: str, raw: bytes | bytearray) -> None:
         self.garbage += 1
         log.debug(
             "mcp.discarded",

@@ -34,7 +34,7 @@ class Results:
         structured = answer.get("structuredContent")
         is_error = answer.get("isError") is True
         if info.output_schema is not None and not is_error:
-            problem = await self._checks.problem(info.output_schema, structured)
+            problem = await self._checks.problem(info.name, info.output_schema, structured)
             if problem:
                 warnings.append(problem)
         metadata = self._metadata(info.name, began)

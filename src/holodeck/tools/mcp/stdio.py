@@ -42,6 +42,7 @@ class StdioChannel(PipeChannel):
         self._encoding = codecs.lookup(encoding).name
         self._process: Process | None = None
         self._flow = _Flow()
+        self._queued: list[bytes] = []
         self._output_ended = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self._lines = Lines(
@@ -95,11 +96,22 @@ class StdioChannel(PipeChannel):
         self._write(message)
 
     def _write(self, message: Message) -> None:
-        if self._process is not None:
-            line = encode(message) if self._encoding == "utf-8" else encode_ascii(message)
-            self._process.stdin.write(line + b"\n")
+        if self._process is None:
+            return
+        line = (encode(message) if self._encoding == "utf-8" else encode_ascii(message)) + b"\n"
+        if len(self._waiting) <= 1 and not self._queued:
+            self._process.stdin.write(line)
+            return
+        self._queued.append(line)  # calls that come together leave together: one system call for all
+        if len(self._queued) == 1:
+            self._loop.call_soon(self._flush)
 
-    def _recoded(self, raw: bytes) -> None:
+    def _flush(self) -> None:
+        lines, self._queued = self._queued, []
+        if self._process is not None and not self.lost.done():
+            self._process.stdin.write(b"".join(lines))
+
+    def _recoded(self, raw: bytes | bytearray) -> None:
         self.received(raw.decode(self._encoding, "replace").encode("utf-8", "replace"))
 
     def _dropped(self, head: bytes, tail: bytes, size: int) -> None:
