@@ -10,6 +10,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import LIST_CHANGE_PAUSE, MAX_STREAM_RETRY, STREAM_RETRY
 from holodeck.tools.mcp.catalog import Catalog
+from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.connection import Connection
 from holodeck.tools.mcp.era import Era, mapping
 from holodeck.tools.mcp.jsonrpc import METHOD_NOT_FOUND, Message
@@ -78,7 +79,12 @@ class Changes:
         failures = 0
         while True:
             try:
-                await connection.session.request("subscriptions/listen", {"notifications": wanted}, seconds=None)
+                await connection.session.request(
+                    "subscriptions/listen",
+                    {"notifications": wanted},
+                    seconds=None,
+                    delivery=Delivery(is_open_ended=True),
+                )
                 failures = 0
             except MCPConnectionError as error:
                 if connection.session.channel.lost.done():

@@ -16,10 +16,12 @@ Incoming = Callable[[Message], None]
 class Delivery:
     """What happened to one request on its way out, and what only HTTP carries along with it."""
 
-    __slots__ = ("headers", "may_have_left")
+    __slots__ = ("headers", "is_open_ended", "may_have_left")
 
-    def __init__(self, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, headers: Mapping[str, str] | None = None, *, is_open_ended: bool = False) -> None:
         self.headers = headers
+        self.is_open_ended = is_open_ended
+        """True for a request that is answered when a stream ends, and not before."""
         self.may_have_left = False
         """True once any byte may have reached the server: from then on the call must not be repeated silently."""
 
@@ -56,6 +58,9 @@ class Channel(Protocol):
 
     def last_words(self) -> str:
         """What a process last wrote to standard error; empty for everything else."""
+
+    def lose(self, error: MCPConnectionError) -> None:
+        """Give it up, for this reason; who still waits is told at once."""
 
     async def close(self) -> None:
         """Bounded; may be called at any time, also before `open` or after a loss."""

@@ -161,7 +161,9 @@ class MCPClient:
         if not delivery.may_have_left or "outcome" in error.details or "status" in error.details:
             return error
         details = {**error.details, "outcome": "unknown"}
-        return type(error)(f"{error} {OUTCOME_UNKNOWN}", server=error.server, phase=error.phase, details=details)
+        said = str(error).rstrip(".")
+        text = said + ("\n" if "\n" in said else ". ") + OUTCOME_UNKNOWN
+        return type(error)(text, server=error.server, phase=error.phase, details=details)
 
     async def _find(self, connection: Connection, name: str) -> MCPToolInfo:
         session = connection.session

@@ -67,7 +67,8 @@ class Connection:
         return await asyncio.shield(self._started)
 
     def fail(self, error: MCPConnectionError) -> None:
-        """End it because of this."""
+        """End it because of this; nobody gets it from now on."""
+        self.session.channel.lose(error)
         if not self._stop.done():
             self._stop.set_result(error)
 
@@ -102,6 +103,8 @@ class Connection:
         finally:
             if not self._started.done():
                 self._started.set_result(error or self._faults.connection("start", "the start was cancelled"))
+            if isinstance(error, MCPConnectionError):
+                self.session.channel.lose(error)
             self._on_end(self, error)
             try:
                 await self.session.channel.close()

@@ -55,15 +55,24 @@ async def _settle(session: Session, probe: asyncio.Task[Terms | None], hello: as
             except MCPProtocolError as error:
                 refusal = error
                 version = _mutual(_supported(error), MODERN_VERSIONS)
-                if error.details.get("code") == UNSUPPORTED_VERSION and version is not None and probe not in waiting:
-                    # The server took our first question for the beginning of a modern conversation after all.
-                    terms = await _discover(session, version)
-                    if terms is not None:
-                        session.agree(terms)
-                        return
+                if error.details.get("code") == UNSUPPORTED_VERSION and version is not None:
+                    session.agree(await _modern_after_all(session, probe, version))
+                    return
             else:
                 return
     raise refusal or session.faults.protocol("initialize", "the server agreed to no version of the protocol")
+
+
+async def _modern_after_all(session: Session, probe: asyncio.Task[Terms | None], version: str) -> Terms:
+    """The old handshake is refused for a version that we speak: a modern server, slow to describe itself."""
+    if probe.done():
+        probe = asyncio.create_task(_discover(session, version))
+    await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
+    terms = probe.result() if probe.done() else None
+    if not probe.done():
+        probe.cancel()
+    # It need not describe itself for us to use it: what it does not have, it will refuse.
+    return terms or Terms(era=Era.MODERN, version=version, capabilities={"tools": {}, "prompts": {}})
 
 
 async def _discover(session: Session, version: str) -> Terms | None:

@@ -26,6 +26,7 @@ _NOT_FOUND = 404
 _ABOUT_THE_CALLER = frozenset({401, 403, 429})
 _NO_ANSWER = frozenset({202, 204})
 _JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+_PHASES = {"tools/call": "call", "server/discover": "initialize"}
 _BREAKS = (aiohttp.ClientError, ConnectionError, OSError)
 
 
@@ -57,7 +58,7 @@ class HttpChannel:
     async def request(self, message: Message, delivery: Delivery) -> Message:
         if self.lost.done():
             raise self.lost.result()
-        phase = "call" if message["method"] == "tools/call" else str(message["method"])
+        phase = _PHASES.get(message["method"], str(message["method"]))
         response: aiohttp.ClientResponse | None = None
         try:
             response = await self._post(message, delivery)
@@ -96,6 +97,10 @@ class HttpChannel:
 
     def is_stuck(self) -> bool:
         return False
+
+    def lose(self, error: MCPConnectionError) -> None:
+        if not self.lost.done():
+            self.lost.set_result(error)
 
     def last_heard(self) -> float:
         return self._heard
@@ -166,8 +171,7 @@ class HttpChannel:
         failure = await self._web.failure(response, phase)
         if is_stale and isinstance(failure, MCPConnectionError):
             failure.details["stale_session"] = True
-            if not self.lost.done():
-                self.lost.set_result(failure)
+            self.lose(failure)
         raise failure
 
     async def _from_stream(self, response: aiohttp.ClientResponse, request_id: RequestId, phase: str) -> Message:

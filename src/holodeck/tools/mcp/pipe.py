@@ -23,6 +23,7 @@ class PipeChannel(ABC):
         self._faults = faults
         self._incoming = incoming
         self._waiting: dict[RequestId, asyncio.Future[Message]] = {}
+        self._open_ended: set[RequestId] = set()
         self._highest_id = 0
         self._heard = 0.0
         self._pretty = PrettyPrinted()
@@ -50,11 +51,14 @@ class PipeChannel(ABC):
         self._waiting[request_id] = future
         if type(request_id) is int:
             self._highest_id = request_id
+        if delivery.is_open_ended:
+            self._open_ended.add(request_id)
         try:
             await self._deliver(message, delivery)
             return await future
         finally:
             del self._waiting[request_id]
+            self._open_ended.discard(request_id)
 
     async def send(self, message: Message) -> None:
         if not self.lost.done():
@@ -119,9 +123,10 @@ class PipeChannel(ABC):
 
     def _unasked(self, request_id: object, message: Message, raw: bytes | bytearray) -> None:
         was_ours = isinstance(request_id, int) and 0 < request_id <= self._highest_id
-        if not was_ours and len(self._waiting) == 1:
+        calls = [waiting for waiting in self._waiting if waiting not in self._open_ended]
+        if not was_ours and len(calls) == 1:
             # It can only be meant for the one call that waits, and waiting on would not bring another answer.
-            (waiting,) = self._waiting
+            waiting = calls[0]
             cause = message.get("error") if request_id is None else f"the answer has id {request_id!r}, not {waiting!r}"
             text = f"the answer does not belong to any request ({self._faults.excerpt(str(cause))})"
             self._fail(waiting, self._faults.protocol("call", text, raw=self._faults.excerpt(raw)))

@@ -90,7 +90,7 @@ class Web:
         if status == _TOO_MANY and details["retry_after"]:
             text += f" It asks to wait {details['retry_after']} s."
         if details["body"]:
-            text += f" It says: {details['body']}"
+            text = f"{text.rstrip('.')}. It says: {details['body']}"
         return self.faults.connection("authorize" if status in (_UNAUTHORIZED, _FORBIDDEN) else phase, text, **details)
 
     def broken(self, error: Exception, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
@@ -105,7 +105,10 @@ class Web:
         if isinstance(error, aiohttp.ClientConnectorError):
             text = f"{self.url} cannot be reached: {error.os_error.strerror or error.os_error}. Is the server running?"
             return self.faults.connection("connect", text, url=self.url)
-        text = f"the connection broke before the answer was complete ({error or type(error).__name__})."
+        if isinstance(error, aiohttp.ClientPayloadError):
+            text = "the answer was cut off before its end."
+        else:
+            text = f"the connection broke before the answer was complete ({error or type(error).__name__})."
         if phase == "call" and (delivery is None or delivery.may_have_left):
             return self.faults.connection(phase, f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
         return self.faults.connection(phase, text)
