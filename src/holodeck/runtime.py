@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
+from holodeck.config.dialects import LoadedServers, load_mcp_servers
+from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
+from holodeck.config.dialects.listing import has_servers
+from holodeck.config.document import read_document
 from holodeck.config.loader import Finding, LoadedAgent, load_agent_file
-from holodeck.models.tool import MCPTool
+from holodeck.models.llm import LLM
+from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp import launch
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+    from holodeck.providers.provider import ModelProvider
+    from holodeck.tools.mcp.callbacks import Handler
+    from holodeck.tools.mcp.executor import Approver
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """How a person can be asked while an agent runs. Absent: nobody is there, and the answer is no."""
+
+    approve: Approver | None = None
+    elicit: Handler | None = None
 
 
 def read_agent(
@@ -16,6 +37,91 @@ def read_agent(
 ) -> LoadedAgent:
     """Read an agent file with every check that can be made without starting anything."""
     return load_agent_file(path, environ=environ, home=home, checks=[_launch_findings])
+
+
+def load_agent(
+    path: str | os.PathLike[str],
+    *,
+    model: ModelProvider | None = None,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    people: People | None = None,
+) -> Agent:
+    """An agent that can run, from its file. Raises `ConfigError`. `model` stands in for the one in the file."""
+    return wire(read_agent(path, environ=environ, home=home), model=model, environ=environ, people=people)
+
+
+def wire(
+    loaded: LoadedAgent,
+    *,
+    model: ModelProvider | None = None,
+    environ: Mapping[str, str] | None = None,
+    people: People | None = None,
+) -> Agent:
+    """Put the parts of a loaded agent together. Nothing is started."""
+    from holodeck.agent import Agent
+    from holodeck.engine.sampling import sampling_handler
+    from holodeck.tools.function import FunctionExecutor
+    from holodeck.tools.mcp.callbacks import Callbacks
+    from holodeck.tools.mcp.executor import MCPExecutor
+    from holodeck.tools.mcp.factory import create_mcp_plugin
+
+    agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
+    provider = model or _model(agent.model, os.environ if environ is None else environ)
+    callbacks = Callbacks(sampling=sampling_handler(provider), elicitation=asked.elicit)
+    servers = [
+        create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
+        for tool in agent.tools
+        if isinstance(tool, MCPTool) and tool.enabled
+    ]
+    functions = [tool for tool in agent.tools if isinstance(tool, FunctionTool)]
+    return Agent(
+        agent,
+        model=provider,
+        functions=FunctionExecutor(functions, folder),
+        mcp=MCPExecutor(servers, approve=asked.approve),
+        folder=folder,
+    )
+
+
+def read_servers(
+    target: str | os.PathLike[str],
+    *,
+    kind: Literal["file", "url", "command"] | None = None,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> LoadedServers:
+    """The MCP servers of an agent file, of an `mcp.json` of any program, or the one at a URL or behind a command line.
+
+    `kind` says what the target is; absent, its form does. `env` and `headers` are for a command line and a URL.
+    """
+    text = os.fspath(target)
+    if kind == "url" or (kind is None and is_url(text)):
+        return server_at(text, headers=headers or {}, shown_as="the URL")
+    if kind == "command" or (kind is None and is_command(text)):
+        folder = str(cwd or Path.cwd())
+        return server_of(text, env=env or {}, checks=[_launch_findings], folder=folder, shown_as="the command")
+    if _is_foreign(Path(text)):
+        return load_mcp_servers(text, environ=environ, checks=[_launch_findings], cwd=cwd)
+    loaded = read_agent(text, environ=environ, home=home)
+    servers = tuple(item for item in loaded.tools if isinstance(item.tool, MCPTool))
+    return LoadedServers(tools=servers, problems=loaded.warnings)
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file was written for another program."""
+    if path.suffix in {".json", ".jsonc"}:
+        return True
+    return path.is_file() and has_servers(read_document(path, str(path)).value)
+
+
+def _model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+    from holodeck.providers.factory import model_provider
+
+    return model_provider(llm, environ)
 
 
 def _launch_findings(tool: MCPTool) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import dataclass, field, replace
 
@@ -120,8 +119,3 @@ def _result(
         tool_calls=progress.calls,
         usage=progress.usage,
     )
-
-
-def follow(log: EventLog, request: RunRequest, model: ModelProvider, toolbox: Toolbox) -> asyncio.Task[RunResult]:
-    """Start a run in the background; its log can be read from now on."""
-    return asyncio.create_task(run(request, model, toolbox, log), name=request.run_id)

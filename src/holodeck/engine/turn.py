@@ -19,7 +19,7 @@ async def take_turn(model: ModelProvider, request: ModelRequest, log: EventLog) 
     """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`."""
     ids = _Ids()
     answered: Answered | None = None
-    async with aclosing(model.stream(request)) as stream:  # type: ignore[type-var] # every stream is a generator
+    async with aclosing(model.stream(request)) as stream:
         async for event in stream:
             match event:
                 case TextDelta(text=text):

@@ -8,13 +8,21 @@ from collections.abc import Collection, Mapping, Sequence
 from holodeck.lib import log
 from holodeck.models.exchange import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolExecutor, ToolResult
+from holodeck.tools.results import ResultReader
 
 
 class Toolbox:
     """The client's own functions first, then each executor in order: the first that has a name keeps it."""
 
-    def __init__(self, executors: Sequence[ToolExecutor], *, client: Sequence[ToolSpec] = ()) -> None:
-        self._executors = tuple(executors)
+    def __init__(
+        self,
+        executors: Sequence[ToolExecutor],
+        *,
+        client: Sequence[ToolSpec] = (),
+        reader: ResultReader | None = None,
+    ) -> None:
+        self._reader = reader
+        self._executors: tuple[ToolExecutor, ...] = (*executors, reader) if reader is not None else tuple(executors)
         self._client: Mapping[str, ToolSpec] = {spec.name: spec for spec in client}
         self._routes: dict[str, ToolExecutor] = {}
         self._specs: dict[str, ToolSpec] = dict(self._client)
@@ -53,4 +61,5 @@ class Toolbox:
         )
         if executor is None:
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
-        return await executor.execute(call)
+        result = await executor.execute(call)
+        return result if self._reader is None or executor is self._reader else self._reader.shortened(result)

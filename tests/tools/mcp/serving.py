@@ -1,4 +1,4 @@
-"""Real servers for tests: in-process HTTP on a free port, a WebSocket around the SDK's server, a program behind `uvx`."""
+"""Real servers for tests: HTTP in process, a WebSocket around the SDK's server, a program behind `uvx`."""
 
 from __future__ import annotations
 

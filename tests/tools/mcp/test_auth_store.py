@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
+from aio import aio
 
 from holodeck.tools.mcp.auth.store import FileTokens, KeyringTokens, token_store
 
@@ -40,14 +39,6 @@ asyncio.run(main())
 """
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(5):
-            await main
-
-    asyncio.run(bounded())
-
-
 def files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
@@ -68,29 +59,25 @@ def test_the_lock_holds_between_processes(tmp_path: Path) -> None:
     assert asyncio.run(FileTokens(tmp_path).load("server")) == {"count": 60}
 
 
-def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
-    async def main() -> None:
-        store = FileTokens(tmp_path)
-        await store.save("server", {"a": 1})
-        [path] = files(tmp_path)
-        for damage in (b"{", b"[]", b"\xff\xfe", b""):
-            path.write_bytes(damage)
-            assert await store.load("server") is None
-
-    run(main())
+@aio
+async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
+    store = FileTokens(tmp_path)
+    await store.save("server", {"a": 1})
+    [path] = files(tmp_path)
+    for damage in (b"{", b"[]", b"\xff\xfe", b""):
+        path.write_bytes(damage)
+        assert await store.load("server") is None
 
 
-def test_the_folder_is_where_the_desktop_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-        await token_store().save("server", {"a": 1})
-        assert len(list((tmp_path / "xdg" / "holodeck" / "tokens").iterdir())) == 1
-        monkeypatch.setenv("XDG_CONFIG_HOME", "not/absolute")
-        monkeypatch.setenv("HOME", str(tmp_path / "home"))
-        await token_store().save("server", {"a": 1})
-        assert len(list((tmp_path / "home" / ".config" / "holodeck" / "tokens").iterdir())) == 1
-
-    run(main())
+@aio
+async def test_the_folder_is_where_the_desktop_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    await token_store().save("server", {"a": 1})
+    assert len(list((tmp_path / "xdg" / "holodeck" / "tokens").iterdir())) == 1
+    monkeypatch.setenv("XDG_CONFIG_HOME", "not/absolute")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    await token_store().save("server", {"a": 1})
+    assert len(list((tmp_path / "home" / ".config" / "holodeck" / "tokens").iterdir())) == 1
 
 
 class Keyring:
@@ -117,18 +104,16 @@ class Keyring:
             raise RuntimeError("locked")
 
 
-def test_a_keyring_is_preferred_and_files_stand_in_when_it_fails(tmp_path: Path) -> None:
-    async def main() -> None:
-        keyring = Keyring(works=True)
-        store = KeyringTokens(keyring, FileTokens(tmp_path))
-        await store.save("server", {"a": 1})
-        assert await store.load("server") == {"a": 1}
-        assert files(tmp_path) == []
-        keyring.works = False
-        assert await store.load("server") is None
-        await store.save("server", {"a": 2})
-        assert await store.load("server") == {"a": 2}
-        await store.delete("server")
-        assert await store.load("server") is None
-
-    run(main())
+@aio
+async def test_a_keyring_is_preferred_and_files_stand_in_when_it_fails(tmp_path: Path) -> None:
+    keyring = Keyring(works=True)
+    store = KeyringTokens(keyring, FileTokens(tmp_path))
+    await store.save("server", {"a": 1})
+    assert await store.load("server") == {"a": 1}
+    assert files(tmp_path) == []
+    keyring.works = False
+    assert await store.load("server") is None
+    await store.save("server", {"a": 2})
+    assert await store.load("server") == {"a": 2}
+    await store.delete("server")
+    assert await store.load("server") is None

@@ -22,17 +22,28 @@ def main() -> None:
     validators: dict[str, Any] = {}
     for line in sys.stdin.buffer:
         asked = orjson.loads(line)
-        try:
-            if "schema" in asked:
-                validators[asked["key"]] = jsonschema_rs.validator_for(
-                    asked["schema"], offline=True, validate_formats=False
-                )
-            error = next(validators[asked["key"]].iter_errors(asked["value"]), None)
-            problem = None if error is None else f"does not fit its schema: {error.message[:_MAX_MESSAGE]}"
-        except Exception as error:
-            problem = f"has a schema that cannot be used: {str(error)[:_MAX_MESSAGE]}"
-        sys.stdout.buffer.write(orjson.dumps({"problem": problem}) + b"\n")
+        key = asked["key"]
+        if "schema" in asked:
+            try:
+                validators[key] = jsonschema_rs.validator_for(asked["schema"], offline=True, validate_formats=False)
+            except Exception as error:
+                validators[key] = f"has a schema that cannot be used: {_first_line(error)}"
+        sys.stdout.buffer.write(orjson.dumps({"problem": _problem(validators[key], asked["value"])}) + b"\n")
         sys.stdout.buffer.flush()
+
+
+def _problem(validator: Any, value: Any) -> str | None:
+    if isinstance(validator, str):
+        return validator
+    try:
+        error = next(validator.iter_errors(value), None)
+    except Exception as error:
+        return f"has a schema that cannot be used: {_first_line(error)}"
+    return None if error is None else f"does not fit its schema: {error.message[:_MAX_MESSAGE]}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:_MAX_MESSAGE]
 
 
 def _limit_memory() -> None:

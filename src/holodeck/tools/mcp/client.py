@@ -99,6 +99,11 @@ class MCPClient:
         params = {"name": known.name if known is not None else name, "arguments": dict(arguments)}
         return await exchange(session, "prompts/get", params, seconds=self._tool.request_timeout)
 
+    async def request(self, method: str, params: Mapping[str, Any]) -> Message:
+        """Any request, answered with its result. Raises MCPError."""
+        connection = await self.supervisor.connection()
+        return await exchange(connection.session, method, dict(params), seconds=self._tool.request_timeout)
+
     async def call(
         self,
         name: str,

@@ -34,8 +34,8 @@ async def negotiate(session: Session, remembered: Era | None) -> None:
         await _settle(session, probe, hello)
     finally:
         for task in (probe, hello):
-            if task is not None and not task.done():
-                task.cancel()
+            if task is not None:
+                task.cancel()  # of no effect on one that has failed, whose error is looked at here
                 with suppress(asyncio.CancelledError, MCPError):
                     await task
 

@@ -11,7 +11,13 @@ from typing import Any
 import orjson
 
 from holodeck.lib import log
-from holodeck.lib.limits import CHECK_BUDGET, CHECK_START_BUDGET, MAX_CHECKED_BYTES, MAX_INLINE_VALUE_BYTES
+from holodeck.lib.limits import (
+    CHECK_BUDGET,
+    CHECK_START_BUDGET,
+    MAX_CHECKED_BYTES,
+    MAX_INLINE_VALUE_BYTES,
+    MAX_RAW_SHOWN,
+)
 from holodeck.lib.process import Process, spawn
 from holodeck.tools.mcp.lines import Lines
 from holodeck.tools.mcp.schemas import is_cheap
@@ -134,13 +140,13 @@ def _compiled(schema: Mapping[str, Any]) -> Check | None:
     try:
         validator = jsonschema_rs.validator_for(dict(schema), offline=True, validate_formats=False)
     except Exception as error:  # whatever is wrong with a stranger's schema, it is the stranger's
-        text = f"has a schema that cannot be used: {str(error)[:300]}"
+        text = f"has a schema that cannot be used: {str(error).partition(chr(10))[0][:MAX_RAW_SHOWN]}"
         return lambda _: text
 
     def check(value: Any) -> str | None:
         if validator.is_valid(value):
             return None
         error = next(validator.iter_errors(value), None)
-        return f"does not fit its schema: {error.message[:300]}" if error is not None else None
+        return f"does not fit its schema: {error.message[:MAX_RAW_SHOWN]}" if error is not None else None
 
     return check

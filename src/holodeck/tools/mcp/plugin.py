@@ -96,6 +96,10 @@ class MCPPlugin:
         """A prompt, filled in. Raises MCPError."""
         return prompt_of(await self._client.get_prompt(name, arguments))
 
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Any request of the protocol that has no method of its own here. Gives its result. Raises MCPError."""
+        return await self._client.request(method, params)
+
     async def __aenter__(self) -> Self:
         return self
 

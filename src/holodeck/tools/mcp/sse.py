@@ -119,6 +119,8 @@ class SseChannel(PipeChannel):
             text = f"the event stream was silent for {self._silence:g} s ('sse_read_timeout')."
         except EventTooLargeError as error:
             text = f"{error}; see 'max_result_bytes'."
+        except aiohttp.ClientPayloadError:
+            text = "the event stream was cut off."
         except _BREAKS as error:
             text = f"the event stream broke ({error or type(error).__name__})."
         except MCPConnectionError as error:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from holodeck.lib.limits import FIRST_BACKOFF, MAX_BACKOFF, MAX_STARTS, START_PAUSE, START_WINDOW
 
+_DOUBLINGS = 10  # from the first pause to far more than the longest
+
 
 @dataclass(frozen=True, kw_only=True)
 class StartLimits:
@@ -42,7 +44,7 @@ class Starts:
 
     def backoff(self) -> float:
         """Seconds to wait before the next start."""
-        return min(FIRST_BACKOFF * 2 ** (self._failures - 1), MAX_BACKOFF) if self._failures else 0.0
+        return min(FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS), MAX_BACKOFF) if self._failures else 0.0
 
     def started(self) -> None:
         self._times.append(time.monotonic())

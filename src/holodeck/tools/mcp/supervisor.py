@@ -135,8 +135,6 @@ class Supervisor:
         finally:
             self._connecting = None
         if isinstance(outcome, MCPError):
-            self._starts.failed()
-            self._last_error = outcome
             self._on_failure(outcome)
             return outcome
         self._last_error = None
@@ -156,6 +154,8 @@ class Supervisor:
             log.debug("mcp.asked_again", server=self._faults.server, why="it ended when asked in the modern way")
             outcome = await self._open(Era.LEGACY)
         if isinstance(outcome, MCPError):
+            self._starts.failed()
+            self._last_error = outcome
             return outcome
         terms = outcome.session.terms
         self._era = terms.era if terms is not None else None

@@ -91,5 +91,5 @@ class IdentityAssertion:
         answer = await self._door("POST", self._token_url, headers=headers, body=urlencode(form).encode())
         secrets = (*self._identity.secrets(), id_token)
         return read_token(
-            answer, server=self._server, endpoint=self._token_url, now=self._clock(), secrets=secrets
+            answer, server=self._server, endpoint=self._token_url, now=self._clock(), secrets=secrets, kind="n_a"
         ).value

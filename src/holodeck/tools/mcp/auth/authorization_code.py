@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+from holodeck.lib import log
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
 from holodeck.tools.mcp.auth.challenge import parameter
 from holodeck.tools.mcp.auth.door import Door
 from holodeck.tools.mcp.auth.dpop import NONCE_WANTED, ProofKey, ProvingDoor
-from holodeck.tools.mcp.auth.flow import Login, LoginFlow, Show, login_needed
+from holodeck.tools.mcp.auth.flow import LoginFlow, Show, login_needed
+from holodeck.tools.mcp.auth.login_record import Login, LoginRecord
 from holodeck.tools.mcp.auth.provider import Refusal, auth_error
 from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
 from holodeck.tools.mcp.auth.renewal import SharedRenewal
@@ -79,6 +81,11 @@ class AuthorizationCode:
             )
         is_second = refusal.attempt > 1 and not self._from_login and self._token is not None
         return await self._renew(refusal, refresh=self._is_refreshable and not is_second)
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether there is a token, as far as is known after the first request."""
+        return self._token is not None
 
     async def login(self) -> None:
         """Log in now, whatever is stored."""
@@ -164,17 +171,24 @@ class AuthorizationCode:
         return self._token is not None and self._token.is_fresh(self._clock())
 
     async def _run(self, refusal: Refusal | None, *, refresh: bool) -> bool:
-        record = dict(self._record)
-        async with self._listening(record, wanted=refusal is not None) as redirect:
-            flow = LoginFlow(
-                self._login, record, door=self._door, clock=self._clock, redirect=redirect, show=self._show
-            )
+        content = dict(self._record)
+        async with self._listening(content, wanted=refusal is not None) as redirect:
+            uri = redirect.uri if redirect else "http://127.0.0.1/callback"
+            record = LoginRecord(self._login, content, redirect_uri=uri, clock=self._clock)
+            flow = LoginFlow(record, door=self._door, redirect=redirect, show=self._show)
             is_new = await flow.run(refusal, refresh=refresh)
         if is_new:
-            self._adopt(record)
+            self._adopt(content)
             self._is_loaded = True
-            await self._store.save(self._key, record)
+            await self._keep(content)
         return is_new
+
+    async def _keep(self, content: Record) -> None:
+        try:
+            await self._store.save(self._key, content)
+        except OSError as error:
+            # It works for this run; the next one will ask again.
+            log.warning("mcp.login_not_stored", server=self._login.server, reason=error.strerror)
 
     @asynccontextmanager
     async def _listening(self, record: Record, *, wanted: bool) -> AsyncIterator[LoopbackRedirect | None]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
+import aiohttp
 import orjson
 
+from holodeck.lib import net
 from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
-
-if TYPE_CHECKING:
-    import aiohttp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,53 +46,40 @@ class AuthDoor:
     """One request per call, in a client of its own: they are rare, and nothing of one may show in the next."""
 
     def __init__(
-        self,
-        server: str,
-        *,
-        allow_insecure_hosts: Collection[str] = (),
-        timeout: float = AUTH_TIMEOUT,
-        session: Callable[[], aiohttp.ClientSession] | None = None,
+        self, server: str, *, allow_insecure_hosts: Collection[str] = (), timeout: float = AUTH_TIMEOUT
     ) -> None:
         self._server = server
         self._insecure = tuple(allow_insecure_hosts)
         self._timeout = timeout
-        self._session = session or _session
 
     async def __call__(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Answer:
-        import aiohttp
-
         problem = url_problem(url, websocket=False, allow_insecure_hosts=self._insecure)
         if problem:
             why = problem.replace("'url'", "it")
             raise auth_error(self._server, f"{shown(url)} is refused: {why}.")
-        limit = aiohttp.ClientTimeout(total=self._timeout)
         try:
-            async with (
-                self._session() as session,
-                session.request(
-                    method, url, headers=headers, data=body or None, allow_redirects=False, timeout=limit
-                ) as response,
-            ):
-                content = await response.content.read(MAX_AUTH_BODY_BYTES + 1)
-                while len(content) <= MAX_AUTH_BODY_BYTES and (
-                    more := await response.content.read(MAX_AUTH_BODY_BYTES)
-                ):
-                    content += more
-                status, answered = response.status, dict(response.headers)
+            async with asyncio.timeout(self._timeout):
+                return await self._exchange(method, url, headers or {}, body)
         except TimeoutError:
-            raise auth_error(
-                self._server, f"{shown(url)} did not answer within {self._timeout:g} s.", url=shown(url)
-            ) from None
+            text = f"{shown(url)} did not answer within {self._timeout:g} s."
+        except net.BodyTooLargeError:
+            text = f"{shown(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes."
         except (aiohttp.ClientError, OSError) as error:
             # Their texts hold host and port, never headers or body.
-            raise auth_error(
-                self._server, f"{shown(url)} cannot be reached: {_cause(error)}.", url=shown(url)
-            ) from None
-        if len(content) > MAX_AUTH_BODY_BYTES:
-            raise auth_error(self._server, f"{shown(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes.", url=shown(url))
-        return Answer(status=status, headers=answered, body=content)
+            text = f"{shown(url)} cannot be reached: {_cause(error)}."
+        raise auth_error(self._server, text, url=shown(url))
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        async with (
+            net.http_client(connect_timeout=self._timeout) as client,
+            client.request(
+                method, url, headers=headers, data=body or None, allow_redirects=False, proxy=net.proxy_for(url)
+            ) as response,
+        ):
+            content = await net.read_body(response, MAX_AUTH_BODY_BYTES)
+            return Answer(status=response.status, headers=dict(response.headers), body=content)
 
 
 def shown(url: str) -> str:
@@ -108,9 +95,3 @@ def shown(url: str) -> str:
 def _cause(error: Exception) -> str:
     text = str(error) or type(error).__name__
     return text.splitlines()[0].rstrip(".")
-
-
-def _session() -> aiohttp.ClientSession:
-    import aiohttp
-
-    return aiohttp.ClientSession(trust_env=True, cookie_jar=aiohttp.DummyCookieJar())

@@ -15,7 +15,8 @@ from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.client_identity import ClientIdentity, SecretInForm, SecretInHeader, SignedAssertion
 from holodeck.tools.mcp.auth.door import AuthDoor
-from holodeck.tools.mcp.auth.flow import Login, Show
+from holodeck.tools.mcp.auth.flow import Show
+from holodeck.tools.mcp.auth.login_record import Login
 from holodeck.tools.mcp.auth.machine import MachineAuth
 from holodeck.tools.mcp.auth.metadata import AuthorizationServer
 from holodeck.tools.mcp.auth.provider import Bearer, MCPAuthProvider, NoAuth, Refusal, StaticHeaders
@@ -28,18 +29,23 @@ def auth_provider(
     base_dir: Path = Path(),
     show: Show | None = None,
     store: TokenStore | None = None,
+    use_logins: bool = False,
     clock: Clock = wall_clock,
 ) -> MCPAuthProvider:
     """The provider for a server: what its `auth` says, over what its `headers` say.
 
-    `show` brings a login page to a person; without it nobody is asked to log in.
+    `show` brings a login page to a person; without it nobody is asked to log in. With `use_logins` a server whose
+    file has no `auth` is shown the login that this user made for it, if any: for a person's own commands only,
+    never for a server that somebody else has named.
     """
     fixed = StaticHeaders(tool.headers) if tool.headers else NoAuth()
     match tool.auth:
+        case None if use_logins and tool.url and "authorization" not in {name.lower() for name in tool.headers}:
+            provider: MCPAuthProvider = EarlierLogin(login_provider(tool, show=None, store=store, clock=clock))
         case None:
             return fixed
         case BearerAuth(token=token):
-            provider: MCPAuthProvider = Bearer(token)
+            provider = Bearer(token)
         case OAuthClientCredentials() as auth:
             provider = _client_credentials(tool, auth, base_dir=base_dir, clock=clock)
         case OAuthAuthorizationCode():
@@ -75,6 +81,7 @@ def login_provider(
         client_metadata_url=auth.client_metadata_url,
         issuer=auth.issuer,
         scopes=tuple(auth.scopes),
+        allow_insecure_hosts=tuple(tool.allow_insecure_hosts),
     )
     return AuthorizationCode(
         login,
@@ -101,6 +108,19 @@ class Layered:
 
     async def refused(self, refusal: Refusal) -> bool:
         return await self._provider.refused(refusal)
+
+
+class EarlierLogin:
+    """A login of this user: shown and renewed, but a server that never had one is not asked about it."""
+
+    def __init__(self, provider: AuthorizationCode) -> None:
+        self._provider = provider
+
+    async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
+        return await self._provider.headers(method, url)
+
+    async def refused(self, refusal: Refusal) -> bool:
+        return self._provider.is_logged_in and await self._provider.refused(refusal)
 
 
 def _client_credentials(tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock) -> MachineAuth:

@@ -6,24 +6,22 @@ import asyncio
 import importlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from holodeck.lib.clock import Clock
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
-from holodeck.lib.secret import MASK, Secret
+from holodeck.lib.secret import MASK
+from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.challenge import with_scopes
 from holodeck.tools.mcp.auth.door import Door, shown
+from holodeck.tools.mcp.auth.login_record import LoginRecord
 from holodeck.tools.mcp.auth.provider import Refusal, auth_error
 from holodeck.tools.mcp.auth.redirect import Arrival, LoopbackRedirect
-from holodeck.tools.mcp.auth.store import Record
 
 if TYPE_CHECKING:
     import httpx2
     from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 Show = Callable[[str], Awaitable[None]]
 """Brings the address of the login page to the person: opens a browser, or prints it."""
@@ -33,37 +31,15 @@ _DECODED = {"content-encoding", "content-length", "transfer-encoding"}
 _OURS = {"host", "content-length"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Login:
-    """Who logs in, where."""
-
-    server: str
-    url: str
-    client_id: str | None = None
-    client_secret: Secret | None = None
-    client_metadata_url: str | None = None
-    issuer: str | None = None
-    """Pins the authorization server: another one that the MCP server names is refused."""
-    scopes: tuple[str, ...] = ()
-
-
 class LoginFlow:
-    """One run. It is the SDK's token storage too: `record` is what is known before, and afterwards."""
+    """One run. `record` is what is known before, and afterwards."""
 
     def __init__(
-        self,
-        login: Login,
-        record: Record,
-        *,
-        door: Door,
-        clock: Clock,
-        redirect: LoopbackRedirect | None,
-        show: Show | None,
+        self, record: LoginRecord, *, door: Door, redirect: LoopbackRedirect | None, show: Show | None
     ) -> None:
-        self.record = record
-        self._login = login
+        self._record = record
+        self._login = record.login
         self._door = door
-        self._clock = clock
         self._redirect = redirect
         self._show = show
         self._sdk: OAuthClientProvider | None = None
@@ -79,13 +55,14 @@ class LoginFlow:
         except Exception as error:
             raise auth_error(self._login.server, f"the login failed: {self._words(error)}.") from None
         finally:
-            self._remember_places()
+            if self._sdk is not None:
+                self._record.remember(self._sdk.context)
 
     async def _drive(self, refusal: Refusal | None, *, refresh: bool) -> bool:
         import httpx2
 
         self._sdk = sdk = self._provider()
-        before = self.record.get("tokens")
+        before = self._record.tokens
         if refresh:
             sdk.context.token_expiry_time = _EXPIRED
         request = httpx2.Request("POST", self._login.url)
@@ -96,7 +73,7 @@ class LoginFlow:
             while True:
                 if outgoing is not request:
                     response = await self._send(outgoing)
-                elif answered or (refresh and self.record.get("tokens") != before):
+                elif answered or (refresh and self._record.tokens != before):
                     return True
                 elif refusal is None:
                     return False
@@ -112,62 +89,28 @@ class LoginFlow:
 
     def _provider(self) -> OAuthClientProvider:
         from mcp.client.auth import OAuthClientProvider
-        from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata, ProtectedResourceMetadata
 
         _hush()
         sdk = OAuthClientProvider(
             server_url=self._login.url,
-            client_metadata=OAuthClientMetadata.model_validate(
-                {"client_name": "HoloDeck", "redirect_uris": [self._redirect_uri()], "scope": self._scope()}
-            ),
-            storage=self,
+            client_metadata=self._record.client_metadata(),
+            storage=self._record,
             redirect_handler=self._to_browser,
             callback_handler=self._from_browser,
             client_metadata_url=self._login.client_metadata_url,
         )
-        context = sdk.context
-        if known := self.record.get("server_metadata"):
-            context.oauth_metadata = OAuthMetadata.model_validate(known)
-        if known := self.record.get("resource_metadata"):
-            context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(known)
-        context.auth_server_url = self.record.get("auth_server_url")
+        self._record.restore(sdk.context)
         return sdk
-
-    # What the SDK asks of its storage.
-
-    async def get_tokens(self) -> OAuthToken | None:
-        from mcp.shared.auth import OAuthToken
-
-        known = self.record.get("tokens")
-        return OAuthToken.model_validate(known) if known else None
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.record["tokens"] = tokens.model_dump(mode="json", exclude_none=True)
-        self.record["issued_at"] = self._clock()
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        from mcp.shared.auth import OAuthClientInformationFull
-
-        known = self.record.get("client")
-        if self._login.client_id:
-            secret = self._login.client_secret
-            known = {
-                "client_id": self._login.client_id,
-                "client_secret": secret.reveal() if secret else None,
-                "redirect_uris": [self._redirect_uri()],
-                "token_endpoint_auth_method": "client_secret_basic" if secret else "none",
-                "issuer": self._login.issuer,
-            }
-        return OAuthClientInformationFull.model_validate(known) if known else None
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self.record["client"] = client_info.model_dump(mode="json", exclude_none=True)
 
     # The person.
 
     async def _to_browser(self, url: str) -> None:
         if self._show is None or self._redirect is None:
             raise login_needed(self._login.server)
+        problem = url_problem(url, websocket=False, allow_insecure_hosts=self._login.allow_insecure_hosts)
+        if problem:
+            why = problem.replace("'url'", "it")
+            raise auth_error(self._login.server, f"the login page {shown(url)} is refused: {why}.")
         self._check_pin()
         self._fit_client_auth()
         self._redirect.expect(parse_qs(urlsplit(url).query).get("state", [""])[0])
@@ -242,36 +185,10 @@ class LoginFlow:
         if "client_secret_basic" not in accepted and "client_secret_post" in accepted:
             context.client_info.token_endpoint_auth_method = "client_secret_post"  # noqa: S105
 
-    # Small things.
-
-    def _remember_places(self) -> None:
-        """A refresh after a restart must go to the same authorization server, without asking the MCP server again."""
-        context = self._sdk.context if self._sdk else None
-        if context is None:
-            return
-        if context.oauth_metadata is not None:
-            self.record["server_metadata"] = context.oauth_metadata.model_dump(mode="json", exclude_none=True)
-        if context.protected_resource_metadata is not None:
-            known = context.protected_resource_metadata.model_dump(mode="json", exclude_none=True)
-            self.record["resource_metadata"] = known
-        self.record["auth_server_url"] = context.auth_server_url
-
-    def _redirect_uri(self) -> str:
-        return self._redirect.uri if self._redirect else "http://127.0.0.1/callback"
-
-    def _scope(self) -> str | None:
-        return " ".join(self._login.scopes) or None
-
     def _words(self, error: Exception) -> str:
         text = str(error) or type(error).__name__
-        tokens = self.record.get("tokens") or {}
-        client = self.record.get("client") or {}
-        hidden = [tokens.get("access_token"), tokens.get("refresh_token"), client.get("client_secret")]
-        if self._login.client_secret:
-            hidden.append(self._login.client_secret.reveal())
-        for secret in hidden:
-            if secret:
-                text = text.replace(secret, MASK)
+        for secret in self._record.secrets():
+            text = text.replace(secret, MASK)
         return _clean(text).rstrip(".")
 
 

@@ -22,7 +22,7 @@ class Refusal:
     method: str = "POST"
     www_authenticate: str = ""
     """What the server asks for; several such headers are joined with commas."""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The headers of the answer."""
     body: bytes = field(default=b"", repr=False)
     sent: Mapping[str, str] = field(default_factory=dict, repr=False)

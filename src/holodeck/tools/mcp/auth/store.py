@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import hashlib
 import importlib
-import logging
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -17,9 +16,8 @@ from typing import Any, Protocol
 
 import orjson
 
+from holodeck.lib import log
 from holodeck.lib.limits import TOKEN_LOCK_POLL, TOKEN_LOCK_TIMEOUT
-
-log = logging.getLogger("holodeck.mcp.auth")
 
 Record = dict[str, Any]
 _SERVICE = "holodeck-mcp"
@@ -75,8 +73,13 @@ class FileTokens:
     @asynccontextmanager
     async def lock(self, key: str) -> AsyncIterator[None]:
         """Wait for other processes, but not for ever: a token renewed twice is better than a call that hangs."""
-        self._make_folder()
-        handle = os.open(self._path(key, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            self._make_folder()
+            handle = os.open(self._path(key, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            log.debug("mcp.tokens_not_locked", error=error)  # a read-only home has no second writer either
+            yield
+            return
         try:
             await _locked(handle)
             yield
@@ -95,7 +98,7 @@ class FileTokens:
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("stored tokens cannot be read: %s", error)
+            log.warning("mcp.tokens_not_read", error=error)
             return None
 
     def _write(self, key: str, content: bytes) -> None:
@@ -124,7 +127,7 @@ class KeyringTokens:
         try:
             content = await asyncio.to_thread(self._keyring.get_password, _SERVICE, _name(key))
         except Exception as error:  # every backend has errors of its own
-            log.debug("keyring: %s", type(error).__name__)
+            log.debug("mcp.keyring_failed", error=type(error).__name__)
             content = None
         return _record(content.encode()) if content else await self._files.load(key)
 
@@ -133,7 +136,7 @@ class KeyringTokens:
             text = orjson.dumps(dict(record)).decode()
             await asyncio.to_thread(self._keyring.set_password, _SERVICE, _name(key), text)
         except Exception as error:
-            log.debug("keyring: %s", type(error).__name__)
+            log.debug("mcp.keyring_failed", error=type(error).__name__)
             await self._files.save(key, record)
         else:
             await self._files.delete(key)
@@ -188,4 +191,4 @@ async def _locked(handle: int) -> None:
                 else:
                     return
     except TimeoutError:
-        log.warning("another process has been renewing this token for %g s; going on without it", TOKEN_LOCK_TIMEOUT)
+        log.warning("mcp.tokens_still_locked", seconds=TOKEN_LOCK_TIMEOUT)

@@ -45,7 +45,9 @@ def make_token(value: str, *, issued_at: float, lifetime: float | None, scope: s
     return Token(value=Secret(value), expires_at=expires_at, renew_at=expires_at - leeway, scope=scope)
 
 
-def read_token(answer: Answer, *, server: str, endpoint: str, now: float, secrets: Iterable[Secret] = ()) -> Token:
+def read_token(
+    answer: Answer, *, server: str, endpoint: str, now: float, secrets: Iterable[Secret] = (), kind: str = "bearer"
+) -> Token:
     """The token in an answer, or an error that says what the endpoint did. `secrets` are cut out of its words."""
     where = f"the token endpoint {shown(endpoint)}"
     content = answer.json()
@@ -56,6 +58,8 @@ def read_token(answer: Answer, *, server: str, endpoint: str, now: float, secret
     value = content.get("access_token")
     if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
         raise auth_error(server, f"{where} answered {answer.status} without a usable 'access_token'.")
+    if str(content.get("token_type", kind)).lower() != kind:
+        raise auth_error(server, f"{where} issued a token that is not of the kind '{kind}', which cannot be used.")
     scope = content.get("scope")
     return make_token(
         value,
