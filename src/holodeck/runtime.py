@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.config.dialects import load_mcp_servers
 from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
@@ -23,9 +24,12 @@ from holodeck.tools.mcp import launch
 if TYPE_CHECKING:
     from holodeck.agent import Agent
     from holodeck.providers.provider import ModelProvider
-    from holodeck.tools.mcp.callbacks import Callbacks, Handler
+    from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import Approver
     from holodeck.tools.mcp.plugin import MCPPlugin
+
+Elicitor = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Asks a person what the server of this name wants to know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,7 @@ class People:
     """How a person can be asked while an agent runs. Absent: nobody is there, and the answer is no."""
 
     approve: Approver | None = None
-    elicit: Handler | None = None
+    elicit: Elicitor | None = None
 
 
 def read_agent(
@@ -80,9 +84,13 @@ def wire(
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
     provider = model or _model(agent.model, os.environ if environ is None else environ)
-    callbacks = Callbacks(sampling=sampling_handler(provider), elicitation=asked.elicit)
+    sampling = sampling_handler(provider)
+
+    def callbacks(server: str) -> Callbacks:
+        return Callbacks(sampling=sampling, elicitation=partial(asked.elicit, server) if asked.elicit else None)
+
     servers = [
-        open_server(item, callbacks=callbacks)
+        open_server(item, callbacks=callbacks(item.tool.name))
         for item in loaded.tools
         if isinstance(item.tool, MCPTool) and item.tool.enabled
     ]

@@ -12,6 +12,7 @@ from holodeck import __version__
 _COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("holodeck.cli.init", "Make a new agent project that works as it is."),
     "mcp": ("holodeck.cli.mcp.group", "Look at MCP servers and call their tools; no model needed."),
+    "run": ("holodeck.cli.run", "Ask an agent one question."),
     "schema": ("holodeck.cli.schema", "Print the JSON Schema of agent.yaml, for editors."),
     "validate": ("holodeck.cli.validate", "Check an agent file; nothing is started or dialled."),
 }

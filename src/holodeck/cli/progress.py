@@ -42,6 +42,12 @@ class Progress:
                 await self._task
         self.clear()
 
+    def restart(self, phase: str) -> None:
+        """Count anew for another phase; an empty one is not shown."""
+        self.clear()
+        self.phase = phase
+        self._began = time.monotonic()
+
     def clear(self) -> None:
         """Make room for a line of output; the progress comes back below it."""
         if self._is_drawn:
@@ -50,15 +56,16 @@ class Progress:
             self._is_drawn = False
 
     async def _draw(self) -> None:
-        await asyncio.sleep(PROGRESS_DELAY)
         frame = 0
         while True:
-            seconds = int(time.monotonic() - self._began)
+            await asyncio.sleep(PROGRESS_STEP)
+            seconds = time.monotonic() - self._began
+            if not self.phase or seconds < PROGRESS_DELAY:
+                continue
             room = shutil.get_terminal_size().columns - 1
-            tail = f" {seconds} s"
+            tail = f" {seconds:.0f} s"
             line = f"{_FRAMES[frame % len(_FRAMES)]} {one_line(self.phase, room - len(tail) - 2)}{tail}"
             sys.stderr.write(f"{_CLEAR}{line[:room]}")
             sys.stderr.flush()
             self._is_drawn = True
             frame += 1
-            await asyncio.sleep(PROGRESS_STEP)
