@@ -27,3 +27,13 @@ MAX_TOOL_NAME_CHARS = 64  # what model APIs accept
 # MCP results
 DEFAULT_MAX_RESULT_BYTES = 64 * MIB  # what is kept of one result; what the model is shown is cut much shorter
 MAX_RESULT_BYTES = 1024 * MIB
+
+# The rehearsal model
+MAX_CACHED_TEXTS = 4_096  # stems of tool names and descriptions: a large catalogue, once
+MAX_REHEARSED_CHARS = 20_000  # of a request that is searched for arguments; what is longer is a document, not a request
+MAX_REPORTED_CHARS = 1_500  # of a tool's answer that is told again: a screen
+MAX_NAMED_TOOLS = 12  # in an answer that says what is on offer
+MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundred
+
+# Tool schemas
+MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
