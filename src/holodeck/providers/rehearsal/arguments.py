@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from holodeck.models.exchange import ToolSpec
+from holodeck.providers.rehearsal.choices import boolean, choice
 from holodeck.providers.rehearsal.fields import Field, Role, fields
 from holodeck.providers.rehearsal.findings import Finding, Kind
-from holodeck.providers.rehearsal.fit import fit, is_labelled, value_for
-from holodeck.providers.rehearsal.phrases import blanked, boolean, choice, phrase, words_of_list
+from holodeck.providers.rehearsal.fit import aptness, fit, is_labelled, value_for
+from holodeck.providers.rehearsal.phrases import blanked, marked, phrase, words_of_list
 
 _LOOSE = frozenset({Role.TEXT, Role.NUMBER})
 """Roles that anything would fit: an optional field of them needs a word that names it."""
+_MARKED = 2.0
 _YEARS = range(1900, 2100)
 
 
@@ -26,6 +29,8 @@ class Filled:
     used: tuple[Finding, ...]
     spare: tuple[Finding, ...]
     """Things in the request that no field took."""
+    aptness: float
+    """What speaks for this tool in how its fields were filled."""
     alternatives: tuple[Mapping[str, Any], ...] = ()
     """More calls of the same tool, when the request names several things for its one required field."""
 
@@ -33,6 +38,7 @@ class Filled:
 def fill(tool: ToolSpec, text: str, found: Sequence[Finding]) -> Filled:
     """What the request says for each field of the tool."""
     filling = _Filling(tool, text, found)
+    filling.take_marked()
     filling.take_things()
     filling.take_words()
     return filling.result()
@@ -44,6 +50,18 @@ class _Filling:
         self._fields = fields(tool.parameters)
         self._values: dict[Field, Any] = {}
         self._used: list[Finding] = []
+        self._aptness = 0.0
+
+    def take_marked(self) -> None:
+        """First the words that the request itself gives a name: `of type person`, `branch main`."""
+        quoted = blanked(self._text, [thing for thing in self._found if thing.kind is Kind.QUOTED])
+        for field in (field for field in self._fields if field.is_required):
+            match = marked(field, quoted) if field.role in {Role.TEXT, Role.REVISION} else None
+            if match:
+                self._values[field] = match["word"]
+                self._aptness += _MARKED
+                start, end = match.span("word")
+                self._found = [thing for thing in self._found if thing.end <= start or thing.start >= end]
 
     def take_things(self) -> None:
         """Give each thing to the field that it fits best; the order of both decides between equals."""
@@ -75,7 +93,7 @@ class _Filling:
             if field.role in {Role.TEXT, Role.REVISION, Role.PATTERN}:
                 is_only = sum(other.is_required for other in self._open()) == 1
                 value = words_of_list(field, hidden) if field.is_many else None
-                said = None if value else phrase(field, self._tool.name, hidden, is_only=is_only)
+                said = None if value else phrase(field, self._tool, hidden, is_only=is_only)
                 self._set(field, value or ([said] if said and field.is_many else said))
 
     def result(self) -> Filled:
@@ -85,6 +103,7 @@ class _Filling:
             arguments=_build(self._values, self._fields),
             missing=missing,
             used=tuple(self._used),
+            aptness=self._aptness,
             spare=spare,
             alternatives=self._alternatives(spare) if not missing else (),
         )
@@ -144,6 +163,7 @@ class _Filling:
     def _give(self, field: Field, value: Any, thing: Finding) -> None:
         self._values[field] = value
         self._used.append(thing)
+        self._aptness += aptness(field, thing, self._text, self._tool.name)
 
     def _set(self, field: Field, value: Any) -> None:
         if value is not None:
@@ -166,7 +186,7 @@ def _build(values: Mapping[Field, Any], all_fields: Sequence[Field]) -> dict[str
 
 def _place(into: dict[str, Any], path: tuple[str | int, ...], value: Any) -> None:
     here: Any = into
-    for part, following in zip(path, path[1:], strict=False):
+    for part, following in pairwise(path):
         fresh: Any = [{}] if following == 0 else {}
         here = here[0] if part == 0 else here.setdefault(part, fresh)
     here[path[-1]] = value

@@ -45,6 +45,8 @@ class Field:
     is_many: bool
     labels: frozenset[str]
     """Stems of its name."""
+    heads: frozenset[str]
+    """What its name is about: `branch_name` is a name and a branch, `branch_type` only a type."""
 
     @property
     def name(self) -> str:
@@ -105,7 +107,12 @@ def _walk(
             is_needed=is_needed,
             is_many=is_many,
             labels=frozenset(stems(str(path[-1]))),
+            heads=_heads(stems(str(path[-1]))),
         )
+
+
+def _heads(words: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(words[-2:] if words[-1:] == (stem("name"),) else words[-1:])
 
 
 def _plain(schema: object) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from holodeck.providers.rehearsal.fields import Field, Role
 from holodeck.providers.rehearsal.findings import Finding, Kind
-from holodeck.providers.rehearsal.words import stem, stems
+from holodeck.providers.rehearsal.words import stem, stem_set, stems
 from holodeck.providers.rehearsal.zones import zone_names
 
 # What a thing looks like, against what a field wants. Five is certain; below one it needs a word beside it.
@@ -28,13 +28,13 @@ _LABEL, _DESCRIBED, _DIRECTION, _SHAPE = 3.0, 1.0, 1.5, 1.0
 _SURE = 1.0
 """The least that fills a field."""
 
-_ORIGIN = frozenset(map(stem, ["from", "source", "src", "old", "origin", "start", "base", "before"]))
-_GOAL = frozenset(map(stem, ["to", "target", "destination", "dest", "dst", "new", "end", "after"]))
+_ORIGIN = stem_set("from source src old origin start base before")
+_GOAL = stem_set("to target destination dest dst new end after")
 _ORIGIN_WORDS = re.compile(
     r"\b(?:from|rename|move|copy|replace|change|between|of)\s+(?:the\s+\w+\s+|file\s+)?$", re.IGNORECASE
 )
 _GOAL_WORDS = re.compile(r"(?:\b(?:to|into|as|with|in|by)|->|→)\s+(?:the\s+\w+\s+|file\s+)?$", re.IGNORECASE)
-_FOLDERS = frozenset(map(stem, ["dir", "directory", "folder", "repo", "repository", "root"]))
+_FOLDERS = stem_set("dir directory folder repo repository root")
 _BEFORE, _AFTER = 28, 24
 """Characters on either side of a thing that say what it is for."""
 _DOMAIN = re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]{2,6}(?:/\S*)?", re.IGNORECASE)
@@ -90,7 +90,7 @@ def _label(field: Field, finding: Finding, before: str, after: str) -> float:
     if near & field.labels:
         return _LABEL
     described = set(stems(str(field.schema.get("description", ""))))
-    return _DESCRIBED if finding.kind is Kind.NUMBER and near & described else 0.0
+    return _DESCRIBED * len(near & described) if field.role is Role.NUMBER else 0.0
 
 
 def _direction(field: Field, before: str) -> float:
@@ -102,11 +102,27 @@ def _direction(field: Field, before: str) -> float:
     return _DIRECTION if pattern.search(before) else -_DIRECTION if other.search(before) else 0.0
 
 
+def aptness(field: Field, finding: Finding, text: str, tool_name: str) -> float:
+    """What speaks for or against a thing that a field has taken, beyond its looks."""
+    labelled = 0.5 if is_labelled(field, finding, text) else 0.0
+    if finding.kind is not Kind.PATH or field.role is not Role.PATH:
+        return labelled
+    words = set(stems(tool_name)) | field.labels
+    wants_folder, wants_file = bool(words & _FOLDERS), stem("file") in words
+    if wants_folder == wants_file:
+        return labelled
+    return labelled + (_SHAPE if wants_file == _has_ending(finding) else -_SHAPE)
+
+
+def _has_ending(finding: Finding) -> bool:
+    return "." in finding.text.rsplit("/", 1)[-1].strip(".")
+
+
 def _shape(field: Field, finding: Finding) -> float:
     """A folder has no ending, a file has one."""
     if field.role is not Role.PATH or finding.kind is not Kind.PATH:
         return 0.0
-    has_ending = "." in finding.text.rsplit("/", 1)[-1].strip(".")
+    has_ending = _has_ending(finding)
     wants_folder = bool(field.labels & _FOLDERS)
     wants_file = stem("file") in field.labels
     return _SHAPE if (wants_folder and not has_ending) or (wants_file and has_ending) else 0.0

@@ -1,4 +1,4 @@
-"""A model without a model: it follows rules, needs no key, no download and no network, and never invents an argument."""
+"""A model that follows rules: it needs no key, no download and no network, and never invents an argument."""
 
 from __future__ import annotations
 

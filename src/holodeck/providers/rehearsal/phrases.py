@@ -1,30 +1,29 @@
-"""Text that a person wrote without quotes, yes and no, and choices: taken word for word from the request, or not at all."""
+"""Text that a person wrote without quotes: taken word for word from the request, or not at all."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
+from holodeck.models.exchange import ToolSpec
 from holodeck.providers.rehearsal.fields import Field, Role
 from holodeck.providers.rehearsal.findings import Finding
-from holodeck.providers.rehearsal.words import stem, stems
+from holodeck.providers.rehearsal.words import stem, stem_set, stems, word_set
 
 _SAYING = r"(?:saying|that says|which says|that reads|reading|containing|with the (?:words?|text|message|contents?))"
 _ABOUT = r"(?:about|regarding|for|on|into)"
-_MARKERS: tuple[tuple[frozenset[str], str], ...] = tuple(
-    (frozenset(map(stem, names.split())), pattern)
-    for names, pattern in (
-        ("message text content contents body comment observation observations", rf"{_SAYING}:?\s+(?P<rest>.+)"),
-        ("query topic subject search question keyword keywords term", rf"{_ABOUT}\s+(?P<rest>.+)"),
-        ("name title branch entity names", r"(?:named|called)\s+(?P<word>[\w./-]+)"),
-        ("branch", r"(?P<word>(?!(?:the|a|an|new|my|git|current|this|that|all|local|remote)\b)[\w./-]+)\s+branch\b"),
-        ("branch", r"(?:switch|checkout|check out|go|change)\s+(?:back\s+)?to\s+(?P<word>[\w./-]+)"),
-        (
-            "branch revision target",
-            r"(?:branch|revision|commit|with|against)\s+(?P<word>(?!in\b|on\b|of\b|the\b)[\w./-]+)",
-        ),
-        ("type kind", r"\b(?:of type|type)\s+(?P<word>[\w-]+)"),
-    )
+_WORD = r"(?!(?:the|a|an|new|my|git|current|this|that|all|local|remote|in|on|of|to|for|from|with|it)\b)[\w./~^-]*[\w~^]"
+_AFTER_WORDS = (
+    (stem_set("message text content contents body comment"), rf"{_SAYING}:?\s+(?P<rest>.+)"),
+    (stem_set("query topic subject search question keyword term"), rf"{_ABOUT}\s+(?P<rest>.+)"),
+)
+_MARKERS = (
+    (stem_set("branch"), rf"\bbranch\s+(?:named\s+|called\s+)?(?P<word>{_WORD})"),
+    (stem_set("branch"), rf"\b(?P<word>{_WORD})\s+branch\b"),
+    (stem_set("branch"), rf"\b(?:switch|checkout|check out|go|change)\s+(?:back\s+)?to\s+(?P<word>{_WORD})"),
+    (stem_set("revision target"), rf"\b(?:revision|commit|branch|against|with)\s+(?P<word>{_WORD})"),
+    (stem_set("type kind"), rf"\b(?:of type|type)\s+(?P<word>{_WORD})"),
+    (stem_set("name title names"), rf"\b(?:named|called)\s+(?P<word>{_WORD})"),
 )
 _POLITE = re.compile(
     r"^\s*(?:(?:please|can you|could you|would you|i want you to|i'd like you to|now|then|just)\s+)+", re.IGNORECASE
@@ -35,34 +34,10 @@ _LOOSE_END = re.compile(
 _LEAD_IN = re.compile(
     r"^\s*(?:(?:that|the|a|an|me|back|for|about|with|on|string|text|message|following)\b\s*)+:?\s*", re.IGNORECASE
 )
-_NEGATION = re.compile(r"\b(?:no|not|without|don't|do not|never|disable|off|skip)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
-_VAGUE = frozenset(
-    [
-        "it",
-        "this",
-        "that",
-        "them",
-        "something",
-        "anything",
-        "nothing",
-        "everything",
-        "stuff",
-        "thing",
-        "things",
-        "a",
-        "an",
-        "the",
-        "there",
-        "here",
-        "one",
-        "some",
-    ]
-)
-_BOOLEAN_FILLER = frozenset(
-    map(
-        stem,
-        ["is", "has", "include", "included", "enable", "enabled", "with", "should", "use", "allow", "show", "return"],
-    )
+_THING = re.compile(r"[~.]{0,2}/|\w+://|\S+@\S+\.|[\w-]+\.\w+$")
+"""A path or an address: it was not taken as one, so it is no text either."""
+_VAGUE = word_set(
+    "it this that them something anything nothing everything stuff thing things a an the there here one some"
 )
 _LONGEST_LIST_WORD = 40
 
@@ -74,20 +49,30 @@ def blanked(text: str, found: Iterable[Finding]) -> str:
     return text
 
 
-def phrase(field: Field, tool_name: str, text: str, *, is_only: bool) -> str | None:
+def marked(field: Field, text: str) -> re.Match[str] | None:
+    """The one word, in the group `word`, that the request marks as belonging into the field: `of type person`."""
+    for names, pattern in _MARKERS:
+        if names & field.heads and not field.is_many:
+            match = re.search(pattern, text, re.IGNORECASE)
+            if match:
+                return match
+    return None
+
+
+def phrase(field: Field, tool: ToolSpec, text: str, *, is_only: bool) -> str | None:
     """The words that belong into a text field. `is_only`: no other field could claim the rest of the request."""
     for label in sorted(_spoken(field)):
         match = re.search(rf"\b{label}\s*(?:[:=]|\bis\b)\s*(?P<rest>[^,;\0]+)", text, re.IGNORECASE)
         if match:
             return _clean(match["rest"])
-    for names, pattern in _MARKERS:
-        if names & field.labels:
-            match = re.search(pattern, text, re.IGNORECASE)
-            if match and (value := _clean(match.groupdict().get("word") or match.groupdict().get("rest") or "")):
-                return value
+    for names, pattern in _AFTER_WORDS:
+        match = re.search(pattern, text, re.IGNORECASE) if names & field.labels else None
+        if match and (value := _clean(match["rest"])):
+            return value
     if field.role is not Role.TEXT or not is_only:
         return None
-    return _after_label(field, text) or _after_verb(tool_name, text)
+    said = _after_label(field, text) or _after_verb(tool, text)
+    return None if said and _THING.match(said) else said
 
 
 def words_of_list(field: Field, text: str) -> list[str]:
@@ -98,43 +83,6 @@ def words_of_list(field: Field, text: str) -> list[str]:
             parts = [_clean(part) for part in re.split(r",|\band\b", match["rest"])]
             return [part for part in parts if part and len(part) <= _LONGEST_LIST_WORD]
     return []
-
-
-def boolean(field: Field, text: str) -> bool | None:
-    """True when the request names it, False when it names it with a "no", None when it does not."""
-    explicit = re.search(
-        rf"\b{re.escape(str(field.path[-1]))}\s*(?:[:=]|\bis\b|\bto\b)?\s*(true|false|yes|no|on|off)\b",
-        text,
-        re.IGNORECASE,
-    )
-    if explicit:
-        return explicit[1].lower() in {"true", "yes", "on"}
-    wanted = field.labels - _BOOLEAN_FILLER
-    places = {stem(match.group()): match.start() for match in re.finditer(r"[A-Za-z]+", text)}
-    if not wanted or not wanted <= set(places):
-        return None
-    start = min(places[word] for word in wanted)
-    return not _NEGATION.search(text[:start])
-
-
-def choice(field: Field, text: str) -> object | None:
-    """The value of an enumeration that the request names; an optional one only where the field is meant, too."""
-    values = sorted(field.schema.get("enum", ()), key=lambda value: -len(str(value)))
-    for value in values:
-        words = r"[\s_-]*".join(map(re.escape, re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", str(value)))) or re.escape(
-            str(value)
-        )
-        match = re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)
-        if match and (field.is_required or _is_meant(field, text, match)):
-            return value if not isinstance(value, (dict, list)) else None
-    return None
-
-
-def _is_meant(field: Field, text: str, match: re.Match[str]) -> bool:
-    others = set(stems(text[: match.start()] + " " + text[match.end() :]))
-    return bool(field.labels & others) or bool(
-        re.search(r"\b(?:as|by|in|of type)\s+(?:an?\s+)?$", text[: match.start()], re.IGNORECASE)
-    )
 
 
 def _spoken(field: Field) -> set[str]:
@@ -152,13 +100,15 @@ def _after_label(field: Field, text: str) -> str | None:
     return None
 
 
-def _after_verb(tool_name: str, text: str) -> str | None:
+def _after_verb(tool: ToolSpec, text: str) -> str | None:
     """`echo good morning`: what follows the word that is also in the tool's name."""
     plain = _POLITE.sub("", text)
     first = re.match(r"[A-Za-z]+", plain)
-    if not first or stem(first.group()) not in stems(tool_name):
+    if not first or stem(first.group()) not in stems(tool.name):
         return None
-    return _clean(plain[first.end() :])
+    said = _clean(plain[first.end() :])
+    # "commit the staged changes" says what the tool is for, not what to tell it
+    return None if said and set(stems(said)) & set(stems(tool.description)) else said
 
 
 def _clean(words: str) -> str | None:

@@ -12,19 +12,23 @@ from holodeck.models.exchange import ToolSpec
 from holodeck.providers.rehearsal.arguments import Filled, fill
 from holodeck.providers.rehearsal.findings import Finding, Kind, findings
 from holodeck.providers.rehearsal.shortlist import Ranked, rank
+from holodeck.providers.rehearsal.words import meanings, stems
 
 _LOOKED_AT = 10
 """Tools whose arguments are tried; the right one is among the first three nearly always."""
-_TAKEN, _MISSING, _SPARE = 1.2, 1.6, 1.3
-"""What a thing that found its field adds, and what a missing argument and a thing without a field cost."""
+_TAKEN, _MISSING, _SPARE, _LONELY = 1.2, 1.6, 1.3, 0.8
+_RARE_THING = 2.2
+"""A thing that found its field adds; a missing argument, a thing without a field and a list of one cost."""
 _WORDS_ENOUGH = 2
 """Words in common that make a match without the tool's name."""
 _TELLING = frozenset(
     {Kind.URL, Kind.EMAIL, Kind.PATH, Kind.GLOB, Kind.ZONE, Kind.CLOCK, Kind.NUMBER, Kind.QUOTED, Kind.REVISION}
 )
+_COMMON = frozenset({Kind.PATH, Kind.QUOTED, Kind.REVISION})
 
 _NEXT = re.compile(
-    r"\s*(?:,\s*|;\s*|\.\s+|\s)(?:and\s+)?(?:then|after that|afterwards|next|finally)\b,?\s*|\s*;\s+|(?<=[.?!])\s+(?=[A-Z])",
+    r"\s*(?:,\s*|;\s*|\.\s+|\s)(?:and\s+)?(?:then|after that|afterwards|next|finally)\b,?\s*"
+    r"|\s*;\s+|(?<=[.?!])\s+(?=[A-Z])",
     re.IGNORECASE,
 )
 _JOINED = re.compile(r",?\s+and\s+(?:also\s+)?", re.IGNORECASE)
@@ -59,11 +63,13 @@ def plan(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) ->
 def step_for(text: str, tools: Sequence[ToolSpec], *, earlier: str = "", is_forced: bool = False) -> Step | None:
     """The tool that fits one thing best, with its arguments."""
     found = findings(text)
-    candidates = [each for each in rank(text, tools)[:_LOOKED_AT] if is_forced or _fits(each, found)]
+    candidates = rank(text, tools)[:_LOOKED_AT]
     best: tuple[float, Ranked, Filled] | None = None
     for ranked in candidates:
         filled = _fill(ranked.tool, text, found, earlier)
         score = ranked.score + _worth(filled)
+        if not is_forced and not _fits(ranked, filled):
+            continue
         if best is None or score > best[0]:
             best = (score, ranked, filled)
     if best is None:
@@ -74,9 +80,16 @@ def step_for(text: str, tools: Sequence[ToolSpec], *, earlier: str = "", is_forc
 
 
 def _worth(filled: Filled) -> float:
-    spare = sum(thing.kind in _TELLING for thing in filled.spare) - len(filled.alternatives)
-    taken = sum(thing.kind in _TELLING for thing in filled.used)
-    return _TAKEN * taken - _MISSING * len(filled.missing) - _SPARE * spare
+    repeated = len(filled.alternatives) * max(map(_weight, filled.used), default=0.0)
+    spare = sum(map(_weight, filled.spare)) - repeated
+    taken = sum(map(_weight, filled.used)) + repeated + filled.aptness
+    lonely = sum(isinstance(value, list) and len(value) == 1 for value in filled.arguments.values())
+    return _TAKEN * taken - _LONELY * lonely - _MISSING * len(filled.missing) - _SPARE * spare
+
+
+def _weight(thing: Finding) -> float:
+    """An address, a zone or a number says more about the tool than a path: few tools take one."""
+    return 0.0 if thing.kind not in _TELLING else 1.0 if thing.kind in _COMMON else _RARE_THING
 
 
 def _fill(tool: ToolSpec, text: str, found: Sequence[Finding], earlier: str) -> Filled:
@@ -89,12 +102,15 @@ def _fill(tool: ToolSpec, text: str, found: Sequence[Finding], earlier: str) -> 
     return again if not again.missing else filled
 
 
-def _fits(ranked: Ranked, found: Sequence[Finding]) -> bool:
-    if ranked.score <= 0:
+def _fits(ranked: Ranked, filled: Filled) -> bool:
+    """Whether the tool is meant at all, and not only the nearest of tools that are not."""
+    if ranked.score <= 0 or ranked.is_unasked:
         return False
-    if ranked.has_name or len(ranked.matched) >= _WORDS_ENOUGH:
+    if ranked.is_direct or len(ranked.matched) >= _WORDS_ENOUGH:
         return True
-    return any(thing.kind in {Kind.URL, Kind.ZONE} for thing in found)
+    if ranked.has_name:
+        return bool(filled.used) or not filled.missing
+    return any(thing.kind in {Kind.URL, Kind.EMAIL} for thing in filled.used)
 
 
 def _steps(parts: Sequence[str], tools: Sequence[ToolSpec]) -> list[Step]:
@@ -124,7 +140,5 @@ def _joined(text: str, tools: Sequence[ToolSpec], whole: Step) -> list[Step]:
 
 def _leads(half: str, step: Step) -> bool:
     """Whether a half begins with a word of its tool, as a request of its own does."""
-    from holodeck.providers.rehearsal.words import meanings, stems
-
     words = stems(half)
     return bool(words) and bool({words[0], *meanings(words[0])} & set(stems(step.tool.name)))

@@ -10,127 +10,32 @@ from holodeck.lib.limits import MAX_CACHED_TEXTS
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 _DOUBLED = re.compile(r"([bdgklmnprt])\1$")
 _SHORTEST_STEM = 3
+_ONE_WORD = {
+    "check out": "checkout",
+    "look up": "search",
+    "look for": "search",
+    "time zone": "timezone",
+    "set up": "create",
+}
+_TWO_WORDS = re.compile("|".join(rf"\b{words}\b" for words in _ONE_WORD), re.IGNORECASE)
 
-_FILLER = frozenset(
-    [
-        "a",
-        "about",
-        "after",
-        "all",
-        "also",
-        "am",
-        "an",
-        "and",
-        "any",
-        "are",
-        "as",
-        "at",
-        "be",
-        "been",
-        "but",
-        "by",
-        "can",
-        "could",
-        "did",
-        "do",
-        "does",
-        "for",
-        "from",
-        "had",
-        "has",
-        "have",
-        "her",
-        "him",
-        "his",
-        "how",
-        "i",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "just",
-        "let",
-        "like",
-        "may",
-        "me",
-        "might",
-        "my",
-        "need",
-        "of",
-        "off",
-        "on",
-        "onto",
-        "or",
-        "our",
-        "out",
-        "over",
-        "please",
-        "shall",
-        "she",
-        "should",
-        "so",
-        "some",
-        "such",
-        "than",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "to",
-        "too",
-        "tool",
-        "tools",
-        "up",
-        "us",
-        "use",
-        "used",
-        "using",
-        "very",
-        "via",
-        "want",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "who",
-        "why",
-        "will",
-        "with",
-        "would",
-        "you",
-        "your",
-        "he",
-        "hello",
-        "hi",
-        "hey",
-        "thank",
-        "thanks",
-        "currently",
-        "one",
-        "give",
-        "given",
-        "tell",
-        "help",
-        "allow",
-        "optional",
-        "optionally",
-        "multiple",
-        "specific",
-        "based",
-        "existing",
-    ]
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a list that is written as one text, to be read as one."""
+    return frozenset(text.split())
+
+
+def stem_set(text: str) -> frozenset[str]:
+    """The same, as stems."""
+    return frozenset(map(stem, text.split()))
+
+
+_FILLER = word_set(
+    """a about after all also am an and any are as at be been but by can could did do does for from had has have her
+    him his how i if in into is it its just let like may me might my need of off on onto or our out over please shall
+    she should so some such than that the their them then there these they this those to too tool tools up us use used
+    using very via want was we were what when where which while who why will with would you your he hello hi hey
+    thank thanks currently one give given tell help allow optional optionally specific based existing"""
 )
 
 _MEANINGS = """
@@ -151,6 +56,7 @@ open: read
 see: read list
 look: search find
 contents: read list content
+contain: read content
 inside: list content
 list: listing
 enumerate: list
@@ -185,11 +91,12 @@ addition: sum add
 minus: subtract difference
 times: multiply product
 product: multiply
+calculate: sum compute
+compute: sum calculate
 clock: time
 hour: time
 oclock: time
 now: current time
-today: current date
 zone: timezone
 convert: translate
 translate: convert
@@ -302,6 +209,7 @@ def stem(word: str) -> str:
 @lru_cache(maxsize=MAX_CACHED_TEXTS)
 def stems(text: str) -> tuple[str, ...]:
     """The stems of a text in its order: `getFileInfo`, `get_file_info` and "Get file infos" give the same."""
+    text = _TWO_WORDS.sub(lambda match: _ONE_WORD[match.group().lower()], text)
     return tuple(stem(word) for word in _WORD.findall(text) if word.lower() not in _FILLER)
 
 

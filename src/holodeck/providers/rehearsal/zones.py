@@ -6,6 +6,8 @@ import re
 from functools import cache
 from zoneinfo import available_timezones
 
+from holodeck.providers.rehearsal.words import word_set
+
 # Cities that are asked for often and have no zone of their own name.
 _CITIES = {
     "America/New_York": "NYC, Boston, Washington, Washington DC, Miami, Atlanta, Philadelphia, Ottawa, Montreal",
@@ -32,38 +34,9 @@ _CITIES = {
     "Europe/Moscow": "Saint Petersburg, St Petersburg",
     "Africa/Johannesburg": "Cape Town",
 }
-_NOT_CITIES = frozenset(
-    [
-        "act",
-        "center",
-        "central",
-        "east",
-        "east-indiana",
-        "eastern",
-        "easter",
-        "easterisland",
-        "factory",
-        "general",
-        "gmt0",
-        "greenwich",
-        "hongkong",
-        "knox",
-        "lhi",
-        "michigan",
-        "mountain",
-        "navajo",
-        "north",
-        "pacific",
-        "prc",
-        "rok",
-        "roc",
-        "south",
-        "troll",
-        "universal",
-        "west",
-        "yancowinna",
-        "zulu",
-    ]
+_NOT_CITIES = word_set(
+    """act center central east east-indiana eastern easter easterisland factory general gmt0 greenwich hongkong knox
+    lhi michigan mountain navajo north pacific prc rok roc south troll universal west yancowinna zulu"""
 )
 _FIXED = re.compile(r"(?:GMT|UTC|Etc/|SystemV|posix|right)", re.IGNORECASE)
 
