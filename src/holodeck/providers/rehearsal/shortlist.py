@@ -32,7 +32,7 @@ _PLAIN_VERBS = stem_set("show get return list display give")
 _UNASKED = 4.0
 """Against a tool that changes something when the request has no word for that."""
 _CHANGES = stem_set("create delete remove write move edit add update send commit reset toggle")
-_OPAQUE = frozenset({Kind.URL, Kind.EMAIL, Kind.PATH, Kind.QUOTED})
+_OPAQUE = frozenset({Kind.URL, Kind.EMAIL, Kind.PATH, Kind.QUOTED, Kind.ZONE})
 """Things whose own words say nothing about the tool: `server.log` does not ask for a log."""
 _HINTS = {Kind.URL: "url", Kind.EMAIL: "email", Kind.ZONE: "timezone"}
 _ASKING = "when|what|which|who|whose|where|why|how|is|are|was|were|do|does|did|has|have"
