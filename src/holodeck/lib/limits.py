@@ -152,3 +152,12 @@ MAX_FAILURE_SHOWN = 600  # characters of why something failed: last words of a s
 MAX_QUESTION_BYTES = 4 * MIB  # of a question on standard input: more than any model reads
 MAX_IMAGE_BYTES = 20 * MIB  # what the large providers accept for one image
 MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
+# The rehearsal model
+MAX_CACHED_TEXTS = 4_096  # stems of tool names and descriptions: a large catalogue, once
+MAX_REHEARSED_CHARS = 20_000  # of a request that is searched for arguments; what is longer is a document, not a request
+MAX_REPORTED_CHARS = 1_500  # of a tool's answer that is told again: a screen
+MAX_NAMED_TOOLS = 12  # in an answer that says what is on offer
+MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundred
+
+# Tool schemas
+MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
