@@ -161,3 +161,8 @@ MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundr
 
 # Tool schemas
 MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
+
+# Storage
+GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
+FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
+MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
