@@ -6,6 +6,7 @@ import importlib
 import sys
 
 NAMES = ("startup", "footprint", "chunks")
+NAMES = ("startup", "footprint", "rehearsal")
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ every_dialect = pytest.mark.parametrize("dialect", DIALECTS)
 
 async def first_event(model: ModelProvider, request: ModelRequest) -> Any:
     """The first event of a stream that is then left."""
-    async with aclosing(model.stream(request)) as events:  # type: ignore[type-var]
+    async with aclosing(model.stream(request)) as events:
         return await anext(events)
 
 

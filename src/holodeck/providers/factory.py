@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -37,13 +37,11 @@ class Unready:
         self.name = name
         self._error = error
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        return self
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        for event in self._events():
+            yield event
 
-    def __aiter__(self) -> AsyncIterator[ModelEvent]:
-        return self
-
-    async def __anext__(self) -> ModelEvent:
+    def _events(self) -> Iterable[ModelEvent]:
         raise self._error()
 
     async def close(self) -> None:
