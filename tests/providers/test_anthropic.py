@@ -141,7 +141,7 @@ def test_text_calls_and_thoughts_come_out_in_order(writing: Any) -> None:
         say("!"),
         call("add", a=1),
         call_raw("now", ""),
-        spend(9, 5, cached=3),
+        spend(9, 5, cached=3, reasoning=2),
     ]
     outcome = ask(turn, dialect="anthropic", writing=writing, newline="\r\n", chunk=2)
     assert (outcome.thoughts, outcome.message) == ("Hm.", "Yes: ü!")
@@ -151,7 +151,7 @@ def test_text_calls_and_thoughts_come_out_in_order(writing: Any) -> None:
     ]
     assert [item.type for item in outcome.answered.items] == ["reasoning", "message", "function_call", "function_call"]
     assert outcome.answered.finish == "tool_calls"
-    assert outcome.answered.usage == Usage(input_tokens=9, output_tokens=5, cached_tokens=3)
+    assert outcome.answered.usage == Usage(input_tokens=9, output_tokens=5, cached_tokens=3, reasoning_tokens=2)
     assert outcome.answered.model == "answering"
 
 

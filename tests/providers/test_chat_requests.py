@@ -27,9 +27,9 @@ from providers.conversation import (
 from holodeck.lib.secret import Secret
 from holodeck.models.content import TextContent
 from holodeck.models.exchange import ToolChoice, ToolSpec
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, said
+from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Reasoning, said
 from holodeck.providers.chat_completions import AzureChatCompletions
-from holodeck.testing.script import say
+from holodeck.testing.script import raw, say
 from holodeck.testing.scripted import ScriptedModel
 
 OFFER = [
@@ -153,6 +153,21 @@ def test_thoughts_go_back_under_their_name_until_the_next_question() -> None:
     assert messages("a", foreign, thought, call, result)[1]["reasoning_content"] == "Hm."
     later = messages("a", thought, call, result, said("assistant", "1"), "b")
     assert all("reasoning_content" not in message for message in later)
+
+
+def test_what_a_server_attached_to_a_call_goes_back_with_it() -> None:
+    extra = {"google": {"thought_signature": "xyz"}}
+    call = {"index": 0, "id": "c1", "function": {"name": "add", "arguments": "{}"}, "extra_content": extra}
+    other = {"index": 1, "id": "c2", "function": {"name": "add", "arguments": "{}"}}
+    answered = ask(raw({"choices": [{"delta": {"tool_calls": [call, other]}, "finish_reason": "stop"}]})).answered
+    calls = messages("a", *answered.items)[1]["tool_calls"]
+    assert [call.get("extra_content") for call in calls] == [extra, None]
+
+
+def test_a_big_picture_is_sent_whole() -> None:
+    url = "data:image/png;base64," + "A" * 3_000_000
+    sent = messages(Message(role="user", content=(ImageLink(url=url),)))
+    assert sent[0]["content"][0]["image_url"]["url"] == url
 
 
 def test_messages_of_the_model_stay_apart_and_calls_end_one() -> None:

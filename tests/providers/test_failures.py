@@ -200,6 +200,18 @@ def test_an_answer_in_one_piece_is_understood() -> None:
     run(exchange())
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream"])
+def test_a_stream_by_another_name_is_read(kind: str) -> None:
+    async def exchange() -> None:
+        stream = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+        async with ScriptedModel(status(200, stream, content_type=kind)).serve() as server:
+            model = model_at(server.url)
+            assert (await collected(model, question()))[0] == TextDelta(text="a")
+            await model.close()
+
+    run(exchange())
+
+
 def test_a_server_that_is_not_there_is_named() -> None:
     async def exchange() -> None:
         async with ScriptedModel().serve() as server:

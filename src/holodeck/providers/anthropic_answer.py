@@ -60,15 +60,7 @@ class AnthropicAnswer:
         finish = _FINISHES.get(self._stop, "stop")
         if self._calls and finish == "stop":
             finish = "tool_calls"
-        usage = self._usage
-        cached = usage.get("cache_read_input_tokens") or 0
-        read = (usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0)
-        return Answered(
-            items=self._items(),
-            finish=finish,
-            usage=Usage(input_tokens=read, output_tokens=usage.get("output_tokens") or 0, cached_tokens=cached),
-            model=self._model,
-        )
+        return Answered(items=self._items(), finish=finish, usage=_counted(self._usage), model=self._model)
 
     def _start(self, index: int, block: dict[str, Any]) -> None:
         self._blocks[index] = dict(block)
@@ -127,6 +119,18 @@ class AnthropicAnswer:
                 opaque = {REASONING_KEY: block} if block.get("signature") or block.get("data") else {}
                 items.append(Reasoning(text=block.get("thinking") or "", opaque=opaque))
         return tuple(items)
+
+
+def _counted(usage: dict[str, Any]) -> Usage:
+    """The three kinds of input add up here; elsewhere the cached part is within the input."""
+    cached = usage.get("cache_read_input_tokens") or 0
+    details = usage.get("output_tokens_details") or {}
+    return Usage(
+        input_tokens=(usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0),
+        output_tokens=usage.get("output_tokens") or 0,
+        cached_tokens=cached,
+        reasoning_tokens=details.get("thinking_tokens") or 0,
+    )
 
 
 def _speak(items: list[Item], text: str) -> None:

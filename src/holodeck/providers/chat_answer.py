@@ -8,7 +8,7 @@ from holodeck.models.exchange import Answered, FinishReason, ModelEvent, ModelRe
 from holodeck.models.items import Item, Reasoning, Usage, said
 from holodeck.providers.address import Address
 from holodeck.providers.calls import Calls, arguments_text
-from holodeck.providers.chat_request import REASONING_KEY
+from holodeck.providers.chat_request import REASONING_KEY, SIGNED_KEY
 from holodeck.providers.endpoint import DONE
 from holodeck.providers.failures import reported
 
@@ -22,6 +22,7 @@ _FINISHES: dict[str, FinishReason] = {
     "function_call": "tool_calls",
 }
 _THOUGHTS = ("reasoning_content", "reasoning")  # the same thing under the two names in use
+_SIGNATURE = "extra_content"  # Gemini's endpoint refuses calls that come back without it
 
 
 class ChatAnswer:
@@ -33,6 +34,7 @@ class ChatAnswer:
         self._text: list[str] = []
         self._thoughts: list[str] = []
         self._thoughts_field = ""
+        self._signed: dict[str, dict[str, Any]] = {}
         self._finish: str | None = None
         self._has_choice = False
         self._usage = Usage()
@@ -62,8 +64,11 @@ class ChatAnswer:
         if self._finish is None and not (self.is_over and self._has_choice):
             return None
         items: list[Item] = []
-        if self._thoughts:
-            items.append(Reasoning(text="".join(self._thoughts), opaque={REASONING_KEY: self._thoughts_field}))
+        opaque: dict[str, Any] = {REASONING_KEY: self._thoughts_field} if self._thoughts else {}
+        if self._signed:
+            opaque[SIGNED_KEY] = self._signed
+        if opaque:
+            items.append(Reasoning(text="".join(self._thoughts), opaque=opaque))
         if self._text:
             items.append(said("assistant", "".join(self._text)))
         finish = _FINISHES.get(self._finish or "", "stop")
@@ -128,6 +133,8 @@ class ChatAnswer:
         if index not in self._calls or self._calls.is_another(index, call_id=call_id, name=name):
             self._calls.begin(index, call_id=call_id, name=name)
         self._news += self._calls.more(index, name=name, arguments=arguments_text(function.get("arguments")))
+        if call.get(_SIGNATURE):
+            self._signed[self._calls.item(index).call_id] = {_SIGNATURE: call[_SIGNATURE]}
 
     def _end(self) -> None:
         self.is_over = True

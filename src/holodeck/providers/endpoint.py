@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +28,13 @@ from holodeck.providers.sse import EventDecoder, LineTooLongError
 DONE: dict[str, Any] = {"[DONE]": True}
 """Stands among the events for the mark that ends a stream in some dialects."""
 
+_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "text/event-stream",
+    "Accept-Encoding": "identity",  # a compressed stream comes in lumps
+    "User-Agent": "holodeck",
+}
+_STREAMS = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})  # some name it wrongly, or not
 _TROUBLES = (aiohttp.ClientError, OSError, LineTooLongError, net.BodyTooLargeError)
 Headers = Callable[[], Mapping[str, str]]
 
@@ -50,15 +58,15 @@ class Endpoint:
         with self._explained():
             response = await self._session().post(
                 self._url,
-                data=orjson.dumps(body),
-                headers={"Content-Type": "application/json", "Accept": "text/event-stream", **self._headers()},
+                data=io.BytesIO(orjson.dumps(body)),  # bytes alone are sent in one piece, and warned about from 1 MiB
+                headers={**_HEADERS, **self._headers()},
                 allow_redirects=False,
                 proxy=net.proxy_for(self._url),
             )
         try:
             if response.status != HTTPStatus.OK:
                 await self._refuse(response)
-            if response.content_type == "text/event-stream":
+            if response.content_type in _STREAMS:
                 decoder = EventDecoder()
                 while not (is_over() or response.content.at_eof()):
                     yield await self._more(response, decoder)

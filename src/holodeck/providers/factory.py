@@ -26,7 +26,8 @@ def model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     from holodeck.providers.retrying import Retrying
     from holodeck.providers.timeouts import Timeouts
 
-    return Breaker(Retrying(Timeouts(_dialect(llm, environ))))
+    # The time-outs stand around the retries: a model that is silent for minutes is not asked again for as many more.
+    return Breaker(Timeouts(Retrying(_dialect(llm, environ))))
 
 
 class Unready:

@@ -73,10 +73,7 @@ def _entries(item: Item) -> list[dict[str, Any]]:
 
 def _message(message: Message) -> dict[str, Any]:
     # Without ids: what was never stored cannot be looked up, and ids of other origins are refused.
-    if message.role == "assistant":
-        content: list[dict[str, Any]] = [{"type": "output_text", "text": words(message.content), "annotations": []}]
-    else:
-        content = [_part(part) for part in message.content]
+    content = words(message.content) if message.role == "assistant" else [_part(part) for part in message.content]
     return {"type": "message", "role": message.role, "content": content}
 
 
