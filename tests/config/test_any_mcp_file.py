@@ -92,6 +92,7 @@ def _load(content: bytes) -> LoadedServers | ConfigError:
 
 @quiet
 @given(files)
+@example({"mcpServers": {"a": {"command": {"name": "${SECRET}"}, "args": [["${SECRET}"]]}}})
 @example({"mcpServers": {"a": {"url": "https://${SECRET}@h/", "oauth": {"clientId": "${SECRET}", "x": "${SECRET}"}}}})
 def test_any_file_is_read_or_refused_and_no_value_of_a_variable_is_said(content: dict[str, Any]) -> None:
     outcome = _load(json.dumps(content).encode())
