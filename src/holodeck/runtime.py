@@ -131,14 +131,17 @@ def read_servers(
 
 def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None) -> MCPPlugin:
     """The plugin for a server that a person named, with the login that they made for it. Nothing is started yet."""
-    from holodeck.tools.mcp.auth.factory import auth_provider
     from holodeck.tools.mcp.factory import create_mcp_plugin
 
     tool = loaded.tool
     if not isinstance(tool, MCPTool):
         raise ConfigError(f"'{tool.name}' is not an MCP server")
     folder = Path(loaded.file).absolute().parent
-    auth = auth_provider(tool, base_dir=folder, use_logins=True) if tool.url else None
+    if not tool.url:
+        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
+    from holodeck.tools.mcp.auth.factory import auth_provider
+
+    auth = auth_provider(tool, base_dir=folder, use_logins=True)
     return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth)
 
 

@@ -41,6 +41,7 @@ def test_a_tool_may_be_called_by_the_name_that_models_know(project: Project) -> 
     assert project.run("call", "s", "weird-name-x-y", "text=hi").returncode == 0
 
 
+@pytest.mark.proves("D-19")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_images_sounds_and_bytes_are_saved_and_nothing_is_overwritten(project: Project, era: str) -> None:
     project.well("normal", era=era)
@@ -75,6 +76,7 @@ def test_a_tool_that_reports_an_error_gives_its_text_and_code_1(project: Project
     assert (data["success"], data["is_error"], data["content"][0]["text"]) == (False, True, "x")
 
 
+@pytest.mark.proves("D-15")
 @pytest.mark.parametrize(
     ("mode", "words"),
     [

@@ -63,6 +63,7 @@ def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(p
     assert "1 error; 'holodeck mcp doctor' shows them" in done.stderr
 
 
+@pytest.mark.proves("D-3")
 def test_the_modern_era_is_seen_too(project: Project) -> None:
     project.well("normal", era="modern")
     project.servers(s=NPX)
@@ -72,6 +73,7 @@ def test_the_modern_era_is_seen_too(project: Project) -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.proves("D-14")
 def test_of_ten_servers_one_hangs_and_one_is_missing_and_eight_are_shown_meanwhile(project: Project) -> None:
     project.ill("hangs-at-start")
     project.servers(hangs={**UVX, "startup_timeout": 600}, missing=DOCKER, **{f"s{number}": NPX for number in range(8)})
@@ -95,6 +97,7 @@ def test_a_server_that_hangs_costs_its_own_time_only(project: Project) -> None:
     assert (done.returncode, project.processes()) == (1, [])
 
 
+@pytest.mark.proves("D-17")
 @pytest.mark.parametrize("mode", ["hangs-at-start", "ignores-term", "wrapper"])
 def test_ctrl_c_leaves_no_process_behind(project: Project, mode: str) -> None:
     project.ill(mode)
