@@ -1,4 +1,4 @@
-"""A program that calls a tool of an agent file's server and then waits to be killed: `python owner.py FILE TOOL JSON`."""
+"""Calls a tool of an agent file's server and then waits to be killed: `python owner.py FILE TOOL JSON`."""
 
 from __future__ import annotations
 
