@@ -4,13 +4,16 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 READY := .venv/.ready
 SERVERS := .cache/servers
+RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
 .PHONY: help run test conformance lint types bench lock clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-run: $(READY) ## run the main job on the shipped example
-	$(BIN)/holodeck validate examples/assistant/agent.yaml
+run: $(READY) ## run the shipped example agent end to end: real MCP servers, and a model that needs no key
+	@echo "==> The first time, npx and uvx fetch the agent's MCP servers; that takes half a minute"
+	$(RUN) examples/assistant "What time is it in Europe/Berlin?"
+	$(RUN) examples/assistant "Read the file welcome.md"
 
 test: lint types $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, imports, tests, the built wheel
 	$(BIN)/pytest

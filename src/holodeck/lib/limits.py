@@ -128,3 +128,36 @@ MAX_MODEL_BODY_BYTES = 64 * MIB  # of an answer that came in one piece
 MAX_MODEL_ERROR_BYTES = 64 * KIB  # of a body that only explains an error
 MAX_MODEL_ERROR_CHARS = 500  # of a provider's words quoted in an error
 DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current model accepts this one
+
+# The gateway
+DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
+DEFAULT_KEY_IN_FLIGHT = 100  # of one caller
+DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
+DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
+MAX_SECRET_FILE_BYTES = 64 * KIB
+
+# The terminal
+PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
+PROGRESS_STEP = 0.2  # often enough to look alive
+MAX_DESCRIPTION_SHOWN = 100  # characters of a description in a table; -v shows all
+MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
+MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
+JWT_LEEWAY = 30  # seconds between two clocks that are both right
+JWKS_MIN_REFRESH = 30.0  # tokens with made-up key ids must not make us hammer the identity provider
+JWKS_TIMEOUT = 10.0
+MAX_ARGUMENTS_SHOWN = 100  # characters of a call's arguments: the line stays a line
+MAX_OUTCOME_SHOWN = 120  # characters of a call's result in its line
+MAX_FAILURE_SHOWN = 600  # characters of why something failed: last words of a server included
+MAX_QUESTION_BYTES = 4 * MIB  # of a question on standard input: more than any model reads
+MAX_IMAGE_BYTES = 20 * MIB  # what the large providers accept for one image
+MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
+# The rehearsal model
+MAX_CACHED_TEXTS = 4_096  # stems of tool names and descriptions: a large catalogue, once
+MAX_REHEARSED_CHARS = 20_000  # of a request that is searched for arguments; what is longer is a document, not a request
+MAX_REPORTED_CHARS = 1_500  # of a tool's answer that is told again: a screen
+MAX_NAMED_TOOLS = 12  # in an answer that says what is on offer
+MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundred
+
+# Tool schemas
+MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
