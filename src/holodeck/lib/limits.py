@@ -52,6 +52,7 @@ INPUT_ROUND_PAUSE = 0.25  # when it asks nothing but wants to be called again
 ANSWER_TIMEOUT = 600.0  # for a person or a model that answers a server
 MAX_SERVER_REQUESTS = 64  # questions of one server answered at once
 STREAM_RETRY = 1.0  # before an event stream is opened again, when the server does not say
+MIN_STREAM_RETRY = 0.05  # a server that says 0 and ends every stream would be flooded
 MAX_STREAM_RETRY = 30.0  # also when the server does say
 STREAM_RESUMES = 3  # of one broken answer, before its call fails
 STREAM_TAIL = 0.05  # for a server to end an event stream after its answer, so that the connection can be used again

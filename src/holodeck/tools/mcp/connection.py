@@ -87,6 +87,7 @@ class Connection:
         task = self._jobs.create_task(self._guarded(work))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda _: work.close())  # it may have been cancelled before its first step
         return task
 
     async def _own(self) -> None:

@@ -133,6 +133,8 @@ class Session:
                     self._calls[request_id] = _Call(clock, seconds, latest, on_progress)
                 response = await self.channel.request(message, delivery or Delivery())
         except TimeoutError as error:
+            if not clock.expired():  # something below ran out of its own time
+                raise self.faults.timeout(method, str(error) or "the connection took too long") from error
             if is_cancellable:
                 self.channel.cancel(request_id, "the client's time limit for this request is over")
             raise self._too_late(method, seconds) from error
@@ -213,9 +215,12 @@ class Session:
         call.extend(asyncio.get_running_loop().time())
         progress, total, text = params.get("progress"), params.get("total"), params.get("message")
         if call.on_progress is not None and isinstance(progress, int | float):
-            call.on_progress(
-                progress, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
-            )
+            try:
+                call.on_progress(
+                    progress, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
+                )
+            except Exception as error:  # the listener's trouble must not stop the reading of answers
+                log.error("mcp.listener_failed", server=self.faults.server, error=repr(error))
 
     def _cancelled(self, params: Mapping[str, Any]) -> None:
         request_id = params.get("requestId")
