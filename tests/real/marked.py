@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 """Finds the processes of a server by a variable that only they have, however they were started or adopted."""
-=======
-"""Finds the processes of a server by a variable that only they have, whoever started or adopted them."""
->>>>>>> bc579af2be2e7a29cd3a9a5f7bd449ded6ea392b
 
 from __future__ import annotations
 
