@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from real.engine import DOCKER
 from real.project import Project, search_path
 
 
@@ -16,3 +17,8 @@ def _tools_of_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if DOCKER in config.stash:
+        terminalreporter.write_line(f"docker: {config.stash[DOCKER]}")

@@ -1,4 +1,4 @@
-"""Finds the processes of a server by a variable that only they have, whoever started or adopted them."""
+"""Finds the processes of a server by a variable that only they have, however they were started or adopted."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 from uuid import uuid4
+
+T = TypeVar("T")
 
 MARK = "HOLODECK_TEST_MARK"
 SECONDS = 10
@@ -36,10 +40,15 @@ def pids(mark: str) -> set[int]:
 
 def wait_until_none(mark: str) -> set[int]:
     """The processes that are still there when the time is over: none, if all is well."""
+    return eventually(lambda: pids(mark), is_done=lambda left: not left)
+
+
+def eventually(look: Callable[[], T], *, is_done: Callable[[T], bool]) -> T:
+    """What is seen when it is as wanted, or when the time is over. Nobody tells us of the ends of others' children."""
     end = time.monotonic() + SECONDS
-    while (left := pids(mark)) and time.monotonic() < end:
+    while not is_done(seen := look()) and time.monotonic() < end:
         time.sleep(0.02)
-    return left
+    return seen
 
 
 def dead_children() -> list[int]:

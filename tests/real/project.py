@@ -1,4 +1,4 @@
-"""A project folder as users have one: an agent file, `npx` and `uvx` on PATH, servers through the front door.
+"""A project folder as users have one, and its servers through the front door.
 
 `npx` takes the packages that the project has, so these have the versions of `tests/servers/package-lock.json`.
 """
