@@ -125,7 +125,7 @@ async def all_gone(pids: Sequence[int]) -> None:
     """Wait until these processes have ended."""
     try:
         async with asyncio.timeout(GONE_WITHIN):
-            while any(is_alive(pid) for pid in pids):
+            while any(is_alive(pid) for pid in pids):  # noqa: ASYNC110 - the kernel sends no event for a grandchild
                 await asyncio.sleep(LOOK_AGAIN)
     except TimeoutError:
         raise AssertionError(f"still running: {[pid for pid in pids if is_alive(pid)]} of {pids}") from None
@@ -144,7 +144,7 @@ async def no_tasks_but(known: set[asyncio.Task[Any]]) -> None:
     """Wait until no task is left that was not there before."""
     try:
         async with asyncio.timeout(GONE_WITHIN):
-            while left := asyncio.all_tasks() - known - {asyncio.current_task()}:
+            while left := asyncio.all_tasks() - known - {asyncio.current_task()}:  # noqa: ASYNC110 - nor a loop for a task
                 await asyncio.sleep(LOOK_AGAIN)
     except TimeoutError:
         raise AssertionError(f"still running: {left}") from None

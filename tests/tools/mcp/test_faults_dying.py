@@ -42,8 +42,9 @@ async def test_a_call_in_flight_is_told_that_its_outcome_is_unknown_and_the_next
 @aio
 async def test_a_call_that_the_operator_calls_idempotent_is_repeated_once(tmp_path: Path, over: Over, era: Era) -> None:
     fields = {"idempotent_tools": ["ad*"]}
-    plan = {"on": "tools/call:add", "times": 1}
-    async with misbehaving("dies-mid-call", over, tmp_path, era=era, fields=fields, **plan) as subject:
+    async with misbehaving(
+        "dies-mid-call", over, tmp_path, era=era, fields=fields, on="tools/call:add", times=1
+    ) as subject:
         result = await subject.plugin.call_tool("add", a=1, b=2)
         assert result.success, result.error
         assert result.text == "3"

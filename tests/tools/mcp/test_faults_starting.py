@@ -1,4 +1,4 @@
-"""A server that does not start: the call says which server, what it was, and how it ended; the next try is a new one."""
+"""A server that does not start: the call says which it was and how it ended, and the next call tries again."""
 
 from __future__ import annotations
 
