@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.errors import MCPError
+from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.lib.limits import DISCOVERY_WAIT
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
@@ -92,7 +92,7 @@ class MCPExecutor:
             call_id=call.call_id,
             content=_content(result),
             is_error=not result.success,
-            metadata={**result.metadata, **about},
+            metadata={**result.metadata, **about, **_failure(result)},
         )
 
     async def close(self) -> None:
@@ -162,6 +162,15 @@ def _patience(server: MCPPlugin) -> float:
 def _spec(name: str, route: Route) -> ToolSpec:
     info = route.tool
     return ToolSpec(name=name, description=info.description or info.title or "", parameters=info.input_schema)
+
+
+def _failure(result: MCPToolResult) -> dict[str, Any]:
+    """What kind of failure it was: the tool's own, the protocol's, or that of the way there."""
+    if result.success:
+        return {}
+    kind = "tool" if result.is_error else "protocol" if isinstance(result.error, MCPProtocolError) else "http"
+    code = None if result.error is None else result.error.details.get("code")
+    return {"error_kind": kind, "error_code": code} if isinstance(code, int) else {"error_kind": kind}
 
 
 def _content(result: MCPToolResult) -> tuple[ContentBlock, ...]:
