@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +66,10 @@ class MCPExecutor:
     def route(self, name: str) -> Route | None:
         """The server and the tool behind a name, for whoever shows calls to a person."""
         return self._routes.get(name)
+
+    def routes(self) -> Iterable[tuple[str, Route]]:
+        """Every name of the latest offer, with where it leads."""
+        return self._routes.items()
 
     async def execute(self, call: ToolCall) -> ToolResult:
         """Call the tool at its server. Every failure is a result."""
