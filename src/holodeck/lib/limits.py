@@ -141,3 +141,20 @@ PROGRESS_STEP = 0.2  # often enough to look alive
 MAX_DESCRIPTION_SHOWN = 100  # characters of a description in a table; -v shows all
 MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
 MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
+
+# Requests to the gateway: the sizes that the Responses API has
+MAX_INPUT_ITEMS = 10_000  # a long conversation sent whole; more is a mistake
+MAX_INPUT_TEXT_CHARS = 10_485_760
+MAX_IMAGE_URL_CHARS = 20_971_520
+MAX_FILE_DATA_CHARS = 33_554_432
+MAX_CALL_ID_CHARS = 512  # the API says 64, but providers behind us make longer ones
+MAX_IDENTIFIER_CHARS = 64  # of safety_identifier and prompt_cache_key
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_KEY_CHARS = 64
+MAX_METADATA_VALUE_CHARS = 512
+MAX_REQUEST_TOOLS = 128  # of one request; an MCP declaration is one
+MIN_OUTPUT_TOKENS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_TEMPERATURE = 2.0
+MAX_PENALTY = 2.0
+OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
