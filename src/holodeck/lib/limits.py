@@ -167,3 +167,20 @@ MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried;
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
 MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
+
+# Requests to the gateway: the sizes that the Responses API has
+MAX_INPUT_ITEMS = 10_000  # a long conversation sent whole; more is a mistake
+MAX_INPUT_TEXT_CHARS = 10_485_760
+MAX_IMAGE_URL_CHARS = 20_971_520
+MAX_FILE_DATA_CHARS = 33_554_432
+MAX_CALL_ID_CHARS = 512  # the API says 64, but providers behind us make longer ones
+MAX_IDENTIFIER_CHARS = 64  # of safety_identifier and prompt_cache_key
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_KEY_CHARS = 64
+MAX_METADATA_VALUE_CHARS = 512
+MAX_REQUEST_TOOLS = 128  # of one request; an MCP declaration is one
+MIN_OUTPUT_TOKENS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_TEMPERATURE = 2.0
+MAX_PENALTY = 2.0
+OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text

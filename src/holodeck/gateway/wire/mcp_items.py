@@ -1,0 +1,140 @@
+"""How MCP shows to a client that asked for it: lists of tools, calls with typed errors, requests to approve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from holodeck.gateway.wire.encoder import Encoder
+from holodeck.gateway.wire.ids import approval_id, mcp_call_id
+from holodeck.gateway.wire.parts import show_output
+from holodeck.lib.ids import new_id
+from holodeck.models.content import TextContent
+from holodeck.models.items import FunctionCall, FunctionCallOutput
+
+WireItem = dict[str, Any]
+
+_INTERNAL_ERROR = -32603  # of JSON-RPC: for a failure that has no code of its own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MCPRoute:
+    """Where a name that the model knows leads, in the client's words."""
+
+    server_label: str
+    tool: str
+    needs_approval: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """The tools of a server as it described them, or why they are not known."""
+
+    server_label: str
+    tools: Sequence[Mapping[str, Any]] = ()
+    """Each with `name`, `description`, `input_schema` and `annotations`."""
+    error: str | None = None
+
+
+class Routes(Protocol):
+    """What the writer asks about the servers that the client declared."""
+
+    def route(self, name: str) -> MCPRoute | None:
+        """None for a tool that is shown as a function."""
+        ...
+
+    def listings(self) -> Sequence[Listing]:
+        """Every declared server. Asked once the tools are known."""
+        ...
+
+
+def write_listing(listing: Listing, encoder: Encoder, index: int) -> WireItem:
+    """The item for a server's tools, with its events."""
+    item: WireItem = {"id": new_id("mcpl"), "type": "mcp_list_tools", "server_label": listing.server_label}
+    place = {"item_id": item["id"], "output_index": index}
+    encoder.emit("response.output_item.added", output_index=index, item={**item, "tools": []})
+    encoder.emit("response.mcp_list_tools.in_progress", **place)
+    item["tools"] = [dict(tool) for tool in listing.tools]
+    if listing.error is not None:
+        item["error"] = listing.error
+    encoder.emit(f"response.mcp_list_tools.{'completed' if listing.error is None else 'failed'}", **place)
+    encoder.emit("response.output_item.done", output_index=index, item=item)
+    return item
+
+
+def write_approval_request(call: FunctionCall, route: MCPRoute, encoder: Encoder, index: int) -> WireItem:
+    item = {
+        "id": approval_id(call),
+        "type": "mcp_approval_request",
+        "server_label": route.server_label,
+        "name": route.tool,
+        "arguments": call.arguments,
+    }
+    encoder.emit("response.output_item.added", output_index=index, item=item)
+    encoder.emit("response.output_item.done", output_index=index, item=item)
+    return item
+
+
+class OpenMCPCall:
+    """A call at a server, from its start to its result."""
+
+    def __init__(
+        self, call: FunctionCall, route: MCPRoute, encoder: Encoder, index: int, *, approval: str | None = None
+    ) -> None:
+        self.index = index
+        self._encoder = encoder
+        self._item: WireItem = {
+            "id": mcp_call_id(call),
+            "type": "mcp_call",
+            "status": "in_progress",
+            "server_label": route.server_label,
+            "name": route.tool,
+            "arguments": "",
+            "approval_request_id": approval,
+            "output": None,
+            "error": None,
+        }
+        self._place = {"item_id": self._item["id"], "output_index": index}
+        encoder.emit("response.output_item.added", output_index=index, item=self._item)
+        encoder.emit("response.mcp_call.in_progress", **self._place)
+        if call.arguments:
+            encoder.delta(encoder.head("response.mcp_call_arguments.delta", **self._place), call.arguments)
+        encoder.emit("response.mcp_call_arguments.done", **self._place, arguments=call.arguments)
+        self._item["arguments"] = call.arguments
+
+    def finish(self, output: FunctionCallOutput, metadata: Mapping[str, Any]) -> WireItem:
+        if output.is_error:
+            return self._close("failed", error=call_error(output, metadata))
+        shown = show_output(output.content)
+        return self._close("completed", output=shown if isinstance(shown, str) else _flat(output))
+
+    def abandon(self) -> WireItem:
+        """The run has ended before the server answered."""
+        return self._close("incomplete")
+
+    def _close(self, status: str, **result: Any) -> WireItem:
+        item = {**self._item, "status": status, **result}
+        self._encoder.emit(f"response.mcp_call.{'completed' if status == 'completed' else 'failed'}", **self._place)
+        self._encoder.emit("response.output_item.done", output_index=self.index, item=item)
+        return item
+
+
+def call_error(output: FunctionCallOutput, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a call failed: the tool said so, the protocol did, or the server could not be reached."""
+    message = "\n".join(part.text for part in output.content if isinstance(part, TextContent))
+    code = metadata.get("error_code")
+    kind = metadata.get("error_kind", "tool")
+    if kind == "tool":
+        return {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": message}]}
+    number = code if isinstance(code, int) else _INTERNAL_ERROR
+    return {"type": "http_error" if kind == "http" else "mcp_protocol_error", "code": number, "message": message}
+
+
+def _flat(output: FunctionCallOutput) -> str:
+    """The output as a string, which is all that this item has room for; pictures went to the model."""
+    lines = []
+    for part in output.content:
+        name = getattr(part, "mime_type", None) or part.type
+        lines.append(part.text if isinstance(part, TextContent) else f"[{part.type}: {name}]")
+    return "\n".join(lines)
