@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.limits import ANSWER_TIMEOUT
+from holodeck.lib.limits import ANSWER_TIMEOUT, ROOTS_SETTLE, ROOTS_WAIT
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.era import Era, mapping
 from holodeck.tools.mcp.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
@@ -53,6 +54,7 @@ class Answers:
         self._elicitation = callbacks.elicitation
         self._config = tool.config
         self._roots = roots_of(tool, base_dir)
+        self._roots_told = asyncio.Event()
 
     def capabilities(self, era: Era) -> dict[str, Any]:
         """What we declare: only what we will really answer."""
@@ -72,6 +74,7 @@ class Answers:
         if method == "ping":
             return {}
         if method == "roots/list":
+            self._roots_told.set()
             return {"roots": self._roots}
         if method == "sampling/createMessage":
             if self._sampling is None:
@@ -82,6 +85,15 @@ class Answers:
                 return {"action": "decline"}
             return with_defaults(await self._ask(self._elicitation, method, params), params)
         raise RefusalError(METHOD_NOT_FOUND, f"Method not found: {method}")
+
+    async def roots_taken(self) -> None:
+        """Wait, briefly, for a server that reads its roots after the handshake: a call before that would be refused."""
+        if not self._roots:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROOTS_WAIT):
+                await self._roots_told.wait()
+            await asyncio.sleep(ROOTS_SETTLE)
 
     async def _ask(self, handler: Handler, method: str, params: Params) -> Mapping[str, Any]:
         try:

@@ -148,8 +148,8 @@ def _size(block: ContentBlock) -> int:
 
 
 def _says(parts: list[str], structured: Any) -> bool:
-    """Whether one of the texts is the structured content, written as JSON or, for a single result, plainly."""
-    alone = structured.get("result") if isinstance(structured, dict) and len(structured) == 1 else None
+    """Whether one of the texts is the structured content, written as JSON or, for a single value, plainly."""
+    alone = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else None
     if isinstance(alone, str) and alone in parts:
         return True
     for part in parts:

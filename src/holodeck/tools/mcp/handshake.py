@@ -142,6 +142,7 @@ async def _initialize(session: Session) -> Terms:
 async def _begin_legacy(session: Session, terms: Terms) -> None:
     session.agree(terms)
     await session.notify("notifications/initialized")
+    await session.roots_taken()
 
 
 def _supported(error: MCPError) -> list[str] | None:

@@ -95,6 +95,10 @@ class Session:
     def legacy_capabilities(self) -> dict[str, Any]:
         return self._answers.capabilities(Era.LEGACY)
 
+    async def roots_taken(self) -> None:
+        """Until the server had its chance to ask for our roots."""
+        await self._answers.roots_taken()
+
     def log_level(self) -> str:
         return self._log.level()
 
