@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 READY := .venv/.ready
 
-.PHONY: help run test lint types bench lock clean
+.PHONY: help run test lint types bench chaos lock clean
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
@@ -24,6 +24,9 @@ types: $(READY) ## the strict type checker over source, tests and benchmarks
 
 bench: $(READY) ## measurements, printed as tables
 	$(BIN)/python -m bench
+
+chaos: $(READY) ## kill MCP servers in the middle of calls, a thousand times; takes some minutes
+	$(BIN)/python -m bench.chaos_mcp
 
 lock: $(READY) ## choose versions anew and write them down
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \

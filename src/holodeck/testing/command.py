@@ -35,6 +35,8 @@ class CommandOptions(TypedDict, total=False):
     """Puts a parent in front, as under npx."""
     transport: Transport | None
     """Serves a network transport instead of stdio: prints its URL as the first line, ends when its input does."""
+    port: int
+    """The port for that; absent, a free one."""
 
 
 def faulty_command(mode: Fault | str, options: CommandOptions) -> list[str]:

@@ -63,6 +63,7 @@ async def _serve_network(options: argparse.Namespace) -> None:
         times=options.times,
         protocol_version=options.protocol_version,
         ttl_ms=options.ttl_ms,
+        port=options.port,
     )
     async with server:
         write_all(STDOUT, server.url.encode() + b"\n")
@@ -89,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pid-file", type=Path, help="gets the id of every process, one per line")
     parser.add_argument("--journal", type=Path, help="gets a line for every start, message, fault and end")
     parser.add_argument("--transport", choices=get_args(Transport), help="serve this instead of stdio; prints its URL")
+    parser.add_argument("--port", type=int, default=0, help="the port for that; without it, a free one")
     parser.add_argument("--wrapped", action="store_true", help="run behind a parent, as under npx")
     parser.add_argument("--inner", action="store_true", help=argparse.SUPPRESS)
     return parser

@@ -15,9 +15,9 @@ _LOOPBACK = "127.0.0.1"
 class Port:
     """Refuses connections until it is opened, and again after it is closed."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, number: int = 0) -> None:
         self._handler = handler
-        self._socket = self._bound(0)
+        self._socket = self._bound(number)
         self.number: int = self._socket.getsockname()[1]
         self._server: web.Server | None = None
         self._listening: asyncio.Server | None = None

@@ -27,7 +27,7 @@ _PATHS: dict[Transport, tuple[str, str]] = {
 
 
 class FaultyMCPServer:
-    """An MCP server that misbehaves in one chosen way, in this process, on a free loopback port.
+    """An MCP server that misbehaves in one chosen way, in this process, on a free loopback port or the one given.
 
     ```python
     async with FaultyMCPServer("http-429", era="modern", on="tools/call", times=1) as server:
@@ -54,6 +54,7 @@ class FaultyMCPServer:
         sse: bool = False,
         token: str = "open-sesame",  # noqa: S107 - a token that opens nothing but this server
         down: bool = False,
+        port: int = 0,
     ) -> None:
         self._era: Era = era
         self._transport: Transport = transport
@@ -63,6 +64,7 @@ class FaultyMCPServer:
         self._always_sse = sse
         self._token = token
         self._down = down
+        self._wanted_port = port
 
     async def __aenter__(self) -> Self:
         # Imported here because the stdio form, which starts a process each time, needs no web server.
@@ -79,7 +81,7 @@ class FaultyMCPServer:
             always_sse=self._always_sse,
         )
         self._network: Network = Network(self._state)
-        self._port: Port = Port(self._network.serve)
+        self._port: Port = Port(self._network.serve, self._wanted_port)
         self._state.schema_url = self._state.stateless.schema_url = f"http://127.0.0.1:{self.port}/schema.json"
         if not self._down:
             await self._port.open()

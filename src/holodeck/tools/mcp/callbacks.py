@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.limits import ANSWER_TIMEOUT, ROOTS_SETTLE, ROOTS_WAIT
+from holodeck.lib.limits import ANSWER_TIMEOUT
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.era import Era, mapping
 from holodeck.tools.mcp.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
@@ -20,6 +19,7 @@ Handler = Callable[[Params], Awaitable[Mapping[str, Any]]]
 
 CONFIG_EXTENSION = "dev.holodeck/config"
 REFUSED_BY_USER = -1  # the code that the protocol itself uses for a sampling request that is turned down
+ROOTS = "roots/list"
 INTERACTIVE = frozenset({"sampling/createMessage", "elicitation/create"})
 
 
@@ -54,7 +54,6 @@ class Answers:
         self._elicitation = callbacks.elicitation
         self._config = tool.config
         self._roots = roots_of(tool, base_dir)
-        self._roots_told = asyncio.Event()
 
     def capabilities(self, era: Era) -> dict[str, Any]:
         """What we declare: only what we will really answer."""
@@ -73,8 +72,7 @@ class Answers:
         """The result for one question. Raises RefusalError; never anything else but cancellation."""
         if method == "ping":
             return {}
-        if method == "roots/list":
-            self._roots_told.set()
+        if method == ROOTS:
             return {"roots": self._roots}
         if method == "sampling/createMessage":
             if self._sampling is None:
@@ -85,15 +83,6 @@ class Answers:
                 return {"action": "decline"}
             return with_defaults(await self._ask(self._elicitation, method, params), params)
         raise RefusalError(METHOD_NOT_FOUND, f"Method not found: {method}")
-
-    async def roots_taken(self) -> None:
-        """Wait, briefly, for a server that reads its roots after the handshake: a call before that would be refused."""
-        if not self._roots:
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(ROOTS_WAIT):
-                await self._roots_told.wait()
-            await asyncio.sleep(ROOTS_SETTLE)
 
     async def _ask(self, handler: Handler, method: str, params: Params) -> Mapping[str, Any]:
         try:

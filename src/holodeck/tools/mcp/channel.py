@@ -50,8 +50,8 @@ class Channel(Protocol):
     async def send(self, message: Message) -> None:
         """Send a notification, or our answer to the server's request."""
 
-    def is_stuck(self) -> bool:
-        """True in the middle of a message that does not go on."""
+    def is_stuck(self, since: float) -> bool:
+        """True in the middle of a message of which nothing has come since that time of the loop."""
 
     def last_heard(self) -> float:
         """The loop's time when anything last came from the server."""

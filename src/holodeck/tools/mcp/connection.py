@@ -9,6 +9,7 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.limits import PROBE_TIMEOUT
 from holodeck.tools.mcp.era import Era
 from holodeck.tools.mcp.faults import Faults
 from holodeck.tools.mcp.handshake import negotiate
@@ -85,9 +86,9 @@ class Connection:
             work.close()
             return loop.create_task(_nothing())
         task = self._jobs.create_task(self._guarded(work))
+        task.add_done_callback(lambda _: work.close())  # one that is cancelled before its first step never began it
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        task.add_done_callback(lambda _: work.close())  # it may have been cancelled before its first step
         return task
 
     async def _own(self) -> None:
@@ -143,7 +144,7 @@ class Connection:
 
     async def _start(self) -> None:
         await self.session.channel.open()
-        await negotiate(self.session, self._remembered)
+        await negotiate(self.session, self._remembered, patience=min(PROBE_TIMEOUT, self._startup_timeout / 3))
 
     def _too_slow(self) -> MCPError:
         words = self.session.channel.last_words()

@@ -31,11 +31,16 @@ class EventStream:
         self._ready: deque[Event] = deque()
         self._parts: list[bytes] = []
         self._size = 0
+        self._grew = 0.0
         self._kind = ""
         self._data: list[bytes] = []
         self.last_id: str | None = None
         self.retry: float | None = None
         """Seconds, when the server said how long to wait before coming back."""
+
+    def is_stuck(self, since: float) -> bool:
+        """True in the middle of an event of which nothing has come since that time of the loop."""
+        return bool(self._parts or self._data) and self._grew < since
 
     async def next(self) -> Event | None:
         """The next event, or None at the end. Raises TimeoutError after too long a silence."""
@@ -60,6 +65,7 @@ class EventStream:
         if start < len(chunk):
             self._parts.append(chunk[start:] if start else chunk)
         self._size += len(chunk)
+        self._grew = asyncio.get_running_loop().time()
         if self._size > self._limit and (self._parts or self._data):
             raise EventTooLargeError(f"an event of more than {self._limit} bytes")
 

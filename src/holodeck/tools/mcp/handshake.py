@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError
-from holodeck.lib.limits import PROBE_TIMEOUT
+from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
+from holodeck.lib.limits import PROBE_TIMEOUT, ROOTS_SETTLE, ROOTS_TIMEOUT
 from holodeck.tools.mcp.era import CLIENT_INFO, LEGACY_VERSIONS, META_SERVER, MODERN_VERSIONS, Era, Terms, mapping
-from holodeck.tools.mcp.jsonrpc import UNSUPPORTED_VERSION
+from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from holodeck.tools.mcp.session import Session
 
 _NOT_A_VERDICT = frozenset(
@@ -18,16 +18,16 @@ _NOT_A_VERDICT = frozenset(
 )  # these statuses speak of the caller or the moment, not of the era
 
 
-async def negotiate(session: Session, remembered: Era | None) -> None:
-    """Agree on an era and a version. The caller has the deadline."""
+async def negotiate(session: Session, remembered: Era | None, *, patience: float = PROBE_TIMEOUT) -> None:
+    """Agree on an era and a version. The caller has the deadline; after `patience` both questions are asked."""
     if remembered is Era.LEGACY:
         await _begin_legacy(session, await _initialize(session))
         return
     probe = asyncio.create_task(_discover(session, MODERN_VERSIONS[-1]))
     hello: asyncio.Task[Terms] | None = None
     try:
-        await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
-        if probe.done() and (terms := probe.result()) is not None:
+        await asyncio.wait({probe}, timeout=patience)
+        if probe.done() and isinstance(terms := probe.result(), Terms):
             session.agree(terms)
             return
         hello = asyncio.create_task(_initialize(session))
@@ -40,13 +40,13 @@ async def negotiate(session: Session, remembered: Era | None) -> None:
                     await task
 
 
-async def _settle(session: Session, probe: asyncio.Task[Terms | None], hello: asyncio.Task[Terms]) -> None:
+async def _settle(session: Session, probe: asyncio.Task[Terms | MCPError | None], hello: asyncio.Task[Terms]) -> None:
     """Both questions are asked: whichever is answered with a yes first decides."""
     waiting: set[asyncio.Task[Any]] = {task for task in (probe, hello) if not task.done()}
     refusal: MCPProtocolError | None = None
     while waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if probe in done and (terms := probe.result()) is not None:
+        if probe in done and isinstance(terms := probe.result(), Terms):
             session.agree(terms)
             return
         if hello in done:
@@ -60,23 +60,30 @@ async def _settle(session: Session, probe: asyncio.Task[Terms | None], hello: as
                     return
             else:
                 return
+    cause = probe.result()
+    if refusal is not None and refusal.details.get("code") == HEADER_MISMATCH and isinstance(cause, MCPError):
+        raise cause  # only a modern server says that, so what went wrong with the modern question is what matters
     raise refusal or session.faults.protocol("initialize", "the server agreed to no version of the protocol")
 
 
-async def _modern_after_all(session: Session, probe: asyncio.Task[Terms | None], version: str) -> Terms:
+async def _modern_after_all(session: Session, probe: asyncio.Task[Terms | MCPError | None], version: str) -> Terms:
     """The old handshake is refused for a version that we speak: a modern server, slow to describe itself."""
     if probe.done():
         probe = asyncio.create_task(_discover(session, version))
     await asyncio.wait({probe}, timeout=PROBE_TIMEOUT)
-    terms = probe.result() if probe.done() else None
+    found = probe.result() if probe.done() else None
     if not probe.done():
         probe.cancel()
     # It need not describe itself for us to use it: what it does not have, it will refuse.
-    return terms or Terms(era=Era.MODERN, version=version, capabilities={"tools": {}, "prompts": {}})
+    return (
+        found
+        if isinstance(found, Terms)
+        else Terms(era=Era.MODERN, version=version, capabilities={"tools": {}, "prompts": {}})
+    )
 
 
-async def _discover(session: Session, version: str) -> Terms | None:
-    """The terms of a modern server, or None when it is not one."""
+async def _discover(session: Session, version: str) -> Terms | MCPError | None:
+    """The terms of a modern server; or, when it does not look like one, what it said instead, if that was an error."""
     for wanted in (version, None):
         try:
             result = await session.request(
@@ -85,7 +92,7 @@ async def _discover(session: Session, version: str) -> Terms | None:
         except MCPProtocolError as error:
             supported = _supported(error)
             if error.details.get("code") != UNSUPPORTED_VERSION or supported is None:
-                return None
+                return error
             mutual = _mutual(supported, MODERN_VERSIONS)
             if mutual is not None and wanted is not None:
                 version = mutual
@@ -99,7 +106,7 @@ async def _discover(session: Session, version: str) -> Terms | None:
             if status is None or status in _NOT_A_VERDICT:
                 error.details["on_probe"] = True
                 raise
-            return None
+            return error
         return _modern_terms(result)
     return None
 
@@ -142,7 +149,20 @@ async def _initialize(session: Session) -> Terms:
 async def _begin_legacy(session: Session, terms: Terms) -> None:
     session.agree(terms)
     await session.notify("notifications/initialized")
-    await session.roots_taken()
+    if session.has_roots:
+        await _hand_over_roots(session)
+
+
+async def _hand_over_roots(session: Session) -> None:
+    """A server that wants our folders asks right now, and refuses every path until it has them."""
+    with suppress(MCPProtocolError, MCPTimeoutError):
+        # What it asked on its own account is on its way before the answer to this.
+        await session.request("ping", seconds=ROOTS_TIMEOUT, is_cancellable=False)
+    if session.roots_asked:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROOTS_TIMEOUT):
+                await session.roots_given.wait()
+        await asyncio.sleep(ROOTS_SETTLE)
 
 
 def _supported(error: MCPError) -> list[str] | None:

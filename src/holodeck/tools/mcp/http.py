@@ -87,7 +87,7 @@ class HttpChannel:
         if message.get("method") == "notifications/initialized" and self._session_id is not None:
             self._background(self._streams.listen(self.lost))
 
-    def is_stuck(self) -> bool:
+    def is_stuck(self, since: float) -> bool:
         return False
 
     def lose(self, error: MCPConnectionError) -> None:

@@ -26,13 +26,13 @@ class Lines(asyncio.Protocol):
         # One growing buffer: a list of pieces would leave the heap in pieces, and joining it would double the peak.
         self._held = bytearray()
         self._size = 0
+        self._grew = 0.0
         self._head: bytes | None = None
         self._tail = b""
 
-    @property
-    def is_unfinished(self) -> bool:
-        """True in the middle of a line."""
-        return self._size > 0
+    def is_stuck(self, since: float) -> bool:
+        """True in the middle of a line of which nothing has come since that time of the loop."""
+        return self._size > 0 and self._grew < since
 
     def data_received(self, data: bytes) -> None:
         start = 0
@@ -49,6 +49,7 @@ class Lines(asyncio.Protocol):
 
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
+        self._grew = asyncio.get_running_loop().time()
         if self._head is None:
             self._held += part
             if self._size > self._limit:

@@ -70,7 +70,7 @@ class PipeChannel(ABC):
     def end_request(self, request_id: RequestId, reason: str) -> None:
         self._fail(request_id, self._faults.protocol("call", f"the server ended the request: {reason}"))
 
-    def is_stuck(self) -> bool:
+    def is_stuck(self, since: float) -> bool:
         return False
 
     def last_heard(self) -> float:

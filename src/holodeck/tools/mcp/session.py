@@ -11,7 +11,7 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_EXTENDED_CALL, MAX_SERVER_REQUESTS, NOTICE_TIMEOUT
-from holodeck.tools.mcp.callbacks import INTERACTIVE, Answers, RefusalError
+from holodeck.tools.mcp.callbacks import INTERACTIVE, ROOTS, Answers, RefusalError
 from holodeck.tools.mcp.channel import Channel, Delivery, Incoming
 from holodeck.tools.mcp.era import (
     CLIENT_INFO,
@@ -75,6 +75,8 @@ class Session:
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
         self._log = ServerLog(faults.server)
         self._meta: dict[str, Any] = {}
+        self.roots_asked = False
+        self.roots_given = asyncio.Event()
         self.channel = make_channel(self.incoming)
 
     def agree(self, terms: Terms) -> None:
@@ -95,9 +97,9 @@ class Session:
     def legacy_capabilities(self) -> dict[str, Any]:
         return self._answers.capabilities(Era.LEGACY)
 
-    async def roots_taken(self) -> None:
-        """Until the server had its chance to ask for our roots."""
-        await self._answers.roots_taken()
+    @property
+    def has_roots(self) -> bool:
+        return "roots" in self.legacy_capabilities()
 
     def log_level(self) -> str:
         return self._log.level()
@@ -183,6 +185,7 @@ class Session:
         if len(self._answering) >= MAX_SERVER_REQUESTS:
             self._spawn(self._send(error_response(request_id, INTERNAL_ERROR, "Too many requests at once")))
             return
+        self.roots_asked = self.roots_asked or method == ROOTS
         task = self._spawn(self._respond(request_id, method, params))
         self._answering[request_id] = task
         task.add_done_callback(lambda _: self._answering.pop(request_id, None))
@@ -194,6 +197,8 @@ class Session:
             await self._send(error_response(request_id, refusal.code, str(refusal)))
         else:
             await self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
+            if method == ROOTS:
+                self.roots_given.set()
 
     async def _send(self, message: Message) -> None:
         try:

@@ -34,6 +34,7 @@ class SseChannel(PipeChannel):
         self._version: str | None = None
         self._endpoint: asyncio.Future[str] = self._loop.create_future()
         self._reader: asyncio.Task[None] | None = None
+        self._stream: EventStream | None = None
         self._notices: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -72,6 +73,9 @@ class SseChannel(PipeChannel):
     def established(self, version: str, *, is_modern: bool) -> None:
         self._version = version
 
+    def is_stuck(self, since: float) -> bool:
+        return self._stream is not None and self._stream.is_stuck(since)
+
     def cancel(self, request_id: RequestId, reason: str) -> None:
         params = {"requestId": request_id, "reason": reason}
         task = self._loop.create_task(
@@ -107,7 +111,7 @@ class SseChannel(PipeChannel):
             raise self._web.broken(error, phase, delivery) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
-        stream = EventStream(response, silence=self._silence, limit=self._limit)
+        stream = self._stream = EventStream(response, silence=self._silence, limit=self._limit)
         text = "the server ended the event stream."
         try:
             while (event := await stream.next()) is not None:

@@ -45,6 +45,7 @@ class StdioChannel(PipeChannel):
         self._queued: list[bytes] = []
         self._output_ended = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
+        self._is_established = False
         self._lines = Lines(
             limit=limit,
             on_line=self.received if self._encoding == "utf-8" else self._recoded,
@@ -66,6 +67,9 @@ class StdioChannel(PipeChannel):
         except (OSError, ValueError) as error:
             raise self._not_started(error) from error
 
+    def established(self, version: str, *, is_modern: bool) -> None:
+        self._is_established = True
+
     async def close(self) -> None:
         if self._ending is not None:
             self._ending.cancel()
@@ -78,8 +82,8 @@ class StdioChannel(PipeChannel):
             params = {"requestId": request_id, "reason": reason}
             self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
-    def is_stuck(self) -> bool:
-        return self._lines.is_unfinished or self._flow.is_paused
+    def is_stuck(self, since: float) -> bool:
+        return self._flow.is_paused or self._lines.is_stuck(since)
 
     def last_words(self) -> str:
         if self._process is None:
@@ -141,15 +145,18 @@ class StdioChannel(PipeChannel):
 
     def _ended(self, process: Process) -> MCPConnectionError:
         code = process.exit_code
+        command = self._launch.argv[0]
+        who = "it" if self._is_established else f"'{command}'"
         if code is None:
-            how = "it closed its output"
+            how = f"{who} closed its output"
         elif code < 0:
-            how = f"it was ended by signal {-code}"
+            how = f"{who} was ended by signal {-code}"
         else:
-            how = f"it ended with exit code {code}"
+            how = f"{who} ended with exit code {code}"
         words = self.last_words()
         text = f"{how}." + (f" Its last words:\n{words}" if words else " It wrote nothing to standard error.")
-        return self._faults.connection("run", text, exit_code=code, stderr=words, command=self._launch.argv[0])
+        phase = "run" if self._is_established else "start"
+        return self._faults.connection(phase, text, exit_code=code, stderr=words, command=command)
 
     def _not_started(self, error: Exception) -> MCPConnectionError:
         command = self._launch.argv[0]
@@ -162,7 +169,7 @@ class StdioChannel(PipeChannel):
             text = f"'{command}' may not be executed. Check its permissions."
         else:
             text = f"'{command}' could not be started: {error}."
-        return self._faults.connection("start", text, command=command, argv=[str(part) for part in self._launch.argv])
+        return self._faults.connection("start", text, command=command)
 
 
 class _Flow(asyncio.BaseProtocol):

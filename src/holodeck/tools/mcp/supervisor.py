@@ -104,13 +104,15 @@ class Supervisor:
     def timed_out(self, connection: Connection, began: float) -> None:
         """A call got no answer. A server that said nothing at all meanwhile may hang, and then it is ended."""
         channel = connection.session.channel
-        if channel.last_heard() > began and not channel.is_stuck():
+        halfway = (began + asyncio.get_running_loop().time()) / 2  # a big message on its way grows all the time
+        is_stuck = channel.is_stuck(halfway)
+        if channel.last_heard() > began and not is_stuck:
             self._timeouts = 0
             return
         self._timeouts += 1
         if self._tool.transport is TransportType.HTTP:
             return
-        if channel.is_stuck():
+        if is_stuck:
             self._end_hung(connection, "it stopped in the middle of a message")
         elif self._timeouts >= HUNG_AFTER_TIMEOUTS:
             connection.spawn(self._check_alive(connection))
@@ -189,7 +191,9 @@ class Supervisor:
 
     def _died_of_the_question(self, error: MCPError) -> bool:
         """Some servers end themselves when the first message is not the old handshake."""
-        return self._tool.transport is TransportType.STDIO and self._era is None and bool(error.details.get("on_probe"))
+        if self._tool.transport is TransportType.HTTP:  # there a question is a request of its own, and harms no other
+            return False
+        return self._era is None and bool(error.details.get("on_probe"))
 
     def _ended(self, connection: Connection, error: MCPError | None) -> None:
         if connection is self._connection and error is not None:
