@@ -14,6 +14,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "mcp": ("holodeck.cli.mcp.group", "Look at MCP servers and call their tools; no model needed."),
     "run": ("holodeck.cli.run", "Ask an agent one question."),
     "schema": ("holodeck.cli.schema", "Print the JSON Schema of agent.yaml, for editors."),
+    "serve": ("holodeck.cli.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
     "validate": ("holodeck.cli.validate", "Check an agent file; nothing is started or dialled."),
 }
 

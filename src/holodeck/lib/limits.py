@@ -184,3 +184,5 @@ MAX_TOP_LOGPROBS = 20
 MAX_TEMPERATURE = 2.0
 MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
+HEADER_TIMEOUT = 10  # seconds for a client to send its headers, and to keep a connection idle
+RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
