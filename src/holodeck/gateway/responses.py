@@ -12,27 +12,26 @@ import orjson
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.callers import Caller
+from holodeck.gateway.continuing import Continued, Continuing, Waiting
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
 from holodeck.gateway.runs import LiveRun, Runs
+from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.encoder import DONE, sse
-from holodeck.gateway.wire.ids import approval_id
-from holodeck.gateway.wire.items_codec import decode_items, encode_items
+from holodeck.gateway.wire.items_codec import encode_items
+from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib.ids import new_id
-from holodeck.models.content import TextContent
 from holodeck.models.gateway import GatewayFile
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.storage.store import ResponseStore, StoredResponse
 from holodeck.tools.registry import Toolbox
 from holodeck.tools.results import ResultReader
 
 _LIST_LIMIT = 20
 _MAX_LIST_LIMIT = 100
-_UNFINISHED = ("queued", "in_progress")
 
 
 class Responses:
@@ -46,6 +45,7 @@ class Responses:
         self._runs = runs
         self._config = config
         self._seal = seal
+        self._continuing = Continuing(store, seal)
 
     async def create(self, body: object, caller: Caller) -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
@@ -61,18 +61,17 @@ class Responses:
     async def prepare(self, request: ResponseRequest, caller: Caller) -> LiveRun:
         """A run that is ready to go, with the context of what came before."""
         backend = self.backend(request.model)
-        before = await self._before(request, caller)
+        before = await self._continuing.before(request, caller)
         servers = RequestServers(backend.mcp, request.tools.declarations)
         if request.tool_choice.server is not None or request.tool_choice.allowed is not None:
             await servers.specs()  # a choice by server needs to know the names of its tools
         choice = request.tool_choice.resolved(servers.names)
-        pending, approved, outputs = _resumed(request, before.pending)
         run_request = RunRequest(
             run_id=new_id("resp"),
-            model=request.model_request((*before.items, *outputs), choice, instructions=backend.instructions),
+            model=request.model_request(before.items, choice, instructions=backend.instructions),
             max_turns=min(backend.max_turns, self._config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,
-            pending=tuple(pending),
+            pending=before.decided.run,
         )
         toolbox = Toolbox(
             [*backend.functions, servers], client=request.tools.functions, reader=ResultReader(), hold=servers.holds
@@ -84,17 +83,19 @@ class Responses:
             model=backend.name,
             mode=None if self._config.mcp_output == "auto" else self._config.mcp_output,
             routes=servers,
-            pending=pending,
-            approved=approved,
+            pending=before.decided.run,
+            approved=before.decided.approved,
+            listed=before.listed,
             seal=self._seal,
             is_silent=not (request.stream or request.background),
         )
 
         async def keep(live: LiveRun) -> None:
-            if request.store:
-                await self._store.save(_record(live, request, outputs))
-            if request.store and request.conversation_id is not None:
-                await self._extend_conversation(request, live, caller)
+            if not request.store:
+                return
+            await self._store.save(_record(live, request, before, servers))
+            if request.conversation_id is not None:
+                await self._continuing.extend(request, live.writer.resource()["output"], caller)
 
         return LiveRun(run_request, backend.provider, toolbox, writer, owner=caller.id, keep=keep)
 
@@ -155,49 +156,11 @@ class Responses:
 
     async def _begin_background(self, request: ResponseRequest, live: LiveRun) -> Reply | Streamed:
         live.payloads += live.writer.queue()
-        await self._store.save(_record(live, request, ()))
+        await self._store.save(_record(live, request))
         self._runs.start(live)
         if request.stream:
             return Streamed(pieces=_framed(live.follow()))
         return json_reply(live.writer.resource())
-
-    async def _before(self, request: ResponseRequest, caller: Caller) -> _Before:
-        if request.previous_response_id is not None:
-            record = await self._store.get(request.previous_response_id, caller.id)
-            if record is None:
-                message = f"Previous response with id '{request.previous_response_id}' not found."
-                code, param = "previous_response_not_found", "previous_response_id"
-                raise WireError(400, message, kind="invalid_request", code=code, param=param)
-            if record.status in _UNFINISHED:
-                message = "The previous response has not ended yet."
-                raise WireError(400, message, kind="invalid_request", param="previous_response_id")
-            chain = await self._store.context(record.id, caller.id) or []
-            items = tuple(item for part in chain for item in decode_items(part))
-            calls = tuple(item for item in decode_items(record.pending) if isinstance(item, FunctionCall))
-            return _Before(items, calls)
-        if request.conversation_id is not None:
-            listed = await self._store.items(request.conversation_id, caller.id, limit=10_000)
-            if listed is None:
-                raise not_found("Conversation", request.conversation_id)
-            wire_items = [orjson.loads(item.data) for item in listed]
-            context = read_request({"input": wire_items}, seal=self._seal).input if wire_items else None
-            return _Before(tuple(context.items) if context is not None else (), ())
-        return _Before((), ())
-
-    async def _extend_conversation(self, request: ResponseRequest, live: LiveRun, caller: Caller) -> None:
-        from holodeck.storage.store import ConversationItem
-
-        shown = [*request.input.shown, *live.writer.resource()["output"]]
-        items = [ConversationItem(id=item["id"], data=orjson.dumps(item)) for item in shown]
-        await self._store.add_items(str(request.conversation_id), caller.id, items)
-
-
-class _Before:
-    """What a request continues: the items so far, and the calls that wait."""
-
-    def __init__(self, items: tuple[Item, ...], pending: tuple[FunctionCall, ...]) -> None:
-        self.items = items
-        self.pending = pending
 
 
 def page_of(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
@@ -230,33 +193,16 @@ def _integer(query: Mapping[str, str], name: str, default: int) -> int:
         raise WireError(400, message, kind="invalid_request", code="invalid_type", param=name) from None
 
 
-def _resumed(
-    request: ResponseRequest, waiting: Sequence[FunctionCall]
-) -> tuple[list[FunctionCall], list[str], list[FunctionCallOutput]]:
-    """Which waiting calls run now, which of them a person approved, and what the others came to."""
-    answers = {answer.request_id: answer for answer in request.input.approvals}
-    pending: list[FunctionCall] = []
-    approved: list[str] = []
-    outputs: list[FunctionCallOutput] = []
-    for call in (*waiting, *request.input.waiting):
-        answer = answers.pop(approval_id(call), None)
-        if answer is not None and not answer.approve:
-            text = f"The person did not approve this call{': ' + answer.reason if answer.reason else '.'}"
-            outputs.append(FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=text),), is_error=True))
-            continue
-        if answer is not None:
-            approved.append(call.call_id)
-        pending.append(call)
-    for answer in answers.values():
-        message = f"There is no request for approval with id '{answer.request_id}' that waits."
-        raise WireError(400, message, kind="invalid_request", code="invalid_value", param=answer.param or "input")
-    return pending, approved, outputs
-
-
-def _record(live: LiveRun, request: ResponseRequest, outputs: Sequence[Item]) -> StoredResponse:
+def _record(
+    live: LiveRun, request: ResponseRequest, before: Continued | None = None, servers: RequestServers | None = None
+) -> StoredResponse:
     resource = live.writer.resource()
-    result = live.result
-    added = (*outputs, *request.input.items, *(result.items if result is not None else ()))
+    made, pending = (live.result.items, live.result.pending) if live.result is not None else ((), ())
+    asks = frozenset(call.call_id for call in pending if servers is not None and servers.holds(call))
+    output = settled(made, pending=pending, is_client=request.is_client)
+    refused = before.decided.refused if before is not None else ()
+    seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
+    listed = (before.listed if before is not None else frozenset()) | seen
     return StoredResponse(
         id=live.id,
         owner=live.owner,
@@ -266,8 +212,8 @@ def _record(live: LiveRun, request: ResponseRequest, outputs: Sequence[Item]) ->
         conversation_id=request.conversation_id,
         resource=orjson.dumps(resource),
         input_items=orjson.dumps(request.input.shown),
-        items=encode_items(added),
-        pending=encode_items(result.pending if result is not None else ()),
+        items=encode_items((*refused, *request.input.items, *output)),
+        pending=Waiting(calls=pending, asks=asks, listed=listed).encode(),
         events=b"\n".join(live.payloads),
     )
 
@@ -288,7 +234,5 @@ async def _framed(batches: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[
 
 
 async def _stored_events(record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
-    from holodeck.gateway.wire.replay import replay
-
     events = record.events.split(b"\n") if record.events else replay(orjson.loads(record.resource))
     yield events[after + 1 :]
