@@ -48,6 +48,7 @@ class Service:
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
         self.runs = Runs()
+        self._server: _Server | None = None
         seal = Seal(secrets.token_bytes(32))
         callers = Callers(_providers(loaded, loaded.path.parent))
         if callers.is_open and not is_loopback(config.listen.host):
@@ -72,7 +73,7 @@ class Service:
     async def run(self, on_ready: Callable[[str], None]) -> None:
         """Serve. SIGTERM and SIGINT drain: new requests are refused, running ones get their time."""
         listener = _listener(self.config.listen.host, self.config.listen.port)
-        server = _Server(
+        self._server = server = _Server(
             uvicorn.Config(
                 self.app,
                 log_config=None,
@@ -96,6 +97,11 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await keeping
             await self.close()
+
+    def stop(self) -> None:
+        """End it as SIGTERM does; `run` returns when that is done."""
+        if self._server is not None:
+            self._server.handle_exit(signal.SIGTERM, None)
 
     async def close(self) -> None:
         """End runs, servers, models and storage, in this order."""
