@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from aio import aio
-from gateway_stand import MODEL, serving
+from gateway.stand import MODEL, serving
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

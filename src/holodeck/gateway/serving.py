@@ -18,6 +18,8 @@ from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
+from holodeck.gateway.chat import ChatCompletions
+from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.jwt_callers import JWTProvider
@@ -26,6 +28,9 @@ from holodeck.gateway.rates import Rates
 from holodeck.gateway.responses import Responses
 from holodeck.gateway.routes import all_routes
 from holodeck.gateway.runs import Runs
+from holodeck.gateway.sockets import ResponseSockets
+from holodeck.gateway.starting import Starter
+from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
@@ -57,11 +62,20 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
-        responses = Responses(backends, self.store, self.runs, config, seal)
+        starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        rates = Rates(config.limits.key, config.limits.in_flight)
+        responses = Responses(starter, self.store, self.runs, seal, continuing)
         self.app = Gateway(
-            all_routes(responses, Conversations(self.store, seal), Operations(backends, self.store)),
+            all_routes(
+                responses,
+                Conversations(self.store, seal),
+                Operations(backends, self.store),
+                Windows(starter, continuing, seal),
+                ChatCompletions(starter, self.runs),
+            ),
+            sockets={"/v1/responses": ResponseSockets(responses, self.runs, rates, seal).serve},
             callers=callers,
-            rates=Rates(config.limits.key, config.limits.in_flight),
+            rates=rates,
             hosts=HostPolicy(
                 allowed_hosts=config.listen.allowed_hosts,
                 origins=config.cors_origins,
@@ -82,7 +96,8 @@ class Service:
                 timeout_graceful_shutdown=int(self.config.limits.drain_seconds) + HEADER_TIMEOUT,
                 server_header=False,
                 lifespan="off",
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=self.config.limits.body_bytes,
             ),
             on_exit=self._drain,
         )

@@ -97,13 +97,16 @@ async def serving(
         file.write_bytes(orjson.dumps(gateway_file(scripted.url, mcp or {}, keys, admins) | config))
         loaded = read_gateway(file, environ={}, home=folder)
         service = Service(loaded, backends_of(loaded, environ={}))
-        url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        running = asyncio.create_task(service.run(url.set_result))
-        await asyncio.wait({url, running}, return_when=asyncio.FIRST_COMPLETED)
-        if running.done():
-            running.result()
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(service.run(ready.set_result))
+        running.add_done_callback(lambda _: ready.cancel())
         try:
-            yield Stand(url=url.result(), service=service, model=scripted, _stack=stack)
+            url = await ready
+        except asyncio.CancelledError:
+            await running
+            raise
+        try:
+            yield Stand(url=url, service=service, model=scripted, _stack=stack)
         finally:
             await stack.aclose()
             service.stop()
