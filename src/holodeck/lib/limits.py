@@ -109,10 +109,6 @@ TOKEN_LOCK_POLL = 0.05
 MAX_SKILL_PAGES = 100
 MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
 MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it is our bill
-# HTTP clients
-HTTP_READ_CHUNK = 256 * KIB  # big answers arrive in few pieces
-HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
-
 # Models
 MODEL_CONNECT_TIMEOUT = 15.0  # to reach an API: name, connection and TLS
 MODEL_FIRST_EVENT_TIMEOUT = 600.0  # a reasoning model may think this long before it says anything
