@@ -10,6 +10,7 @@ import click
 from holodeck import __version__
 
 _COMMANDS: dict[str, tuple[str, str]] = {
+    "chat": ("holodeck.cli.chat", "Talk with an agent."),
     "init": ("holodeck.cli.init", "Make a new agent project that works as it is."),
     "mcp": ("holodeck.cli.mcp.group", "Look at MCP servers and call their tools; no model needed."),
     "run": ("holodeck.cli.run", "Ask an agent one question."),
