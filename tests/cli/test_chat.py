@@ -110,6 +110,21 @@ async def test_ctrl_c_during_a_tool_call_leaves_a_conversation_that_models_accep
         assert "may or may not have taken effect" in outputs[1]["content"]
 
 
+@aio(60)
+async def test_ctrl_c_while_a_server_starts_does_not_cost_the_next_question_its_tools(project: Project) -> None:
+    async with scripted(say("Here.")) as model:
+        project.write(model, project.npx("calc", "late", on="handshake"))
+        async with chatting(project) as terminal:
+            terminal.types("Go" + ENTER)
+            await terminal.sees("starting calc 1 s")
+            terminal.types(CTRL_C)
+            await terminal.sees("Stopped.")
+            await terminal.sees("you>")
+            terminal.types("Again" + ENTER)
+            await terminal.sees("Here.")
+        assert "add" in [tool["function"]["name"] for tool in model.received[0].json["tools"]]
+
+
 @pytest.mark.proves("000:US5-2", "000:FR-023", "000:SC-006")
 @aio(60)
 async def test_a_server_that_is_killed_is_reported_comes_back_and_the_chat_goes_on(project: Project) -> None:
