@@ -152,7 +152,7 @@ class LiveScreen:
             if self._has_block:
                 self.console.print()
             self._has_block = True
-            self.console.print(_rendered(text))
+            self.console.print(_Block(text), end="")
 
     async def __aenter__(self) -> Self:
         return self
@@ -161,6 +161,23 @@ class LiveScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._end()
+
+
+class _Block:
+    """A finished block without the empty lines around it: those between blocks are the screen's own."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = console.render_lines(_rendered(self._text), options.update(height=None), pad=False)
+        while lines and _is_blank(lines[0]):
+            lines.pop(0)
+        while lines and _is_blank(lines[-1]):
+            lines.pop()
+        for line in lines:
+            yield from line
+            yield Segment.line()
 
 
 class _Tail:
@@ -175,6 +192,10 @@ class _Tail:
         for line in lines[-max(console.height - _ROOM_BELOW, 1) :]:
             yield from line
             yield Segment.line()
+
+
+def _is_blank(line: Sequence[Segment]) -> bool:
+    return not "".join(segment.text for segment in line).strip()
 
 
 def _rendered(text: str) -> Markdown:
