@@ -48,7 +48,7 @@ class Asker:
         async with self._turn:
             with self._terminal.asking():
                 said = await ask_line(
-                    f"May {one_line(f'{server}.{tool}', 200)} run ({call_arguments(arguments)})? [y/N] "
+                    f"May {one_line(f'{server}.{tool}', MAX_FAILURE_SHOWN)} run ({call_arguments(arguments)})? [y/N] "
                 )
                 return (said or "").strip().lower() in _YES
 
