@@ -37,3 +37,10 @@ MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundr
 
 # Tool schemas
 MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
+MAX_STRICT_DEPTH = 10  # OpenAI's strict mode refuses deeper ones
+MAX_SCHEMA_NODES = 5_000  # references can multiply; a schema of this size costs a model more than its answer is worth
+MAX_SCHEMA_NOTES = 50  # of changes, shown to a person
+MAX_ENUM_VALUES = 500  # OpenAI counts a thousand over all of a tool's fields
+OPENAI_DESCRIPTION_CHARS = 1_024  # longer ones are refused
+MAX_TOOL_DESCRIPTION_CHARS = 8_192  # longer ones crowd out the conversation
+MAX_FIELD_DESCRIPTION_CHARS = 4_096
