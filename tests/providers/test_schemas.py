@@ -123,7 +123,7 @@ def test_odd_roots_become_objects(parameters: Any, dialect: Dialect) -> None:
 
 
 def test_names_that_a_provider_refuses_come_back_as_they_were() -> None:
-    schema = {
+    schema: dict[str, Any] = {
         "type": "object",
         "properties": {
             "user name": {"type": "string"},
@@ -276,7 +276,7 @@ DEFINITIONS = {
 SCHEMAS = st.recursive(LEAVES, _compound, max_leaves=8).map(
     lambda schema: {**schema, "$defs": DEFINITIONS} if isinstance(schema, dict) else schema
 )
-ANYTHING = st.sampled_from([None, True, 0, 5, 2.5, "", "x", "long text", [], {}])
+ANYTHING: st.SearchStrategy[Any] = st.sampled_from([None, True, 0, 5, 2.5, "", "x", "long text", [], {}])
 
 
 def _instances(schema: Any) -> st.SearchStrategy[Any]:
@@ -324,7 +324,7 @@ def test_arguments_for_the_adapted_schema_fit_the_original_when_restored(
     adapted = _adapted(schema, dialect)
     _is_plain_object(adapted.spec.parameters)
     arguments = data.draw(_instances(adapted.spec.parameters))
-    assume(isinstance(arguments, dict) and jsonschema_rs.is_valid(adapted.spec.parameters, arguments))
+    assume(isinstance(arguments, dict) and jsonschema_rs.is_valid(dict(adapted.spec.parameters), arguments))
     restored = adapted.restore(arguments)
     assert isinstance(restored, dict)
     is_for_objects = not isinstance(schema, dict) or jsonschema_rs.is_valid({"type": "object"}, restored)
