@@ -186,3 +186,23 @@ MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
 HEADER_TIMEOUT = 10  # seconds for a client to send its headers, and to keep a connection idle
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
+MAX_STRICT_DEPTH = 10  # OpenAI's strict mode refuses deeper ones
+MAX_SCHEMA_NODES = 5_000  # references can multiply; a schema of this size costs a model more than its answer is worth
+MAX_SCHEMA_NOTES = 50  # of changes, shown to a person
+MAX_ENUM_VALUES = 500  # OpenAI counts a thousand over all of a tool's fields
+OPENAI_DESCRIPTION_CHARS = 1_024  # longer ones are refused
+MAX_TOOL_DESCRIPTION_CHARS = 8_192  # longer ones crowd out the conversation
+MAX_FIELD_DESCRIPTION_CHARS = 4_096
+
+# The local model
+COPY_CHUNK_BYTES = 1 * MIB
+DOWNLOAD_ATTEMPTS = 4  # that bring nothing; one that brings something starts the count anew
+DOWNLOAD_TIMEOUT = 30.0  # without a byte
+LOCAL_CONTEXT_TOKENS = 4_096  # a longer prompt takes minutes to read on two cores
+LOCAL_PROMPT_CHARS = 8_000  # of a conversation; with the tools it fits the context
+LOCAL_RESULT_CHARS = 2_000  # of a tool's answer
+LOCAL_ANSWER_TOKENS = 512  # half a minute of writing
+LOCAL_CHOICE_TOKENS = 384
+LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of four; of three, six of six
+LOCAL_TOOL_CHARS = 300  # of a description
+LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
