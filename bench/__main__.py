@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "footprint")
+NAMES = ("startup", "footprint", "chunks")
+NAMES = ("startup", "footprint", "rehearsal")
 
 
 def main() -> None:

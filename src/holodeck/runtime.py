@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from holodeck.config.dialects import LoadedServers, load_mcp_servers
+from holodeck.config.dialects import load_mcp_servers
 from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
 from holodeck.config.dialects.listing import has_servers
 from holodeck.config.document import read_document
-from holodeck.config.loader import Finding, LoadedAgent, load_agent_file
+from holodeck.config.gateway_loader import LoadedGateway, gateway_of_agent, is_gateway, load_gateway_file
+from holodeck.config.loader import Finding, LoadedAgent, LoadedTool, load_agent_file
+from holodeck.config.servers import LoadedServers, load_agent_servers
+from holodeck.lib.errors import ConfigError
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp import launch
@@ -20,8 +24,12 @@ from holodeck.tools.mcp import launch
 if TYPE_CHECKING:
     from holodeck.agent import Agent
     from holodeck.providers.provider import ModelProvider
-    from holodeck.tools.mcp.callbacks import Handler
+    from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import Approver
+    from holodeck.tools.mcp.plugin import MCPPlugin
+
+Elicitor = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Asks a person what the server of this name wants to know."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +37,7 @@ class People:
     """How a person can be asked while an agent runs. Absent: nobody is there, and the answer is no."""
 
     approve: Approver | None = None
-    elicit: Handler | None = None
+    elicit: Elicitor | None = None
 
 
 def read_agent(
@@ -37,6 +45,15 @@ def read_agent(
 ) -> LoadedAgent:
     """Read an agent file with every check that can be made without starting anything."""
     return load_agent_file(path, environ=environ, home=home, checks=[_launch_findings])
+
+
+def read_gateway(
+    path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None, home: Path | None = None
+) -> LoadedGateway:
+    """Read a gateway file, or an agent file that is to be served, with every check that starts nothing."""
+    if is_gateway(Path(path), str(path)):
+        return load_gateway_file(path, environ=environ, home=home, checks=[_launch_findings])
+    return gateway_of_agent(read_agent(path, environ=environ, home=home), environ=environ)
 
 
 def load_agent(
@@ -64,15 +81,18 @@ def wire(
     from holodeck.tools.function import FunctionExecutor
     from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import MCPExecutor
-    from holodeck.tools.mcp.factory import create_mcp_plugin
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
     provider = model or _model(agent.model, os.environ if environ is None else environ)
-    callbacks = Callbacks(sampling=sampling_handler(provider), elicitation=asked.elicit)
+    sampling = sampling_handler(provider)
+
+    def callbacks(server: str) -> Callbacks:
+        return Callbacks(sampling=sampling, elicitation=partial(asked.elicit, server) if asked.elicit else None)
+
     servers = [
-        create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
-        for tool in agent.tools
-        if isinstance(tool, MCPTool) and tool.enabled
+        open_server(item, callbacks=callbacks(item.tool.name))
+        for item in loaded.tools
+        if isinstance(item.tool, MCPTool) and item.tool.enabled
     ]
     functions = [tool for tool in agent.tools if isinstance(tool, FunctionTool)]
     return Agent(
@@ -106,9 +126,23 @@ def read_servers(
         return server_of(text, env=env or {}, checks=[_launch_findings], folder=folder, shown_as="the command")
     if _is_foreign(Path(text)):
         return load_mcp_servers(text, environ=environ, checks=[_launch_findings], cwd=cwd)
-    loaded = read_agent(text, environ=environ, home=home)
-    servers = tuple(item for item in loaded.tools if isinstance(item.tool, MCPTool))
-    return LoadedServers(tools=servers, problems=loaded.warnings)
+    return load_agent_servers(text, environ=environ, home=home, checks=[_launch_findings])
+
+
+def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None) -> MCPPlugin:
+    """The plugin for a server that a person named, with the login that they made for it. Nothing is started yet."""
+    from holodeck.tools.mcp.factory import create_mcp_plugin
+
+    tool = loaded.tool
+    if not isinstance(tool, MCPTool):
+        raise ConfigError(f"'{tool.name}' is not an MCP server")
+    folder = Path(loaded.file).absolute().parent
+    if not tool.url:
+        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
+    from holodeck.tools.mcp.auth.factory import auth_provider
+
+    auth = auth_provider(tool, base_dir=folder, use_logins=True)
+    return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth)
 
 
 def _is_foreign(path: Path) -> bool:

@@ -66,6 +66,7 @@ def test_what_only_an_editor_knows_is_refused_for_that_server(tmp_path: Path, te
     assert [item.tool.name for item in loaded.tools] == ["other"]
 
 
+@pytest.mark.proves("000:US2-3")
 def test_variables_of_the_process_may_be_numbers_null_or_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "x.env").write_text("FROM_FILE=f\nA=file\n")
@@ -141,6 +142,7 @@ def test_logins_become_ours(tmp_path: Path, entry: dict[str, Any], ours: dict[st
     assert {key: dumped[key] for key in ours} == ours
 
 
+@pytest.mark.proves("D-5")
 def test_every_key_without_a_meaning_here_is_spoken_of(tmp_path: Path) -> None:
     entry = {
         **NPX,

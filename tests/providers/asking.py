@@ -11,8 +11,10 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
 from holodeck.models.exchange import Answered, CallDelta, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, said
+from holodeck.providers.anthropic import Anthropic
 from holodeck.providers.chat_completions import ChatCompletions
 from holodeck.providers.provider import ModelProvider
+from holodeck.providers.responses import Responses
 from holodeck.testing.script import Turn
 from holodeck.testing.scripted import ScriptedModel
 from holodeck.testing.scripted_server import DialectName, Received, Writing
@@ -96,6 +98,10 @@ def question(*items: Item | str, **fields: Any) -> ModelRequest:
 
 def model_at(url: str, dialect: DialectName = "chat") -> ModelProvider:
     """A model that speaks this dialect at this address."""
+    if dialect == "anthropic":
+        return Anthropic(base_url=url, model="m", api_key=Secret(KEY))
+    if dialect == "responses":
+        return Responses(base_url=url, model="m", api_key=Secret(KEY), key_source="OPENAI_API_KEY")
     return ChatCompletions(base_url=url, model="m", api_key=Secret(KEY))
 
 

@@ -11,6 +11,8 @@ from holodeck import __version__
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("holodeck.cli.init", "Make a new agent project that works as it is."),
+    "mcp": ("holodeck.cli.mcp.group", "Look at MCP servers and call their tools; no model needed."),
+    "run": ("holodeck.cli.run", "Ask an agent one question."),
     "schema": ("holodeck.cli.schema", "Print the JSON Schema of agent.yaml, for editors."),
     "validate": ("holodeck.cli.validate", "Check an agent file; nothing is started or dialled."),
 }
@@ -20,6 +22,7 @@ Examples:
   holodeck init my-agent            make a project
   holodeck validate                 check ./agent.yaml
   holodeck validate --json a.yaml   the same, for programs
+  holodeck mcp list                 start its MCP servers and see what they offer
 
 \b
 Exit codes: 0 good, 1 wrong at run time, 2 wrong configuration or usage."""

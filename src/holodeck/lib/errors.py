@@ -6,6 +6,7 @@ HoloDeckError
 │   │   └── MissingTransportFieldError   a transport lacks the field that it cannot do without
 │   └── ValidationError          ... a value that has the wrong shape
 ├── ExecutionError               a run went wrong for a reason outside the files
+│   ├── StorageError             what should be kept could not be, or cannot be read
 │   └── ModelError               the model could not be asked, or did not answer; carries provider and status
 └── MCPError                     an MCP server failed; carries server and phase
     ├── MCPConnectionError       it could not be started, reached or kept
@@ -95,6 +96,10 @@ class ValidationError(ConfigError):
 
 class ExecutionError(HoloDeckError):
     """A run went wrong for a reason outside the files."""
+
+
+class StorageError(ExecutionError):
+    """What should be kept could not be, or cannot be read. Nothing was half written."""
 
 
 class ModelError(ExecutionError):

@@ -37,6 +37,8 @@ STDERR_LINES_SHOWN = 8  # in an error; the ring has the rest
 
 # MCP connections
 PROBE_TIMEOUT = 5.0  # silence this long after the first question: ask in the older way as well
+ROOTS_TIMEOUT = 1.0  # a server that wants our folders asks for them as soon as it has heard of us
+ROOTS_SETTLE = 0.2  # it then looks at them on its disk, and nothing tells us when it is done
 MAX_EXTENDED_CALL = 1_800.0  # a call that keeps reporting progress still ends after half an hour
 MAX_STARTS = 5  # starts of one server ...
 START_WINDOW = 60.0  # ... in this time are a crash loop ...
@@ -50,6 +52,7 @@ INPUT_ROUND_PAUSE = 0.25  # when it asks nothing but wants to be called again
 ANSWER_TIMEOUT = 600.0  # for a person or a model that answers a server
 MAX_SERVER_REQUESTS = 64  # questions of one server answered at once
 STREAM_RETRY = 1.0  # before an event stream is opened again, when the server does not say
+MIN_STREAM_RETRY = 0.05  # a server that says 0 and ends every stream would be flooded
 MAX_STREAM_RETRY = 30.0  # also when the server does say
 STREAM_RESUMES = 3  # of one broken answer, before its call fails
 STREAM_TAIL = 0.05  # for a server to end an event stream after its answer, so that the connection can be used again
@@ -126,3 +129,41 @@ MAX_MODEL_BODY_BYTES = 64 * MIB  # of an answer that came in one piece
 MAX_MODEL_ERROR_BYTES = 64 * KIB  # of a body that only explains an error
 MAX_MODEL_ERROR_CHARS = 500  # of a provider's words quoted in an error
 DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current model accepts this one
+
+# The gateway
+DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
+DEFAULT_KEY_IN_FLIGHT = 100  # of one caller
+DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
+DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
+MAX_SECRET_FILE_BYTES = 64 * KIB
+
+# The terminal
+PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
+PROGRESS_STEP = 0.2  # often enough to look alive
+MAX_DESCRIPTION_SHOWN = 100  # characters of a description in a table; -v shows all
+MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
+MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
+JWT_LEEWAY = 30  # seconds between two clocks that are both right
+JWKS_MIN_REFRESH = 30.0  # tokens with made-up key ids must not make us hammer the identity provider
+JWKS_TIMEOUT = 10.0
+MAX_ARGUMENTS_SHOWN = 100  # characters of a call's arguments: the line stays a line
+MAX_OUTCOME_SHOWN = 120  # characters of a call's result in its line
+MAX_FAILURE_SHOWN = 600  # characters of why something failed: last words of a server included
+MAX_QUESTION_BYTES = 4 * MIB  # of a question on standard input: more than any model reads
+MAX_IMAGE_BYTES = 20 * MIB  # what the large providers accept for one image
+MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
+# The rehearsal model
+MAX_CACHED_TEXTS = 4_096  # stems of tool names and descriptions: a large catalogue, once
+MAX_REHEARSED_CHARS = 20_000  # of a request that is searched for arguments; what is longer is a document, not a request
+MAX_REPORTED_CHARS = 1_500  # of a tool's answer that is told again: a screen
+MAX_NAMED_TOOLS = 12  # in an answer that says what is on offer
+MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundred
+
+# Tool schemas
+MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
+
+# Storage
+GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
+FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
+MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted

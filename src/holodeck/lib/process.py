@@ -24,9 +24,15 @@ class Process:
     """A running child. Make one with `spawn`; whoever made it closes it."""
 
     def __init__(
-        self, popen: subprocess.Popen[bytes], *, container: str | None = None, on_exit: Callable[[], None] | None = None
+        self,
+        popen: subprocess.Popen[bytes],
+        *,
+        env: Mapping[str, str],
+        container: str | None = None,
+        on_exit: Callable[[], None] | None = None,
     ) -> None:
         self._popen = popen
+        self._env = env
         self._tell_exit = on_exit
         self._container = container
         self._stderr = _Ring()
@@ -69,7 +75,7 @@ class Process:
             for transport in self._transports:
                 transport.close()
             if self._container is not None:
-                await _remove_container(self._container)
+                await _remove_container(self._container, self._env)
 
     def kill(self) -> None:
         """End the whole group now."""
@@ -155,7 +161,7 @@ async def spawn(
         bufsize=0,
     )
     REAPER.watch(popen.pid, container)
-    process = Process(popen, container=container, on_exit=on_exit)
+    process = Process(popen, env=env, container=container, on_exit=on_exit)
     try:
         await process._connect(stdout, stdin)
     except BaseException:  # also when whoever wanted it is cancelled at this moment
@@ -174,19 +180,20 @@ class _Ring(asyncio.Protocol):
         self.tail = (self.tail + data)[-STDERR_RING_BYTES:]
 
 
-async def _remove_container(name: str) -> None:
-    """Best effort and bounded: usually it is gone already, since it was started with --rm."""
+async def _remove_container(name: str, env: Mapping[str, str]) -> None:
+    """With the environment that started it. Best effort and bounded: usually it is gone, since it was run with --rm."""
     try:
         popen = subprocess.Popen(  # noqa: ASYNC220
             ["docker", "rm", "-f", name],  # noqa: S607 - found on PATH, as the one that started it
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env=dict(env),
             start_new_session=True,
         )
     except OSError:
         return
-    removal = Process(popen)
+    removal = Process(popen, env=env)
     removal._watch_exit(asyncio.get_running_loop())
     try:
         await removal._ended(CONTAINER_REMOVAL_TIMEOUT)

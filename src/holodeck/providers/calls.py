@@ -28,6 +28,11 @@ class _Call:
     def arguments(self) -> str:
         return "".join(self.fragments)
 
+    @property
+    def item(self) -> FunctionCall:
+        arguments = self.arguments or NO_ARGUMENTS
+        return FunctionCall(call_id=self.call_id, name=self.name, arguments=arguments, id=self.item_id)
+
 
 class Calls:
     """The tool calls of one answer. Ids that a server leaves out are made up, the same again for the same items."""
@@ -84,14 +89,13 @@ class Calls:
             if not call.is_announced:
                 yield self._announced(call)
 
+    def item(self, key: Hashable) -> FunctionCall:
+        """One call, whole."""
+        return self._by_key[key].item
+
     def items(self) -> tuple[FunctionCall, ...]:
         """The calls, whole, in the order in which they began."""
-        return tuple(
-            FunctionCall(
-                call_id=call.call_id, name=call.name, arguments=call.arguments or NO_ARGUMENTS, id=call.item_id
-            )
-            for call in self._calls
-        )
+        return tuple(call.item for call in self._calls)
 
     @staticmethod
     def _announced(call: _Call) -> CallDelta:

@@ -18,6 +18,9 @@ from holodeck.providers.parts import note, picture_url, told
 REASONING_KEY = "chat"
 """Under this name `Reasoning.opaque` keeps the field in which a server sent its thoughts."""
 
+SIGNED_KEY = "chat_calls"
+"""Under this name it keeps what a server attached to calls, by their id, and wants to see again."""
+
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
@@ -114,6 +117,7 @@ def _assistant(items: Iterable[Item]) -> list[dict[str, Any]]:
     """What the model said in one go. Calls end a message: their results must come directly after it."""
     messages: list[dict[str, Any]] = []
     current: dict[str, Any] = {}
+    signed: dict[str, dict[str, Any]] = {}
     for item in items:
         if isinstance(item, Message):
             if current.get("content") and "tool_calls" not in current:
@@ -121,9 +125,11 @@ def _assistant(items: Iterable[Item]) -> list[dict[str, Any]]:
                 current = {}
             current["content"] = current.get("content", "") + "\n".join(note(part) for part in item.content)
         elif isinstance(item, FunctionCall):
-            current.setdefault("tool_calls", []).append(_call(item))
-        elif isinstance(item, Reasoning) and REASONING_KEY in item.opaque:
-            current[str(item.opaque[REASONING_KEY])] = item.text
+            current.setdefault("tool_calls", []).append({**_call(item), **signed.get(item.call_id, {})})
+        elif isinstance(item, Reasoning):
+            signed = item.opaque.get(SIGNED_KEY, {})
+            if item.opaque.get(REASONING_KEY):
+                current[item.opaque[REASONING_KEY]] = item.text
     if current:
         messages.append(current)
     return [{"role": "assistant", "content": message.pop("content", None), **message} for message in messages]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +28,14 @@ from holodeck.providers.sse import EventDecoder, LineTooLongError
 DONE: dict[str, Any] = {"[DONE]": True}
 """Stands among the events for the mark that ends a stream in some dialects."""
 
+_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "text/event-stream",
+    "Accept-Encoding": "identity",  # a compressed stream comes in lumps
+    "User-Agent": "holodeck",
+}
+_STREAMS = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})  # some name it wrongly, or not
+_TROUBLES = (aiohttp.ClientError, OSError, LineTooLongError, net.BodyTooLargeError)
 Headers = Callable[[], Mapping[str, str]]
 
 
@@ -49,15 +58,15 @@ class Endpoint:
         with self._explained():
             response = await self._session().post(
                 self._url,
-                data=orjson.dumps(body),
-                headers={"Content-Type": "application/json", "Accept": "text/event-stream", **self._headers()},
+                data=io.BytesIO(orjson.dumps(body)),  # bytes alone are sent in one piece, and warned about from 1 MiB
+                headers={**_HEADERS, **self._headers()},
                 allow_redirects=False,
                 proxy=net.proxy_for(self._url),
             )
         try:
             if response.status != HTTPStatus.OK:
                 await self._refuse(response)
-            if response.content_type == "text/event-stream":
+            if response.content_type in _STREAMS:
                 decoder = EventDecoder()
                 while not (is_over() or response.content.at_eof()):
                     yield await self._more(response, decoder)
@@ -81,8 +90,10 @@ class Endpoint:
         return self._client
 
     async def _more(self, response: aiohttp.ClientResponse, decoder: EventDecoder) -> list[dict[str, Any]]:
-        with self._explained():
+        try:
             found = decoder.feed(await response.content.readany())
+        except _TROUBLES as error:  # spelled out here: a context manager for each chunk costs as much as the chunk
+            raise self._explanation(error) from _cause(error)
         return [self._decoded(data) for data in found]
 
     def _remains(self, decoder: EventDecoder) -> list[dict[str, Any]]:
@@ -137,22 +148,31 @@ class Endpoint:
         """Turn what the HTTP client raises into a sentence."""
         try:
             yield
-        except aiohttp.ClientConnectorDNSError as error:
-            raise self._unreached("its host name is not known. Check the endpoint.") from error
-        except (aiohttp.ClientSSLError, ssl.SSLError) as error:
-            raise self._unreached(f"TLS failed ({error}). Check the endpoint and the certificates.") from error
-        except aiohttp.ClientConnectorError as error:
-            reason = error.os_error.strerror or "connection failed"
-            raise self._unreached(f"it could not be reached ({reason}). Is the server running?") from error
-        except aiohttp.ConnectionTimeoutError as error:
-            limit = f"{MODEL_CONNECT_TIMEOUT:.0f} s"
-            raise self._unreached(f"no connection within {limit}. Check the endpoint and the network.") from error
-        except aiohttp.InvalidURL as error:
-            raise self.address.error("its endpoint is not a URL.") from error
-        except (LineTooLongError, net.BodyTooLargeError) as error:
-            raise self.address.error(f"its answer is too big to be one: {error}.") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise self._unreached("the connection was lost before the answer was complete. Ask again.") from error
+        except _TROUBLES as error:
+            raise self._explanation(error) from _cause(error)
+
+    def _explanation(self, error: Exception) -> ModelError:
+        match error:
+            case aiohttp.ClientConnectorDNSError():
+                return self._unreached("its host name is not known. Check the endpoint.")
+            case aiohttp.ClientSSLError() | ssl.SSLError():
+                return self._unreached(f"TLS failed ({error}). Check the endpoint and the certificates.")
+            case aiohttp.ClientConnectorError():
+                reason = error.os_error.strerror or "connection failed"
+                return self._unreached(f"it could not be reached ({reason}). Is the server running?")
+            case aiohttp.ConnectionTimeoutError():
+                limit = f"{MODEL_CONNECT_TIMEOUT:.0f} s"
+                return self._unreached(f"no connection within {limit}. Check the endpoint and the network.")
+            case aiohttp.InvalidURL():
+                return self.address.error("its endpoint is not a URL.")
+            case LineTooLongError() | net.BodyTooLargeError():
+                return self.address.error(f"its answer is too big to be one: {error}.")
+        return self._unreached("the connection was lost before the answer was complete. Ask again.")
 
     def _unreached(self, what: str) -> ModelError:
         return self.address.error(what, is_retryable=True)
+
+
+def _cause(error: Exception) -> Exception | None:
+    """The error itself, unless its text has the URL, whose query may hold a key."""
+    return error if isinstance(error, aiohttp.ClientConnectorError | LineTooLongError) else None

@@ -27,32 +27,29 @@ class EventDecoder:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that this chunk completes."""
-        self._pieces.append(chunk)
-        self._size += len(chunk)
-        if b"\n" not in chunk and b"\r" not in chunk and not self._after_return():
-            self._check(self._size)
-            return []
-        text = b"".join(self._pieces)
-        if self._at_start:
+        if self._size:
+            self._pieces.append(chunk)
+            self._size += len(chunk)
+            if b"\n" not in chunk and b"\r" not in chunk and not self._pieces[-2].endswith(b"\r"):
+                self._check(self._size)
+                return []
+            chunk = b"".join(self._pieces)
+        if self._at_start and len(chunk) >= len(_BYTE_ORDER_MARK):
             self._at_start = False
-            text = text.removeprefix(_BYTE_ORDER_MARK)
-        lines = self._split(text)
-        self._pieces = [lines.pop()]
-        self._size = len(self._pieces[0])
+            chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
+        lines = chunk.split(b"\n") if b"\r" not in chunk else self._split(chunk)
+        rest = lines.pop()
+        self._size = len(rest)
+        self._pieces = [rest]
         self._check(self._size)
-        return self._events(lines)
+        return self._events(lines) if lines else lines
 
     def end(self) -> list[bytes]:
         """The data of an event whose last line or blank line never came. It may be cut short."""
         return self.feed(b"\n\n")
 
-    def _after_return(self) -> bool:
-        return len(self._pieces) > 1 and self._pieces[-2].endswith(b"\r")
-
     @staticmethod
     def _split(text: bytes) -> list[bytes]:
-        if b"\r" not in text:
-            return text.split(b"\n")
         # A return at the very end may be half of a CRLF: it is kept until the next chunk tells.
         held = b"\r" if text.endswith(b"\r") else b""
         lines = text.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Protocol
 
-import orjson
-
+from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import Answered, ModelEvent, ModelRequest
 from holodeck.providers.address import Address
 from holodeck.providers.endpoint import Endpoint
+
+_MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What a translator runs into when a broken server sends anything else than its dialect defines."""
 
 
 class Answer(Protocol):
@@ -21,7 +23,7 @@ class Answer(Protocol):
         """The stream said its last word: nothing that follows can change the answer."""
         ...
 
-    def take(self, event: dict[str, Any]) -> Iterable[ModelEvent]:
+    def take(self, event: dict[str, Any]) -> list[ModelEvent]:
         """What is new in this event of the stream."""
         ...
 
@@ -73,18 +75,22 @@ class WireModel:
         await self._endpoint.close()
 
     def _news(self, answer: Answer, event: dict[str, Any]) -> list[ModelEvent]:
-        # Translators read events as their dialect defines them; whatever a broken server puts there instead ends here.
         try:
-            return list(answer.take(event))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-            shown = orjson.dumps(event).decode()
-            what = f"it sent an event of a shape that its dialect does not have: {shown}"
-            raise self._endpoint.address.error(what) from error
+            return answer.take(event)
+        except _MISSHAPEN as error:
+            raise self._misshapen(error) from error
 
     def _whole(self, answer: Answer) -> Answered:
-        whole = answer.whole()
+        try:
+            whole = answer.whole()
+        except _MISSHAPEN as error:
+            raise self._misshapen(error) from error
         if whole is None:
             raise self._endpoint.address.error(
                 "its stream ended before the answer was complete. Ask again.", is_retryable=True
             )
         return whole
+
+    def _misshapen(self, error: Exception) -> ModelError:
+        what = f"it sent an event of a shape that its dialect does not have ({type(error).__name__}: {error})."
+        return self._endpoint.address.error(what)

@@ -217,13 +217,14 @@ class AnthropicWriter:
     def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]:
         names = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
         reason = names[finish or ("tool_calls" if self._calls else "stop")]
-        counted = {"output_tokens": 1}
+        counted: Event = {"output_tokens": 1}
         if usage is not None:
             counted = {
                 "input_tokens": usage.input_tokens - usage.cached_tokens,
                 "cache_read_input_tokens": usage.cached_tokens,
                 "cache_creation_input_tokens": 0,
                 "output_tokens": usage.output_tokens,
+                "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
             }
         delta = {"stop_reason": reason, "stop_sequence": None}
         return [{"type": "message_delta", "delta": delta, "usage": counted}, {"type": "message_stop"}]

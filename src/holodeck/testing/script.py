@@ -102,32 +102,32 @@ Step = Say | Call | Think | Finish | Spend | Fail | Wait | Raw | Status | Cut | 
 Turn = Step | Sequence[Step]
 
 
-def say(text: str) -> Say:
+def say(text: str) -> Step:
     """Answer with this text."""
     return Say(text=text)
 
 
-def call(name: str, /, **arguments: Any) -> Call:
+def call(name: str, /, **arguments: Any) -> Step:
     """Call a tool."""
     return Call(name=name, arguments=orjson.dumps(arguments).decode())
 
 
-def call_raw(name: str, arguments: str, *, call_id: str = "") -> Call:
+def call_raw(name: str, arguments: str, *, call_id: str = "") -> Step:
     """Call a tool with arguments that are exactly this text, which may be no JSON."""
     return Call(name=name, arguments=arguments, call_id=call_id)
 
 
-def think(text: str, **opaque: Any) -> Think:
+def think(text: str, **opaque: Any) -> Step:
     """Think aloud."""
     return Think(text=text, opaque=opaque)
 
 
-def finish(reason: FinishReason) -> Finish:
+def finish(reason: FinishReason) -> Step:
     """End the turn for this reason."""
     return Finish(reason=reason)
 
 
-def spend(input_tokens: int, output_tokens: int, *, cached: int = 0, reasoning: int = 0) -> Spend:
+def spend(input_tokens: int, output_tokens: int, *, cached: int = 0, reasoning: int = 0) -> Step:
     """Let the turn cost this much."""
     usage = Usage(
         input_tokens=input_tokens, output_tokens=output_tokens, cached_tokens=cached, reasoning_tokens=reasoning
@@ -135,7 +135,7 @@ def spend(input_tokens: int, output_tokens: int, *, cached: int = 0, reasoning: 
     return Spend(usage=usage)
 
 
-def fail(error: ModelError | str) -> Fail:
+def fail(error: ModelError | str) -> Step:
     """Fail with this error."""
     return Fail(error=ModelError(error) if isinstance(error, str) else error)
 
@@ -145,12 +145,12 @@ def wait(until: asyncio.Event) -> Wait:
     return Wait(until=until)
 
 
-def raw(*events: ModelEvent | dict[str, Any] | bytes) -> Raw:
+def raw(*events: ModelEvent | dict[str, Any] | bytes) -> Step:
     """Send exactly this."""
     return Raw(events=events)
 
 
-def status(code: int, body: Any = None, *, retry_after: str | None = None, **headers: str) -> Status:
+def status(code: int, body: Any = None, *, retry_after: str | None = None, **headers: str) -> Step:
     """Answer with an HTTP status; `body` is bytes, or something that becomes JSON."""
     if body is None:
         body = {"error": {"message": f"scripted status {code}", "type": "scripted"}}
@@ -160,18 +160,18 @@ def status(code: int, body: Any = None, *, retry_after: str | None = None, **hea
     return Status(code=code, body=body if isinstance(body, bytes) else orjson.dumps(body), headers=sent)
 
 
-def page(code: int = 200) -> Status:
+def page(code: int = 200) -> Step:
     """Answer with a web page, as a proxy or a wrong path does."""
     body = b"<!DOCTYPE html><title>Welcome</title><p>It works!"
     return Status(code=code, body=body, headers={"content-type": "text/html"})
 
 
-def cut(*, clean: bool = False) -> Cut:
+def cut(*, clean: bool = False) -> Step:
     """End the stream in the middle."""
     return Cut(clean=clean)
 
 
-def error_event(message: str, code: str = "server_error") -> ErrorEvent:
+def error_event(message: str, code: str = "server_error") -> Step:
     """Report an error in the middle of the stream."""
     return ErrorEvent(message=message, code=code)
 

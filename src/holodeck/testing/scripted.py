@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +57,9 @@ class ScriptedModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Play the next turn."""
         self.requests.append(request)
-        player = _Player(self, self.next_turn(request))
-        async for event in player.play():
-            yield event
+        async with aclosing(_Player(self, self.next_turn(request)).play()) as events:
+            async for event in events:
+                yield event
 
     async def close(self) -> None:
         self.is_closed = True
@@ -105,7 +105,7 @@ class _Player:
         self._finish: FinishReason | None = None
         self._usage = Usage()
 
-    async def play(self) -> AsyncIterator[ModelEvent]:
+    async def play(self) -> AsyncGenerator[ModelEvent, None]:
         is_answered = False
         for step in self._steps:
             if isinstance(step, Wait):

@@ -8,11 +8,11 @@ from typing import Any
 
 import pydantic
 
-from holodeck.config.dialects.loader import LoadedServers
 from holodeck.config.dialects.transport import transport_of
 from holodeck.config.document import Document
 from holodeck.config.problems import explain
 from holodeck.config.server_names import name_for, name_for_command
+from holodeck.config.servers import LoadedServers
 from holodeck.config.toolfile import LoadedTool, ToolCheck
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.models.contract import COMMANDS

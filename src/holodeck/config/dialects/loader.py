@@ -6,7 +6,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from holodeck.config.dialects.translation import translate
 from holodeck.config.document import Document, KeyPath, Place, dotted, read_document
 from holodeck.config.jsonc import read_jsonc
 from holodeck.config.server_names import allowed_name
+from holodeck.config.servers import LoadedServers
 from holodeck.config.source import Source, resolve_document
 from holodeck.config.substitution import Vocabulary
 from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolFile
@@ -28,17 +28,6 @@ from holodeck.models.base import shown
 
 _KEY = "mcp_servers"
 _PLACE = re.compile(rf"{_KEY}\[(\d+)\](?:\.([A-Za-z_]+))?(?:\.([A-Za-z_]+))?")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadedServers:
-    """The servers that can be used, and what there is to say about all of them."""
-
-    tools: tuple[LoadedTool, ...]
-    problems: tuple[Problem, ...] = ()
-    """Errors of single servers, and warnings, in the order of the file."""
-    refused: Mapping[str, tuple[Problem, ...]] = dataclasses.field(default_factory=dict)
-    """The servers that cannot be used, by name, with their errors."""
 
 
 def load_mcp_servers(

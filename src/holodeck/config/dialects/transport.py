@@ -36,7 +36,7 @@ Known = Callable[[str], str]
 def take_transport(draft: Draft, known: Known) -> bool:
     """Transport, command and URL. False for an entry that is no MCP server at all."""
     kind_key, kind = draft.take("type", "transport")
-    if kind in _GOOSE_PARTS and draft.program == "goose":
+    if str(kind) in _GOOSE_PARTS and draft.program == "goose":
         draft.warn((kind_key,), f"unsupported: {shown(kind)} is a part of goose, not a server of its own")
         return False
     draft.take("transport")

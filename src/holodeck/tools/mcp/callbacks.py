@@ -19,6 +19,7 @@ Handler = Callable[[Params], Awaitable[Mapping[str, Any]]]
 
 CONFIG_EXTENSION = "dev.holodeck/config"
 REFUSED_BY_USER = -1  # the code that the protocol itself uses for a sampling request that is turned down
+ROOTS = "roots/list"
 INTERACTIVE = frozenset({"sampling/createMessage", "elicitation/create"})
 
 
@@ -71,7 +72,7 @@ class Answers:
         """The result for one question. Raises RefusalError; never anything else but cancellation."""
         if method == "ping":
             return {}
-        if method == "roots/list":
+        if method == ROOTS:
             return {"roots": self._roots}
         if method == "sampling/createMessage":
             if self._sampling is None:

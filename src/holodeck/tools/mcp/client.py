@@ -188,9 +188,12 @@ class MCPClient:
 
     def _noticed(self, connection: Connection, message: Message) -> None:
         self._changes.noticed(connection, message)
-        if self._callbacks.on_message is not None:
-            self._callbacks.on_message(message)
+        self._tell(message)
 
-    def _tell(self, error: MCPError) -> None:
-        if self._callbacks.on_message is not None:
-            self._callbacks.on_message(error)
+    def _tell(self, heard: Message | MCPError) -> None:
+        if self._callbacks.on_message is None:
+            return
+        try:
+            self._callbacks.on_message(heard)
+        except Exception as error:  # the listener's trouble must not stop the reading of answers
+            log.error("mcp.listener_failed", server=self._tool.name, error=repr(error))

@@ -148,13 +148,17 @@ def _size(block: ContentBlock) -> int:
 
 
 def _says(parts: list[str], structured: Any) -> bool:
-    """Whether one of the texts is the structured content, written as JSON or, for a single result, plainly."""
-    alone = structured.get("result") if isinstance(structured, dict) and len(structured) == 1 else None
-    if isinstance(alone, str) and alone in parts:
-        return True
+    """Whether one of the texts is the structured content, written as JSON or, for a single value, plainly."""
+    saying = [structured]
+    if isinstance(structured, dict) and len(structured) == 1:
+        ((key, alone),) = structured.items()
+        if isinstance(alone, str) and alone in parts:
+            return True
+        if key == "result":  # the name that servers give to a value that is no object
+            saying.append(alone)
     for part in parts:
         try:
-            if orjson.loads(part) in (structured, alone):
+            if orjson.loads(part) in saying:
                 return True
         except orjson.JSONDecodeError:
             continue

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError
-from holodeck.lib.limits import PROBE_TIMEOUT
+from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
+from holodeck.lib.limits import PROBE_TIMEOUT, ROOTS_SETTLE, ROOTS_TIMEOUT
 from holodeck.tools.mcp.era import CLIENT_INFO, LEGACY_VERSIONS, META_SERVER, MODERN_VERSIONS, Era, Terms, mapping
 from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from holodeck.tools.mcp.session import Session
@@ -149,6 +149,20 @@ async def _initialize(session: Session) -> Terms:
 async def _begin_legacy(session: Session, terms: Terms) -> None:
     session.agree(terms)
     await session.notify("notifications/initialized")
+    if session.has_roots:
+        await _hand_over_roots(session)
+
+
+async def _hand_over_roots(session: Session) -> None:
+    """A server that wants our folders asks right now, and refuses every path until it has them."""
+    with suppress(MCPProtocolError, MCPTimeoutError):
+        # What it asked on its own account is on its way before the answer to this.
+        await session.request("ping", seconds=ROOTS_TIMEOUT, is_cancellable=False)
+    if session.roots_asked:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROOTS_TIMEOUT):
+                await session.roots_given.wait()
+        await asyncio.sleep(ROOTS_SETTLE)
 
 
 def _supported(error: MCPError) -> list[str] | None:

@@ -9,25 +9,22 @@ from typing import Any
 
 import aiohttp
 
-from holodeck.lib import log, net
+from holodeck.lib import net
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import MAX_STREAM_RETRY, NOTICE_TIMEOUT, STREAM_RESUMES, STREAM_RETRY, STREAM_TAIL
+from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, NOTICE_TIMEOUT
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.era import META_VERSION
-from holodeck.tools.mcp.events import EventStream, EventTooLargeError
-from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN
-from holodeck.tools.mcp.jsonrpc import Message, RequestId, decode, encode
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode
 from holodeck.tools.mcp.routing import request_headers
+from holodeck.tools.mcp.streams import BREAKS, FIRST_ERROR, Streams
 from holodeck.tools.mcp.web import Web
 
-_FIRST_ERROR = 300
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
 _ABOUT_THE_CALLER = frozenset({401, 403, 429})
 _NO_ANSWER = frozenset({202, 204})
 _JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _PHASES = {"tools/call": "call", "server/discover": "initialize"}
-_BREAKS = (aiohttp.ClientError, ConnectionError, OSError)
 
 
 class HttpChannel:
@@ -38,15 +35,11 @@ class HttpChannel:
         self.lost: asyncio.Future[MCPConnectionError] = self._loop.create_future()
         self._web = web
         self._faults = web.faults
-        self._incoming = incoming
-        self._limit = limit
-        self._silence = silence
+        self._streams = Streams(web=web, headers=self._headers, incoming=incoming, limit=limit, silence=silence)
         self._terminate_on_close = terminate_on_close
         self._session_id: str | None = None
         self._version: str | None = None
         self._is_modern = False
-        self._ends_streams = True
-        self._heard = 0.0
         self._jobs: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -62,13 +55,12 @@ class HttpChannel:
         response: aiohttp.ClientResponse | None = None
         try:
             response = await self._post(message, delivery)
-            self._heard = self._loop.time()
             return await self._answer(response, message, phase)
         except TimeoutError as error:
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 raise self._web.broken(error, phase, delivery) from error
             raise
-        except _BREAKS as error:
+        except BREAKS as error:
             raise self._web.broken(error, phase, delivery) from error
         finally:
             if response is not None and not response.closed:
@@ -85,15 +77,15 @@ class HttpChannel:
     async def send(self, message: Message) -> None:
         try:
             response = await self._post(message, Delivery())
-        except (*_BREAKS, TimeoutError) as error:
+        except (*BREAKS, TimeoutError) as error:
             raise self._web.broken(error, str(message.get("method", "answer"))) from error
         try:
-            if response.status >= _FIRST_ERROR:
+            if response.status >= FIRST_ERROR:
                 raise await self._web.failure(response, str(message.get("method", "answer")))
         finally:
             response.release()
         if message.get("method") == "notifications/initialized" and self._session_id is not None:
-            self._background(self._listen())
+            self._background(self._streams.listen(self.lost))
 
     def is_stuck(self, since: float) -> bool:
         return False
@@ -103,7 +95,7 @@ class HttpChannel:
             self.lost.set_result(error)
 
     def last_heard(self) -> float:
-        return self._heard
+        return self._streams.last_heard
 
     def last_words(self) -> str:
         return ""
@@ -139,7 +131,7 @@ class HttpChannel:
         return await self._web.exchange("POST", self._web.url, headers=headers, body=encode(message), delivery=delivery)
 
     async def _answer(self, response: aiohttp.ClientResponse, message: Message, phase: str) -> Message:
-        if response.status >= _FIRST_ERROR:
+        if response.status >= FIRST_ERROR:
             return await self._refusal(response, message["id"], phase)
         if response.status in _NO_ANSWER:
             raise self._faults.protocol(phase, f"HTTP {response.status}: the request was taken, but not answered")
@@ -147,16 +139,16 @@ class HttpChannel:
             self._session_id = response.headers.get("Mcp-Session-Id")
         kind = response.content_type
         if kind == "text/event-stream":
-            return await self._from_stream(response, message["id"], phase)
+            return await self._streams.answer(response, message["id"], phase, can_resume=not self._is_modern)
         if kind != "application/json":
-            excerpt = self._faults.excerpt(await net.read_excerpt(response, 4096))
+            excerpt = self._faults.excerpt(await net.read_excerpt(response, MAX_HTTP_ERROR_BYTES))
             text = f"the answer is {kind}, not JSON. Is 'url' the address of an MCP server? It begins: {excerpt}"
             raise self._faults.protocol(phase, text, content_type=kind, raw=excerpt)
         try:
-            body = await net.read_body(response, self._limit)
+            body = await net.read_body(response, self._streams.limit)
         except net.BodyTooLargeError as error:
-            raise self._too_large(phase) from error
-        answer = self._take(body, message["id"], phase)
+            raise self._streams.too_large(phase) from error
+        answer = self._streams.take(body, message["id"], phase)
         if answer is None:
             excerpt = self._faults.excerpt(body)
             raise self._faults.protocol(phase, f"the answer does not belong to the request: {excerpt}", raw=excerpt)
@@ -174,124 +166,8 @@ class HttpChannel:
             self.lose(failure)
         raise failure
 
-    async def _from_stream(self, response: aiohttp.ClientResponse, request_id: RequestId, phase: str) -> Message:
-        """The answer out of an event stream, which a legacy server may continue after a break."""
-        last_id: str | None = None
-        retry: float | None = None
-        for attempt in range(STREAM_RESUMES + 1):
-            stream = EventStream(response, silence=self._silence, limit=self._limit)
-            broke: Exception | None = None
-            try:
-                answer = await self._read(stream, request_id, phase)
-                if answer is not None:
-                    await self._finish(response, stream)
-                    return answer
-            except _BREAKS as error:
-                broke = error
-            finally:
-                if attempt > 0 and not response.closed:
-                    response.close()
-            last_id, retry = stream.last_id or last_id, stream.retry if stream.retry is not None else retry
-            if last_id is None or self._is_modern:
-                text = "the event stream ended without the answer."
-                unknown = f" {OUTCOME_UNKNOWN}" if phase == "call" else ""
-                outcome = "unknown" if phase == "call" else None
-                raise self._faults.connection(phase, text + unknown, outcome=outcome) from broke
-            response.close()
-            await asyncio.sleep(min(STREAM_RETRY if retry is None else retry, MAX_STREAM_RETRY))
-            response = await self._resume(last_id, phase)
-        raise self._faults.connection(
-            phase, f"the event stream broke {STREAM_RESUMES} times. {OUTCOME_UNKNOWN}", outcome="unknown"
-        )
-
-    async def _read(self, stream: EventStream, request_id: RequestId, phase: str) -> Message | None:
-        while True:
-            try:
-                event = await stream.next()
-            except TimeoutError as error:
-                text = f"the event stream was silent for {self._silence:g} s ('sse_read_timeout')."
-                unknown = f" {OUTCOME_UNKNOWN}" if phase == "call" else ""
-                raise self._faults.timeout(phase, text + unknown) from error
-            except EventTooLargeError as error:
-                raise self._too_large(phase) from error
-            if event is None:
-                return None
-            self._heard = self._loop.time()
-            answer = self._take(event.data, request_id, phase)
-            if answer is not None:
-                return answer
-
-    async def _finish(self, response: aiohttp.ClientResponse, stream: EventStream) -> None:
-        """Most servers end the stream right after the answer: a moment's wait saves the next call a connection."""
-        if response.content.at_eof() or not self._ends_streams:
-            return
-        try:
-            async with asyncio.timeout(STREAM_TAIL):
-                while await response.content.readany():
-                    pass
-        except (TimeoutError, *_BREAKS):
-            self._ends_streams = False
-
-    async def _resume(self, last_id: str, phase: str) -> aiohttp.ClientResponse:
-        headers = {**self._headers(), "Accept": "text/event-stream", "Last-Event-ID": last_id}
-        response = await self._web.exchange("GET", self._web.url, headers=headers)
-        if response.status >= _FIRST_ERROR:
-            try:
-                raise await self._web.failure(response, phase)
-            finally:
-                response.close()
-        return response
-
-    def _take(self, data: bytes, request_id: RequestId | None, phase: str) -> Message | None:
-        """The answer to this request, if it is in there; everything else goes its way."""
-        try:
-            decoded = decode(data)
-        except ValueError as error:
-            raw = self._faults.excerpt(data)
-            raise self._faults.protocol(
-                phase, f"the answer is not JSON ({error}). It begins: {raw}", raw=raw
-            ) from error
-        answer: Message | None = None
-        for message in decoded if isinstance(decoded, list) else [decoded]:
-            if not isinstance(message, dict):
-                continue
-            if "method" in message:
-                self._incoming(message)
-            elif message.get("id") == request_id or ("error" in message and message.get("id") is None):
-                answer = message
-        return answer
-
-    async def _listen(self) -> None:
-        """A legacy server's own stream, for what it says unasked; opened again whenever it ends."""
-        last_id, failures = "", 0
-        while not self.lost.done():
-            retry: float | None = None
-            try:
-                headers = {**self._headers(), "Accept": "text/event-stream"}
-                if last_id:
-                    headers["Last-Event-ID"] = last_id
-                response = await self._web.exchange("GET", self._web.url, headers=headers)
-                async with response:
-                    if response.status >= _FIRST_ERROR or response.content_type != "text/event-stream":
-                        log.debug("mcp.no_stream", server=self._faults.server, status=response.status)
-                        if response.status < 500:  # noqa: PLR2004 - the server does not offer one, or forgot us
-                            return
-                        failures += 1
-                    else:
-                        failures = 0
-                        stream = EventStream(response, silence=self._silence, limit=self._limit)
-                        while (event := await stream.next()) is not None:
-                            last_id, retry = stream.last_id or last_id, stream.retry
-                            self._take(event.data, None, "listen")
-                        last_id, retry = stream.last_id or last_id, stream.retry
-            except (MCPError, EventTooLargeError, TimeoutError, *_BREAKS) as error:
-                failures += 1
-                log.debug("mcp.stream_broke", server=self._faults.server, error=error, failures=failures)
-            pause = STREAM_RETRY * 2 ** min(failures, 5) if retry is None else retry
-            await asyncio.sleep(min(pause, MAX_STREAM_RETRY))
-
     async def _end_session(self) -> None:
-        with suppress(TimeoutError, MCPError, *_BREAKS):
+        with suppress(TimeoutError, MCPError, *BREAKS):
             async with asyncio.timeout(NOTICE_TIMEOUT):
                 response = await self._web.exchange("DELETE", self._web.url, headers=self._headers())
                 response.release()
@@ -305,6 +181,3 @@ class HttpChannel:
         job = self._loop.create_task(work)
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
-
-    def _too_large(self, phase: str) -> MCPError:
-        return self._faults.protocol(phase, f"the answer has more than {self._limit} bytes; see 'max_result_bytes'")

@@ -11,7 +11,7 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_EXTENDED_CALL, MAX_SERVER_REQUESTS, NOTICE_TIMEOUT
-from holodeck.tools.mcp.callbacks import INTERACTIVE, Answers, RefusalError
+from holodeck.tools.mcp.callbacks import INTERACTIVE, ROOTS, Answers, RefusalError
 from holodeck.tools.mcp.channel import Channel, Delivery, Incoming
 from holodeck.tools.mcp.era import (
     CLIENT_INFO,
@@ -75,6 +75,8 @@ class Session:
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
         self._log = ServerLog(faults.server)
         self._meta: dict[str, Any] = {}
+        self.roots_asked = False
+        self.roots_given = asyncio.Event()
         self.channel = make_channel(self.incoming)
 
     def agree(self, terms: Terms) -> None:
@@ -94,6 +96,10 @@ class Session:
 
     def legacy_capabilities(self) -> dict[str, Any]:
         return self._answers.capabilities(Era.LEGACY)
+
+    @property
+    def has_roots(self) -> bool:
+        return "roots" in self.legacy_capabilities()
 
     def log_level(self) -> str:
         return self._log.level()
@@ -127,6 +133,8 @@ class Session:
                     self._calls[request_id] = _Call(clock, seconds, latest, on_progress)
                 response = await self.channel.request(message, delivery or Delivery())
         except TimeoutError as error:
+            if not clock.expired():  # something below ran out of its own time
+                raise self.faults.timeout(method, str(error) or "the connection took too long") from error
             if is_cancellable:
                 self.channel.cancel(request_id, "the client's time limit for this request is over")
             raise self._too_late(method, seconds) from error
@@ -177,6 +185,7 @@ class Session:
         if len(self._answering) >= MAX_SERVER_REQUESTS:
             self._spawn(self._send(error_response(request_id, INTERNAL_ERROR, "Too many requests at once")))
             return
+        self.roots_asked = self.roots_asked or method == ROOTS
         task = self._spawn(self._respond(request_id, method, params))
         self._answering[request_id] = task
         task.add_done_callback(lambda _: self._answering.pop(request_id, None))
@@ -188,6 +197,8 @@ class Session:
             await self._send(error_response(request_id, refusal.code, str(refusal)))
         else:
             await self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
+            if method == ROOTS:
+                self.roots_given.set()
 
     async def _send(self, message: Message) -> None:
         try:
@@ -204,9 +215,12 @@ class Session:
         call.extend(asyncio.get_running_loop().time())
         progress, total, text = params.get("progress"), params.get("total"), params.get("message")
         if call.on_progress is not None and isinstance(progress, int | float):
-            call.on_progress(
-                progress, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
-            )
+            try:
+                call.on_progress(
+                    progress, total if isinstance(total, int | float) else None, text if isinstance(text, str) else None
+                )
+            except Exception as error:  # the listener's trouble must not stop the reading of answers
+                log.error("mcp.listener_failed", server=self.faults.server, error=repr(error))
 
     def _cancelled(self, params: Mapping[str, Any]) -> None:
         request_id = params.get("requestId")

@@ -1,0 +1,118 @@
+"""How well the rehearsal model does: the right tool, the right arguments, and none that the request does not say."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.table import show
+from holodeck.models.exchange import Answered, ModelRequest, ToolSpec
+from holodeck.models.items import FunctionCall, Message, said
+from holodeck.providers.rehearsal import Rehearsal, shortlist
+from holodeck.providers.rehearsal.speech import asked_for
+from holodeck.providers.rehearsal.zones import zone_names
+
+FIXTURES = Path(__file__).parents[1] / "tests" / "providers" / "fixtures"
+
+
+def tools() -> tuple[ToolSpec, ...]:
+    """The tools of all servers in the fixture."""
+    servers = json.loads((FIXTURES / "mcp_tools.json").read_text())
+    return tuple(
+        ToolSpec(name=tool["name"], description=tool["description"], parameters=tool["inputSchema"])
+        for offered in servers.values()
+        for tool in offered
+    )
+
+
+async def answer(request: str, offered: tuple[ToolSpec, ...]) -> Answered:
+    """The last event of one exchange."""
+    events = [event async for event in Rehearsal().stream(ModelRequest(items=(said("user", request),), tools=offered))]
+    last = events[-1]
+    assert isinstance(last, Answered)
+    return last
+
+
+def invented(value: Any, request: str) -> list[Any]:
+    """Leaves of a call that the request does not say, checked without the rules that found them."""
+    if isinstance(value, dict):
+        return [each for inner in value.values() for each in invented(inner, request)]
+    if isinstance(value, list):
+        return [each for inner in value for each in invented(inner, request)]
+    if isinstance(value, bool):
+        return []  # judged by the expected arguments
+    if isinstance(value, int | float):
+        numbers = {float(word.strip("?.,!").replace(",", "")) for word in request.split() if _is_number(word)}
+        return [] if float(value) in numbers else [value]
+    text, plain = str(value).lower(), request.lower()
+    names = [name for name, zone in zone_names().items() if zone == value]
+    ways = [text, text.removeprefix("https://"), *names, *_spoken_times(text)]
+    return [] if any(way in plain for way in ways) else [value]
+
+
+def _spoken_times(text: str) -> list[str]:
+    """`15:00` is also `3pm`, and `12:00` is noon."""
+    if not re.fullmatch(r"\d\d:\d\d", text):
+        return []
+    hour = int(text[:2])
+    half = "am" if hour < 12 else "pm"
+    spoken = str(hour % 12 or 12) + (text[2:] if text[3:] != "00" else "")
+    return [f"{spoken}{half}", f"{spoken} {half}", *(["noon"] if text == "12:00" else [])]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word.strip("?.,!").replace(",", ""))
+    except ValueError:
+        return False
+    return True
+
+
+def main() -> None:
+    offered = tools()
+    cases = yaml.safe_load((FIXTURES / "requests.yaml").read_text())
+    asyncio.run(answer("What time is it in Tokyo?", offered))
+    right = exact = top_three = made_up = with_tool = 0
+    times, misses = [], []
+    for case in cases:
+        started = time.process_time()
+        answered = asyncio.run(answer(case["say"], offered))
+        times.append(1000 * (time.process_time() - started))
+        calls = [item for item in answered.items if isinstance(item, FunctionCall)]
+        words = "".join(item.text for item in answered.items if isinstance(item, Message))
+        tool = calls[0].name if calls else asked_for(words) or "none"
+        arguments = json.loads(calls[0].arguments) if calls else None
+        is_right = tool == case["tool"]
+        is_exact = is_right and (
+            arguments == case["with"] if "with" in case else all(f"`{name}`" in words for name in case.get("asks", ()))
+        )
+        made_up += len(invented(arguments or {}, case["say"]))
+        right, exact = right + is_right, exact + is_exact
+        if case["tool"] != "none":
+            with_tool += 1
+            top_three += case["tool"] in [each.name for each in shortlist(case["say"], offered, 3)]
+        if not is_exact:
+            misses.append([case["say"][:60], tool, json.dumps(arguments)[:70]])
+    count = len(cases)
+    rows = [
+        ["right tool, or rightly none", f"{100 * right / count:.0f} %", "at least 90 %"],
+        ["and all arguments right, or rightly asked for", f"{100 * exact / count:.0f} %", ""],
+        ["arguments that the request does not say", str(made_up), "0"],
+        ["right tool in the shortlist of three", f"{100 * top_three / with_tool:.0f} %", ""],
+        [
+            "CPU of a turn, median / slowest",
+            f"{statistics.median(times):.0f} / {max(times):.0f} ms",
+            "under 40 ms",
+        ],
+    ]
+    show(f"The rehearsal model: {count} requests, {len(offered)} tools on offer", ["what", "measured", "bar"], rows)
+    if misses and "-v" in sys.argv:
+        show("Not exact", ["request", "tool", "arguments"], misses)

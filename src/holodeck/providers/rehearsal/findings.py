@@ -1,0 +1,154 @@
+"""What a request says that could be an argument: each thing once, of one kind, with the place where it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum, auto
+from typing import Any
+
+from holodeck.providers.rehearsal.zones import zone_names, zone_pattern
+
+
+class Kind(StrEnum):
+    """What a thing in a request looks like."""
+
+    URL = auto()
+    EMAIL = auto()
+    DATE = auto()
+    CLOCK = auto()
+    GLOB = auto()
+    PATH = auto()
+    REVISION = auto()
+    NUMBER = auto()
+    QUOTED = auto()
+    ZONE = auto()
+    NAME = auto()
+    """Capitalised words that are not at the start of a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """A thing in a request: `value` is what an argument would hold, `text` how the person wrote it."""
+
+    kind: Kind
+    value: Any
+    text: str
+    start: int
+    end: int
+
+
+_MONTH_NAMES = "january february march april may june july august september october november december"
+_MONTHS = _MONTH_NAMES.split()
+_MONTH = "|".join(f"{month}|{month[:3]}" for month in _MONTHS)
+_NUMBER_NAMES = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+sixteen seventeen eighteen nineteen twenty"""
+_NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBER_NAMES.split())}
+
+_PATTERNS: tuple[tuple[Kind, str], ...] = (
+    (
+        Kind.QUOTED,
+        r"\"(?P<v1>[^\"\n]+)\"|“(?P<v2>[^”\n]+)”|`(?P<v3>[^`\n]+)`|(?<!\w)'(?P<v4>[^'\n]+(?:'\w[^'\n]*)*)'(?!\w)",
+    ),
+    (Kind.URL, r"\b[a-z][a-z0-9+.-]*://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]]"),
+    (Kind.EMAIL, r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
+    (Kind.DATE, r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:?\d{2})?)?\b"),
+    (Kind.DATE, rf"\b(?:{_MONTH})\.?\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b"),
+    (Kind.DATE, rf"\b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:{_MONTH})\.?,?\s+\d{{4}}\b"),
+    (Kind.CLOCK, r"\b\d{1,2}:\d{2}(?::\d{2})?\s*(?:[ap]\.?m\b\.?)?|\b\d{1,2}\s*[ap]\.?m\b\.?|\b(?:noon|midnight)\b"),
+    (Kind.GLOB, r"(?<!\S)[\w./-]*\*[\w.*/{},-]*"),
+    (Kind.REVISION, r"\bHEAD(?:[~^]\d*)*(?![\w])|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"),
+    (Kind.PATH, r"(?<![\w/])(?:~|\.{1,2})?/[\w.@~+/-]*[\w@~+/-]|\b[A-Za-z]:\\[^\s\"']+|(?<!\S)\.{1,2}(?=\s|$)"),
+    (
+        Kind.PATH,
+        r"(?<![\w/])[\w.+-]+(?:/[\w.+-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}(?![\w/])|(?<![\w/])(?!and/or\b)[\w+-][\w.+-]*/(?:[\w.+-]+/)*(?:[\w.+-]*[\w+-])?",
+    ),
+    (Kind.NUMBER, r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|\.\d)"),
+)
+_COMPILED = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS]
+_CAPITALISED = re.compile(r"(?<![\w.])[A-Z][\w'-]*(?:\s+(?:(?:de|of|the|van|von)\s+)?[A-Z][\w'-]*)*")
+_SENTENCE_START = re.compile(r"(?:^|[.!?:\n]\s*)$")
+
+
+def findings(text: str) -> list[Finding]:
+    """Everything in the text that could be an argument, in its order. Nothing is found twice."""
+    taken = [False] * len(text)
+    found: list[Finding] = []
+    for finding in _candidates(text):
+        if not any(taken[finding.start : finding.end]):
+            taken[finding.start : finding.end] = [True] * (finding.end - finding.start)
+            found.append(finding)
+    if not any(finding.kind is Kind.NUMBER for finding in found):
+        found += [finding for finding in _spelled(text) if not any(taken[finding.start : finding.end])]
+    return sorted(found, key=lambda finding: finding.start)
+
+
+def _candidates(text: str) -> Iterator[Finding]:
+    zones = [_found(Kind.ZONE, match) for match in zone_pattern().finditer(text)]
+    yield from (_found(kind, match) for kind, pattern in _COMPILED[:1] for match in pattern.finditer(text))
+    yield from (zone for zone in zones if "/" in zone.text)
+    yield from (_found(kind, match) for kind, pattern in _COMPILED[1:] for match in pattern.finditer(text))
+    yield from (zone for zone in zones if "/" not in zone.text and _is_meant(zone))
+    for match in _CAPITALISED.finditer(text):
+        if not _SENTENCE_START.search(text[: match.start()]) and match.group() != "I":
+            yield _found(Kind.NAME, match)
+
+
+def _is_meant(zone: Finding) -> bool:
+    return zone.text[0].isupper() or zone.text.islower()
+
+
+def _found(kind: Kind, match: re.Match[str]) -> Finding:
+    written = next((group for group in match.groups() if group), match.group().strip())
+    return Finding(kind=kind, value=_VALUES.get(kind, str)(written), text=written, start=match.start(), end=match.end())
+
+
+def _spelled(text: str) -> Iterator[Finding]:
+    for match in re.finditer(r"\b[a-z]+\b", text.lower()):
+        if match.group() in _NUMBER_WORDS:
+            word = match.group()
+            value = _NUMBER_WORDS[word]
+            yield Finding(kind=Kind.NUMBER, value=value, text=word, start=match.start(), end=match.end())
+
+
+def _number(written: str) -> int | float:
+    plain = written.replace(",", "")
+    return float(plain) if "." in plain else int(plain)
+
+
+def _clock(written: str) -> str:
+    """`3 pm` is `15:00`."""
+    plain = written.lower().replace(".", "").replace(" ", "")
+    if plain in {"noon", "midnight"}:
+        return "12:00" if plain == "noon" else "00:00"
+    hour, _, rest = plain.rstrip("apm").partition(":")
+    number = int(hour)
+    if plain.endswith("pm") and number < 12:  # noqa: PLR2004 - the hours of a clock face
+        number += 12
+    if plain.endswith("am") and number == 12:  # noqa: PLR2004
+        number = 0
+    return f"{number:02d}:{rest or '00'}"
+
+
+def _date(written: str) -> str:
+    """`January 5th, 2026` is `2026-01-05`; what is ISO already stays."""
+    words = re.sub(r"(\d)(?:st|nd|rd|th)", r"\1", written).replace(",", " ").replace(".", " ").split()
+    month = next((word for word in words if word.isalpha()), None)
+    if month is None or "-" in words[0]:
+        return written
+    number = next(index for index, name in enumerate(_MONTHS, 1) if name.startswith(month.lower()))
+    day, year = (int(word) for word in words if word.isdigit())
+    try:
+        return datetime(year, number, day).date().isoformat()  # noqa: DTZ001 - a date, without a time of day
+    except ValueError:
+        return written
+
+
+_VALUES: dict[Kind, Callable[[str], Any]] = {
+    Kind.NUMBER: _number,
+    Kind.CLOCK: _clock,
+    Kind.DATE: _date,
+    Kind.ZONE: lambda written: zone_names()[written.lower()],
+}

@@ -1,0 +1,121 @@
+"""Text that a person wrote without quotes: taken word for word from the request, or not at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from holodeck.models.exchange import ToolSpec
+from holodeck.providers.rehearsal.fields import Field, Role
+from holodeck.providers.rehearsal.findings import Finding
+from holodeck.providers.rehearsal.words import stem, stem_set, stems, word_set
+
+_SAYING = r"(?:saying|that says|which says|that reads|reading|containing|with the (?:words?|text|message|contents?))"
+_ABOUT = r"(?:about|regarding|for|on|into)"
+_WORD = r"(?!(?:the|a|an|new|my|git|current|this|that|all|local|remote|in|on|of|to|for|from|with|it)\b)[\w./~^-]*[\w~^]"
+_AFTER_WORDS = (
+    (stem_set("message text content contents body comment"), rf"{_SAYING}:?\s+(?P<rest>.+)"),
+    (stem_set("query topic subject search question keyword term"), rf"{_ABOUT}\s+(?P<rest>.+)"),
+)
+_MARKERS = (
+    (stem_set("branch"), rf"\bbranch\s+(?:named\s+|called\s+)?(?P<word>{_WORD})"),
+    (stem_set("branch"), rf"\b(?P<word>{_WORD})\s+branch\b"),
+    (stem_set("branch"), rf"\b(?:switch|checkout|check out|go|change)\s+(?:back\s+)?to\s+(?P<word>{_WORD})"),
+    (stem_set("revision target"), rf"\b(?:revision|commit|branch|against|with)\s+(?P<word>{_WORD})"),
+    (stem_set("type kind"), rf"\b(?:of type|type)\s+(?P<word>{_WORD})"),
+    (stem_set("name title names"), rf"\b(?:named|called)\s+(?P<word>{_WORD})"),
+)
+_POLITE = re.compile(
+    r"^\s*(?:(?:please|can you|could you|would you|i want you to|i'd like you to|now|then|just)\s+)+", re.IGNORECASE
+)
+_LOOSE_END = re.compile(
+    r"(?:\s+(?:to|in|into|at|from|with|on|of|for|and|the|file|folder|directory|by|as))+\s*$", re.IGNORECASE
+)
+_LEAD_IN = re.compile(
+    r"^\s*(?:(?:that|the|a|an|me|back|for|about|with|on|string|text|message|following)\b\s*)+:?\s*", re.IGNORECASE
+)
+_THING = re.compile(r"[~.]{0,2}/|\w+://|\S+@\S+\.|[\w-]+\.\w+$")
+"""A path or an address: it was not taken as one, so it is no text either."""
+_VAGUE = word_set(
+    "it this that them something anything nothing everything stuff thing things a an the there here one some"
+)
+_LONGEST_LIST_WORD = 40
+
+
+def blanked(text: str, found: Iterable[Finding]) -> str:
+    """The text with the things that were found in it hidden, so that their words mean nothing else."""
+    for finding in found:
+        text = text[: finding.start] + "\0" * (finding.end - finding.start) + text[finding.end :]
+    return text
+
+
+def marked(field: Field, text: str) -> re.Match[str] | None:
+    """The one word, in the group `word`, that the request marks as belonging into the field: `of type person`."""
+    for names, pattern in _MARKERS:
+        if names & field.heads and not field.is_many:
+            match = re.search(pattern, text, re.IGNORECASE)
+            if match:
+                return match
+    return None
+
+
+def phrase(field: Field, tool: ToolSpec, text: str, *, is_only: bool) -> str | None:
+    """The words that belong into a text field. `is_only`: no other field could claim the rest of the request."""
+    for label in sorted(_spoken(field)):
+        match = re.search(rf"\b{label}\s*(?:[:=]|\bis\b)\s*(?P<rest>[^,;\0]+)", text, re.IGNORECASE)
+        if match:
+            return _clean(match["rest"])
+    for names, pattern in _AFTER_WORDS:
+        match = re.search(pattern, text, re.IGNORECASE) if names & field.labels else None
+        if match and (value := _clean(match["rest"])):
+            return value
+    if field.role is not Role.TEXT or not is_only:
+        return None
+    said = _after_label(field, text) or _after_verb(tool, text)
+    return None if said and _THING.match(said) else said
+
+
+def words_of_list(field: Field, text: str) -> list[str]:
+    """`alice, bob and carol` after a word that names the field."""
+    for label in sorted(_spoken(field)):
+        match = re.search(rf"\b{label}\s*:?\s+(?P<rest>[^.;\0]+)", text, re.IGNORECASE)
+        if match:
+            parts = [_clean(part) for part in re.split(r",|\band\b", match["rest"])]
+            return [part for part in parts if part and len(part) <= _LONGEST_LIST_WORD]
+    return []
+
+
+def _spoken(field: Field) -> set[str]:
+    """The field's name as a person may write it."""
+    name = str(field.path[-1])
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]", " ", name)
+    return {re.escape(name), r"\s+".join(map(re.escape, words.split()))}
+
+
+def _after_label(field: Field, text: str) -> str | None:
+    for label in sorted(_spoken(field)):
+        match = re.search(rf"\b{label}\s+(?P<rest>[^\0]+)", text, re.IGNORECASE)
+        if match:
+            return _clean(match["rest"])
+    return None
+
+
+def _after_verb(tool: ToolSpec, text: str) -> str | None:
+    """`echo good morning`: what follows the word that is also in the tool's name."""
+    plain = _POLITE.sub("", text)
+    first = re.match(r"[A-Za-z]+", plain)
+    if not first or stem(first.group()) not in stems(tool.name):
+        return None
+    said = _clean(plain[first.end() :])
+    # "commit the staged changes" says what the tool is for, not what to tell it
+    return None if said and set(stems(said)) & set(stems(tool.description)) else said
+
+
+def _clean(words: str) -> str | None:
+    """Without loose ends, and nothing when it only points at something else."""
+    kept = _LEAD_IN.sub("", words.split("\0", maxsplit=1)[0]).strip()
+    if "\0" in words:
+        kept = _LOOSE_END.sub("", " " + kept).strip()
+    kept = kept.strip(" .,;:?!\"'")
+    meaningful = [word for word in re.findall(r"\w+", kept.lower()) if word not in _VAGUE]
+    return kept if meaningful else None

@@ -1,0 +1,144 @@
+"""What a request asks for, step by step: for each step the tool that fits best and the arguments that were found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holodeck.lib.limits import MAX_REHEARSED_CALLS, MAX_REHEARSED_CHARS
+from holodeck.models.exchange import ToolSpec
+from holodeck.providers.rehearsal.arguments import Filled, fill
+from holodeck.providers.rehearsal.findings import Finding, Kind, findings
+from holodeck.providers.rehearsal.shortlist import Ranked, rank
+from holodeck.providers.rehearsal.words import meanings, stems
+
+_LOOKED_AT = 10
+"""Tools whose arguments are tried; the right one is among the first three nearly always."""
+_TAKEN, _MISSING, _SPARE, _LONELY = 1.2, 1.6, 1.3, 0.8
+_RARE_THING = 2.2
+"""A thing that found its field adds; a missing argument, a thing without a field and a list of one cost."""
+_WORDS_ENOUGH = 2
+"""Words in common that make a match without the tool's name."""
+_TELLING = frozenset(
+    {Kind.URL, Kind.EMAIL, Kind.PATH, Kind.GLOB, Kind.ZONE, Kind.CLOCK, Kind.NUMBER, Kind.QUOTED, Kind.REVISION}
+)
+_COMMON = frozenset({Kind.PATH, Kind.QUOTED, Kind.REVISION})
+
+_NEXT = re.compile(
+    r"\s*(?:,\s*|;\s*|\.\s+|\s)(?:and\s+)?(?:then|after that|afterwards|next|finally)\b,?\s*"
+    r"|\s*;\s+|(?<=[.?!])\s+(?=[A-Z])",
+    re.IGNORECASE,
+)
+_JOINED = re.compile(r",?\s+and\s+(?:also\s+)?", re.IGNORECASE)
+_POINTS_BACK = re.compile(
+    r"\b(?:it|its|that|there|them|this|the same|the (?:file|folder|directory|repo|page))\b", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One thing that is asked for: a tool with its arguments, and what is missing before it can be called."""
+
+    tool: ToolSpec
+    calls: tuple[Mapping[str, Any], ...]
+    missing: tuple[str, ...]
+    score: float
+
+
+def plan(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> list[Step]:
+    """The steps of a request; empty when no tool fits. `is_forced`: a tool must be called, so the nearest will do."""
+    text = request[:MAX_REHEARSED_CHARS]
+    parts = [part for part in _NEXT.split(text) if part and part.strip()]
+    steps = _steps(parts, tools) if len(parts) > 1 else []
+    whole = step_for(text, tools, is_forced=is_forced)
+    if len(steps) == len(parts) and len(parts) > 1:
+        return steps
+    if len(parts) == 1 and whole:
+        return _joined(text, tools, whole)
+    return [whole] if whole else steps[:1]
+
+
+def step_for(text: str, tools: Sequence[ToolSpec], *, earlier: str = "", is_forced: bool = False) -> Step | None:
+    """The tool that fits one thing best, with its arguments."""
+    found = findings(text)
+    candidates = rank(text, tools)[:_LOOKED_AT]
+    best: tuple[float, Ranked, Filled] | None = None
+    for ranked in candidates:
+        filled = _fill(ranked.tool, text, found, earlier)
+        score = ranked.score + _worth(filled)
+        if not is_forced and not _fits(ranked, filled):
+            continue
+        if best is None or score > best[0]:
+            best = (score, ranked, filled)
+    if best is None:
+        return None
+    score, ranked, filled = best
+    calls = (filled.arguments, *filled.alternatives)[:MAX_REHEARSED_CALLS]
+    return Step(tool=ranked.tool, calls=() if filled.missing else calls, missing=filled.missing, score=score)
+
+
+def _worth(filled: Filled) -> float:
+    repeated = len(filled.alternatives) * max(map(_weight, filled.used), default=0.0)
+    spare = sum(map(_weight, filled.spare)) - repeated
+    taken = sum(map(_weight, filled.used)) + repeated + filled.aptness
+    lonely = sum(isinstance(value, list) and len(value) == 1 for value in filled.arguments.values())
+    return _TAKEN * taken - _LONELY * lonely - _MISSING * len(filled.missing) - _SPARE * spare
+
+
+def _weight(thing: Finding) -> float:
+    """An address, a zone or a number says more about the tool than a path: few tools take one."""
+    return 0.0 if thing.kind not in _TELLING else 1.0 if thing.kind in _COMMON else _RARE_THING
+
+
+def _fill(tool: ToolSpec, text: str, found: Sequence[Finding], earlier: str) -> Filled:
+    """Arguments from this part of the request; "it" and "there" may mean something in an earlier part."""
+    filled = fill(tool, text, found)
+    if not filled.missing or not earlier or not _POINTS_BACK.search(text):
+        return filled
+    joined = f"{text}\n{earlier}"
+    again = fill(tool, joined, findings(joined))
+    return again if not again.missing else filled
+
+
+def _fits(ranked: Ranked, filled: Filled) -> bool:
+    """Whether the tool is meant at all, and not only the nearest of tools that are not."""
+    if ranked.score <= 0 or ranked.is_unasked:
+        return False
+    if ranked.is_direct or len(ranked.matched) >= _WORDS_ENOUGH:
+        return True
+    if ranked.has_name:
+        return bool(filled.used) or not filled.missing
+    return any(thing.kind in {Kind.URL, Kind.EMAIL} for thing in filled.used)
+
+
+def _steps(parts: Sequence[str], tools: Sequence[ToolSpec]) -> list[Step]:
+    steps: list[Step] = []
+    for index, part in enumerate(parts):
+        step = step_for(part, tools, earlier=" ".join(parts[:index]))
+        if step is None:
+            return steps
+        steps.append(step)
+    return steps
+
+
+def _joined(text: str, tools: Sequence[ToolSpec], whole: Step) -> list[Step]:
+    """`add 1 and 2 and list /data`: two steps, when each half is complete on its own and they are different tools."""
+    for match in _JOINED.finditer(text):
+        halves = [text[: match.start()], text[match.end() :]]
+        steps = _steps(halves, tools)
+        is_split = len(steps) == len(halves) and steps[0].tool != steps[1].tool
+        if (
+            is_split
+            and not any(step.missing for step in steps)
+            and all(_leads(half, step) for half, step in zip(halves, steps, strict=True))
+        ):
+            return steps
+    return [whole]
+
+
+def _leads(half: str, step: Step) -> bool:
+    """Whether a half begins with a word of its tool, as a request of its own does."""
+    words = stems(half)
+    return bool(words) and bool({words[0], *meanings(words[0])} & set(stems(step.tool.name)))

@@ -1,0 +1,247 @@
+"""The rehearsal model: the right tool, arguments that the request says and no others, and honest words."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from holodeck.models.content import ImageContent, TextContent
+from holodeck.models.exchange import Answered, CallDelta, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, said
+from holodeck.providers.provider import ModelProvider
+from holodeck.providers.rehearsal import Rehearsal, shortlist
+
+FIXTURES = Path(__file__).parent / "fixtures"
+CASES: list[dict[str, Any]] = yaml.safe_load((FIXTURES / "requests.yaml").read_text())
+TOOLS = tuple(
+    ToolSpec(name=tool["name"], description=tool["description"], parameters=tool["inputSchema"])
+    for offered in json.loads((FIXTURES / "mcp_tools.json").read_text()).values()
+    for tool in offered
+)
+BY_NAME = {tool.name: tool for tool in TOOLS}
+RIGHT_TOOL = 0.9
+RIGHT_SHORTLIST = 0.9
+
+
+def _events(*items: Item | str, tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> list[ModelEvent]:
+    async def collect() -> list[ModelEvent]:
+        model: ModelProvider = Rehearsal()
+        whole = tuple(said("user", item) if isinstance(item, str) else item for item in items)
+        events = [event async for event in model.stream(ModelRequest(items=whole, tools=tools, **options))]
+        await model.close()
+        await model.close()
+        return events
+
+    return asyncio.run(collect())
+
+
+def _answer(*items: Item | str, tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> Answered:
+    last = _events(*items, tools=tools, **options)[-1]
+    assert isinstance(last, Answered)
+    return last
+
+
+def _calls(answered: Answered) -> list[tuple[str, dict[str, Any]]]:
+    return [(item.name, json.loads(item.arguments)) for item in answered.items if isinstance(item, FunctionCall)]
+
+
+def _words(answered: Answered) -> str:
+    return "".join(item.text for item in answered.items if isinstance(item, Message))
+
+
+def _result(answered: Answered, text: str, *, is_error: bool = False) -> list[Item]:
+    """What the engine adds after it has made the calls."""
+    outputs = [
+        FunctionCallOutput(call_id=item.call_id, content=(TextContent(text=text),), is_error=is_error)
+        for item in answered.items
+        if isinstance(item, FunctionCall)
+    ]
+    return [*answered.items, *outputs]
+
+
+def _chosen(case: dict[str, Any]) -> str:
+    answered = _answer(case["say"])
+    calls, words = _calls(answered), _words(answered)
+    if calls:
+        return calls[0][0]
+    return words.split("`")[1] if "I would call `" in words else "none"
+
+
+def test_it_chooses_the_right_tool_of_51_for_nine_requests_of_ten() -> None:
+    right = sum(_chosen(case) == case["tool"] for case in CASES)
+    assert right / len(CASES) >= RIGHT_TOOL
+
+
+def test_the_shortlist_of_three_has_the_right_tool_nine_times_of_ten() -> None:
+    cases = [case for case in CASES if case["tool"] != "none"]
+    right = sum(case["tool"] in [tool.name for tool in shortlist(case["say"], TOOLS, 3)] for case in cases)
+    assert right / len(cases) >= RIGHT_SHORTLIST
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "asks" in case], ids=lambda case: str(case["say"]))
+def test_it_asks_for_what_the_request_does_not_say(case: dict[str, Any]) -> None:
+    answered = _answer(case["say"])
+    assert not _calls(answered)
+    assert _words(answered).startswith(f"[rehearsal] I would call `{case['tool']}`")
+    assert all(f"`{name}`" in _words(answered) for name in case["asks"])
+
+
+def test_every_argument_of_every_call_is_in_the_expected_ones() -> None:
+    for case in CASES:
+        for name, arguments in _calls(_answer(case["say"])):
+            if name == case["tool"] and "with" in case:
+                assert arguments.items() <= case["with"].items(), case["say"]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_a_tool_that_is_only_named_is_never_called_with_something_made_up(tool: ToolSpec) -> None:
+    answered = _answer(f"Please use {tool.name}", tool_choice=ToolChoice(name=tool.name))
+    required = tool.parameters.get("required", [])
+    assert not required or not _calls(answered)
+    assert all(arguments == {} for _, arguments in _calls(answered))
+
+
+def test_a_result_is_reported_in_its_own_words() -> None:
+    asked = _answer("What is 17 plus 25?")
+    told = _answer("What is 17 plus 25?", *_result(asked, "The sum of 17 and 25 is 42."))
+    assert _words(told) == "[rehearsal] `get-sum` answered: The sum of 17 and 25 is 42."
+    assert told.finish == "stop"
+
+
+def test_a_long_result_is_cut_and_says_by_how_much() -> None:
+    asked = _answer("Read the file /data/notes.txt")
+    words = _words(_answer("Read the file /data/notes.txt", *_result(asked, "word " * 5000)))
+    assert len(words) < 2000
+    assert "more characters)" in words
+
+
+def test_a_picture_is_reported_as_one() -> None:
+    call = FunctionCall(call_id="c", name="get-tiny-image", arguments="{}")
+    output = FunctionCallOutput(call_id="c", content=(ImageContent(data="AAAA", mime_type="image/png"),))
+    assert "(an image, image/png)" in _words(_answer("Show me the tiny image", call, output))
+
+
+def test_an_error_is_told_as_one_and_not_tried_again() -> None:
+    asked = _answer("Read the file /data/gone.txt, then list /data")
+    told = _answer("Read the file /data/gone.txt, then list /data", *_result(asked, "ENOENT", is_error=True))
+    assert not _calls(told)
+    assert "`read_text_file` failed: ENOENT" in _words(told)
+
+
+def test_two_things_asked_for_are_two_calls_one_after_the_other() -> None:
+    request = "Add 2 and 3 and then tell me the time in Tokyo"
+    first = _answer(request)
+    assert _calls(first) == [("get-sum", {"a": 2, "b": 3})]
+    second = _answer(request, *_result(first, "5"))
+    assert _calls(second) == [("get_current_time", {"timezone": "Asia/Tokyo"})]
+    told = _words(_answer(request, *_result(first, "5"), *_result(second, "12:00")))
+    assert "5" in told
+    assert "12:00" in told
+
+
+def test_it_means_what_the_first_half_named() -> None:
+    request = "Create the folder /data/new and then list it"
+    first = _answer(request)
+    assert _calls(first) == [("create_directory", {"path": "/data/new"})]
+    assert _calls(_answer(request, *_result(first, "ok"))) == [("list_directory", {"path": "/data/new"})]
+
+
+def test_one_question_about_two_places_is_two_calls_at_once_or_in_turn() -> None:
+    request = "What time is it in Tokyo and in London?"
+    expected = [("get_current_time", {"timezone": zone}) for zone in ("Asia/Tokyo", "Europe/London")]
+    assert _calls(_answer(request)) == expected
+    first = _answer(request, parallel_tool_calls=False)
+    assert _calls(first) == expected[:1]
+    assert _calls(_answer(request, *_result(first, "x"), parallel_tool_calls=False)) == expected[1:]
+
+
+def test_the_answer_to_its_question_completes_the_call() -> None:
+    asked = _answer("What time is it?")
+    assert _calls(_answer("What time is it?", *asked.items, "Paris")) == [
+        ("get_current_time", {"timezone": "Europe/Paris"})
+    ]
+    asked = _answer("Save a file /data/todo.txt")
+    assert _calls(_answer("Save a file /data/todo.txt", *asked.items, "buy milk and eggs")) == [
+        ("write_file", {"path": "/data/todo.txt", "content": "buy milk and eggs"})
+    ]
+
+
+def test_without_a_fitting_tool_it_says_what_it_has() -> None:
+    words = _words(_answer("What is the capital of France?", tools=TOOLS[:3]))
+    assert words.startswith("[rehearsal]")
+    assert all(f"`{tool.name}`" in words for tool in TOOLS[:3])
+    assert "no tools" in _words(_answer("Hello", tools=()))
+
+
+def test_a_question_never_changes_anything() -> None:
+    for question in (
+        "When was /data/a.txt created?",
+        "Who moved /data/a.txt to /b?",
+        'What would "x" in /a.txt delete?',
+    ):
+        assert not {name for name, _ in _calls(_answer(question))} & {"create_directory", "write_file", "move_file"}
+
+
+def test_tool_choice_is_respected_in_every_form() -> None:
+    request = "What time is it in Tokyo?"
+    none = _answer(request, tool_choice=ToolChoice(mode="none"))
+    assert not _calls(none)
+    assert "`get_current_time`" in _words(none)
+    named = _answer('Tokyo says "hi"', tool_choice=ToolChoice(name="echo"))
+    assert _calls(named) == [("echo", {"message": "hi"})]
+    allowed = _answer(request, tool_choice=ToolChoice(allowed=("echo", "get-sum")))
+    assert "get_current_time" not in [name for name, _ in _calls(allowed)]
+    required = _answer("Hm, environment", tool_choice=ToolChoice(mode="required"))
+    assert [name for name, _ in _calls(required)] == ["get-env"]
+
+
+def test_deltas_are_small_and_add_up_to_the_answer() -> None:
+    events = _events("Hello!")
+    deltas = [event.text for event in events if isinstance(event, TextDelta)]
+    assert len(deltas) > 3
+    assert isinstance(events[-1], Answered)
+    assert "".join(deltas) == _words(events[-1])
+    assert events[-1].usage.output_tokens == len(_words(events[-1]).split(" "))
+    assert events[-1].usage.input_tokens == 1
+    assert events[-1].model == "rehearsal"
+
+    events = _events("What time is it in Tokyo?")
+    fragments = [event for event in events if isinstance(event, CallDelta)]
+    assert fragments[0].name == "get_current_time"
+    assert json.loads("".join(event.arguments for event in fragments)) == {"timezone": "Asia/Tokyo"}
+    assert fragments[0].call_id
+    assert [type(event) for event in events].count(Answered) == 1
+
+
+def test_max_tokens_cuts_the_answer_and_says_so() -> None:
+    answered = _answer("Hello!", max_tokens=5)
+    assert answered.finish == "length"
+    assert len(_words(answered).split()) == 5
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"type": "object"},
+        {"properties": None, "required": "x"},
+        {"type": "object", "properties": {"a": True, "b": {"anyOf": []}, "c": {"enum": []}}, "required": ["a", "b"]},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "object", "properties": {"": {"type": ["null"]}}, "required": [""]},
+    ],
+    ids=str,
+)
+def test_an_odd_schema_is_no_crash(parameters: dict[str, Any]) -> None:
+    tool = ToolSpec(name="odd", description="An odd tool", parameters=parameters)
+    assert _answer("Use the odd tool with 3 things", tools=(tool,)).items
+
+
+@pytest.mark.parametrize("request_text", ["", "\0", "?" * 50_000, "and then " * 2_000, "/" * 10_000, '"' * 9_999])
+def test_an_odd_request_is_no_crash(request_text: str) -> None:
+    assert _answer(request_text).items
+    assert _answer(said("assistant", "hi")).items
