@@ -1,4 +1,4 @@
-"""Every form of input that clients send reaches the engine and can be listed again; a wrong one is named by its path."""
+"""Each form of input that clients send reaches the engine and can be listed again; a wrong one is named by its path."""
 
 from __future__ import annotations
 
