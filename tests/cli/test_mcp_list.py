@@ -51,7 +51,7 @@ def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(p
     assert rows["good"].split()[1:6] == ["up", "legacy", "2025-11-25", "20", "2"]
     assert "faulty 1.0" in rows["good"]
     for name, state, why in (
-        ("dead", "down", "it ended with exit code 1. Its last words: FATAL: API_KEY is not set"),
+        ("dead", "down", "ended with exit code 1. Its last words: FATAL: API_KEY is not set"),
         ("missing", "down", "'docker' is not on PATH"),
         ("off", "disabled", ""),
         ("wrong", "invalid", "Supported commands: npx, uvx, docker"),

@@ -97,6 +97,11 @@ class Local:
                     told += new
                     yield TextDelta(text=new)
         call = writing.call()
+        if call is None and not told:  # it was cut off before it said anything that can be used
+            async with aclosing(self._answer(engine, request)) as events:
+                async for event in events:
+                    yield event
+            return
         if call is not None:
             yield CallDelta(index=0, call_id=call.call_id, name=call.name, arguments=call.arguments)
             yield end.answered((call,), self.name, finish="tool_calls")
