@@ -91,6 +91,7 @@ def _text(fields: Fields) -> Part:
 
 
 def _said(fields: Fields) -> Part:
+    fields.take("parsed")  # SDKs keep what they made of the text beside it, and send it along
     fields.array("annotations")
     fields.array("logprobs")
     return TextContent(text=fields.required("text", longest=MAX_INPUT_TEXT_CHARS))

@@ -89,7 +89,6 @@ class Connection:
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before its first step never began it
         self._running.add(task)
         task.add_done_callback(self._running.discard)
-        task.add_done_callback(lambda _: work.close())  # it may have been cancelled before its first step
         return task
 
     async def _own(self) -> None:
