@@ -92,7 +92,9 @@ def main() -> None:
         show_problems(error.problems)
         sys.exit(2)
     except HoloDeckError as error:
-        click.echo(f"Error: {error}", err=True)
+        from holodeck.lib.display import printable
+
+        click.echo(f"Error: {printable(str(error))}", err=True)
         sys.exit(1)
     except BrokenPipeError:  # the reader has gone, as `| head` does
         sys.stderr.close()
