@@ -113,6 +113,7 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await keeping
             await self.close()
+            listener.close()
 
     def stop(self) -> None:
         """End it as SIGTERM does; `run` returns when that is done."""
