@@ -165,13 +165,21 @@ async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive) -> R
     gone = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            task.cancel()
-        return await task
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.wait({task})
+        raise _gone()
     finally:
+        task.cancel()
         gone.cancel()
         with suppress(asyncio.CancelledError):
             await gone
+
+
+def _gone() -> WireError:
+    """Nobody reads this; it stands in the log."""
+    return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -189,7 +197,7 @@ async def _body(receive: Receive, headers: Mapping[str, str], limit: int) -> byt
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise WireError(400, "The client went away.", kind="invalid_request", code="client_gone")
+            raise _gone()
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:
