@@ -60,13 +60,25 @@ class Route:
     """Whether it counts against the limits of its caller."""
 
 
+SocketHandler = Callable[[Caller, Receive, Send, Callable[[], bool]], Awaitable[None]]
+
+
 class Gateway:
     """An ASGI application. It refuses at once what it cannot take on, and never answers with a traceback."""
 
     def __init__(
-        self, routes: list[Route], *, callers: Callers, rates: Rates, hosts: HostPolicy, body_limit: int
+        self,
+        routes: list[Route],
+        *,
+        callers: Callers,
+        rates: Rates,
+        hosts: HostPolicy,
+        body_limit: int,
+        sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
+        """`sockets`: by their paths, what serves WebSockets. They need a key like every route."""
         self.routes = routes
+        self.sockets = sockets or {}
         self.is_draining = False
         self._callers = callers
         self._rates = rates
@@ -81,7 +93,7 @@ class Gateway:
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await self._websocket(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id, began = new_id("req"), time.perf_counter()
@@ -110,6 +122,21 @@ class Gateway:
             ms = round((time.perf_counter() - began) * 1000, 1)
             log.info("gateway.request", request=request_id, method=scope["method"], path=path, status=status, ms=ms)
 
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
+        request_id = new_id("req")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        await receive()  # websocket.connect
+        try:
+            self._hosts.check(headers)
+            handler, caller = self._socket(scope["path"]), await self._known(headers)
+        except Exception as error:  # the boundary, as for HTTP
+            await _refuse_socket(send, reply_for(error, request_id))
+            return
+        await send({"type": "websocket.accept", "headers": [(b"x-request-id", request_id.encode())]})
+        log.info("gateway.socket", request=request_id, path=scope["path"])
+        await handler(caller, receive, send, lambda: self.is_draining)
+
     async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         self._hosts.check(headers)
         if scope["method"] == "OPTIONS":
@@ -128,10 +155,19 @@ class Gateway:
         with self._rates.request(caller):
             await self._write(await _unless_gone(route.handler(call), receive), receive, send)
 
-    async def _admitted(self, headers: Mapping[str, str], route: Route) -> Caller:
+    def _socket(self, path: str) -> SocketHandler:
+        if path not in self.sockets:
+            raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
+        return self.sockets[path]
+
+    async def _known(self, headers: Mapping[str, str]) -> Caller:
         caller = await self._callers.caller(headers)
         if caller is None:
             raise unauthorized()
+        return caller
+
+    async def _admitted(self, headers: Mapping[str, str], route: Route) -> Caller:
+        caller = await self._known(headers)
         if route.is_admin and not caller.is_admin:
             raise WireError(403, "This needs an operator's key.", kind="invalid_request", code="forbidden")
         return caller
@@ -212,6 +248,15 @@ async def _write_reply(send: Send, reply: Reply) -> None:
     headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _refuse_socket(send: Send, reply: Reply) -> None:
+    """Say no before there is a WebSocket."""
+
+    async def write(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
+
+    await _write_reply(write, reply)
 
 
 async def _write_stream(send: Send, receive: Receive, answer: Streamed) -> None:
