@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holodeck.models.events import Event, RunFinished, ToolFinished
@@ -35,8 +35,11 @@ class Metrics:
         self._counters["holodeck_requests_total"][labels] += 1
         self._histograms["holodeck_request_seconds"][(("route", route),)].observe(seconds)
 
-    def event(self, event: Event, model: str) -> None:
-        """Count what a run does."""
+    def observer(self, model: str) -> Callable[[Event], None]:
+        """Counts the events of a run of this model."""
+        return lambda event: self._event(event, model)
+
+    def _event(self, event: Event, model: str) -> None:
         if isinstance(event, ToolFinished):
             server, tool = str(event.metadata.get("server", "")), str(event.metadata.get("tool", event.name))
             outcome = "error" if event.output.is_error else "ok"

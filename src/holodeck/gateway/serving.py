@@ -23,6 +23,7 @@ from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.jwt_callers import JWTProvider
+from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.operations import Operations
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.responses import Responses
@@ -52,7 +53,8 @@ class Service:
         self.store: ResponseStore = open_store(
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
-        self.runs = Runs()
+        metrics = Metrics()
+        self.runs = Runs(metrics)
         self._server: _Server | None = None
         seal = Seal(secrets.token_bytes(32))
         callers = Callers(_providers(loaded, loaded.path.parent))
@@ -69,7 +71,7 @@ class Service:
             all_routes(
                 responses,
                 Conversations(self.store, seal),
-                Operations(backends, self.store),
+                Operations(backends, self.store, metrics, lambda: rates.in_flight),
                 Windows(starter, continuing, seal),
                 ChatCompletions(starter, self.runs),
             ),
@@ -81,6 +83,7 @@ class Service:
                 origins=config.cors_origins,
                 is_local=is_loopback(config.listen.host),
             ),
+            metrics=metrics,
             body_limit=config.limits.body_bytes,
         )
 
