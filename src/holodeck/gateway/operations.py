@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.metrics import Labels, Metrics
 from holodeck.gateway.problems import not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.lib.errors import MCPError, StorageError
@@ -40,8 +40,11 @@ class Operations:
 
     async def metrics(self, call: Call) -> Reply:
         """Everything that was counted, and what is true now."""
-        states = [((("server", name), ("state", s.state.name.lower())), 1.0) for name, s in self._all().items()]
-        gauges = {"holodeck_in_flight": [((), float(self._in_flight()))], "holodeck_mcp_server_state": states}
+        states: list[tuple[Labels, float]] = [
+            ((("server", name), ("state", server.state.name.lower())), 1.0) for name, server in self._all().items()
+        ]
+        in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
+        gauges = {"holodeck_in_flight": in_flight, "holodeck_mcp_server_state": states}
         return Reply(body=self._metrics.text(gauges), content_type="text/plain; version=0.0.4")
 
     async def models(self, call: Call) -> Reply:
