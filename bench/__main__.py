@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "footprint", "chunks")
-NAMES = ("startup", "footprint", "rehearsal")
+NAMES = ("startup", "footprint", "chunks", "rehearsal", "mcp_calls")
 
 
 def main() -> None:

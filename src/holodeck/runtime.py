@@ -83,7 +83,7 @@ def wire(
     from holodeck.tools.mcp.executor import MCPExecutor
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
-    provider = model or _model(agent.model, os.environ if environ is None else environ)
+    provider = model or open_model(agent.model, os.environ if environ is None else environ)
     sampling = sampling_handler(provider)
 
     def callbacks(server: str) -> Callbacks:
@@ -152,7 +152,8 @@ def _is_foreign(path: Path) -> bool:
     return path.is_file() and has_servers(read_document(path, str(path)).value)
 
 
-def _model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+    """The model of a file, ready to be asked."""
     from holodeck.providers.factory import model_provider
 
     return model_provider(llm, environ)

@@ -1,4 +1,4 @@
-"""The MCP servers of one request: those that it may use, the tools of them that it may call, and which must be approved."""
+"""The MCP servers of one request: which it may use, which of their tools, and which calls must be approved."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ class Reply:
 class Streamed:
     """An answer in pieces, each written at once. Closing the iterator tells the source that nobody reads any more."""
 
-    pieces: AsyncIterator[bytes]
+    pieces: AsyncGenerator[bytes, None]
     content_type: str = EVENTS
     headers: Mapping[str, str] = field(default_factory=dict)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
@@ -43,21 +43,20 @@ class LiveRun:
         self._task: asyncio.Task[RunResult] | None = None
         self._news = asyncio.Event()
 
-    async def pump(self) -> None:
-        """Run to the end. Cancelling the pump cancels the run; what there is of it is kept all the same."""
+    async def advance(self) -> AsyncGenerator[list[bytes], None]:
+        """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
         log = EventLog()
         self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, log), name=self.id)
         try:
             async for _, event in log.read():
                 payloads = self.writer.feed(event)
+                self.payloads += payloads
                 if isinstance(event, RunFinished):
                     self.result = event.result
-                    self.payloads += payloads
                     await self._keep(self)
-                elif payloads:
-                    self.payloads += payloads
                 if payloads:
                     self._tell()
+                    yield payloads
         finally:
             if not self._task.done():
                 await self._stop(log)
@@ -69,13 +68,15 @@ class LiveRun:
         if self._task is not None:
             self._task.cancel()
 
-    async def follow(self, starting_after: int = -1) -> AsyncIterator[bytes]:
+    async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[bytes], None]:
         """Every wire event after a number, those to come included."""
         position = starting_after + 1
         while True:
-            while position < len(self.payloads):
-                yield self.payloads[position]
-                position += 1
+            if position < len(self.payloads):
+                batch = self.payloads[position:]
+                position += len(batch)
+                yield batch
+                continue
             if self.is_done.is_set():
                 return
             await self._news.wait()
@@ -85,7 +86,7 @@ class LiveRun:
         news.set()
 
     async def _stop(self, log: EventLog) -> None:
-        """The pump was cancelled: end the run, then keep it."""
+        """Nobody follows any more: end the run, then keep it."""
         assert self._task is not None  # noqa: S101 - it is made before anything can be cancelled
         self._task.cancel()
         with suppress(asyncio.CancelledError):
@@ -112,18 +113,26 @@ class Runs:
         live = self._live.get(run_id)
         return live if live is not None and live.owner == owner else None
 
-    async def pump(self, live: LiveRun) -> None:
+    async def advance(self, live: LiveRun) -> AsyncGenerator[list[bytes], None]:
         """Run one to its end, findable by others in the meantime."""
         self._live[live.id] = live
         try:
-            await live.pump()
+            async with aclosing(live.advance()) as batches:
+                async for batch in batches:
+                    yield batch
         finally:
             self._live.pop(live.id, None)
+
+    async def finish(self, live: LiveRun) -> None:
+        """Run one to its end."""
+        async with aclosing(self.advance(live)) as batches:
+            async for _ in batches:
+                pass
 
     def start(self, live: LiveRun) -> None:
         """Run one without anybody waiting for it."""
         self._live[live.id] = live
-        task = asyncio.create_task(self.pump(live), name=f"pump {live.id}")
+        task = asyncio.create_task(self.finish(live), name=f"background {live.id}")
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

@@ -82,6 +82,16 @@ class Process:
         if not self.exited.is_set():
             self._signal(signal.SIGKILL)
 
+    async def _abandon(self) -> None:
+        """End it before it was of any use: no process, no pipe is left."""
+        self.kill()
+        await self._ended(PROCESS_KILL_GRACE)
+        for transport in self._transports:
+            transport.close()
+        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr)[len(self._transports) :]:
+            if pipe is not None:
+                pipe.close()
+
     async def _ended(self, seconds: float) -> bool:
         # Never Popen.wait() or pipe EOF: a grandchild that holds the pipe would look like a hang.
         with suppress(TimeoutError):
@@ -97,11 +107,12 @@ class Process:
         loop = asyncio.get_running_loop()
         self._watch_exit(loop)
         popen = self._popen
+        self._stdin, _ = await loop.connect_write_pipe(lambda: stdin, popen.stdin)
+        self._transports.append(self._stdin)
         reading, _ = await loop.connect_read_pipe(lambda: stdout, popen.stdout)
+        self._transports.append(reading)
         errors, _ = await loop.connect_read_pipe(lambda: self._stderr, popen.stderr)
-        writing, _ = await loop.connect_write_pipe(lambda: stdin, popen.stdin)
-        self._stdin = writing
-        self._transports = [writing, reading, errors]
+        self._transports.append(errors)
 
     def _watch_exit(self, loop: asyncio.AbstractEventLoop) -> None:
         if hasattr(os, "pidfd_open"):
@@ -153,8 +164,8 @@ async def spawn(
     process = Process(popen, env=env, container=container, on_exit=on_exit)
     try:
         await process._connect(stdout, stdin)
-    except BaseException:
-        process.kill()
+    except BaseException:  # also when whoever wanted it is cancelled at this moment
+        await process._abandon()
         raise
     return process
 

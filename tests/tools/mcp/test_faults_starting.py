@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from pathlib import Path
 
@@ -184,3 +185,18 @@ async def test_the_limit_on_starts_also_holds_for_a_server_at_a_url(tmp_path: Pa
         seen = len(subject.requests)
         failure(await subject.echo(), "unavailable", "HTTP 500")
         assert len(subject.requests) == seen
+
+
+@pytest.mark.proves("D-17")
+@aio(20)
+async def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
+    for passes in range(12):
+        async with misbehaving("normal", "stdio", tmp_path, name=f"early-{passes}") as subject:
+            start = asyncio.create_task(subject.plugin.connect())
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            start.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await start
+            await subject.plugin.close()
+            gc.collect()  # a pipe that nobody closed is a warning here, and a warning is a failure

@@ -163,8 +163,8 @@ class Fields:
                 unsupported(self.at(key), reason)
 
     def done(self) -> None:
-        """Refuse what nobody asked for."""
-        for key in self._left:
+        """Refuse what nobody asked for. A null says nothing: SDKs send one for every field that they know."""
+        for key in (key for key, value in self._left.items() if value is not None):
             where = self.at(key)
             refuse(f"Unknown parameter: '{where}'.", where, "unknown_parameter")
 

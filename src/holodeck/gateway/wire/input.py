@@ -69,6 +69,7 @@ def _read_item(entry: object, path: str, into: Input, *, is_found: bool = False)
     if not isinstance(kind, str) or kind not in ITEM_READERS:
         not_one_of(fields.at("type"), kind, (*ITEM_READERS, "item_reference"))
     fields.take("type")
+    fields.take("created_by")
     ITEM_READERS[kind](fields, into)
     fields.done()
 

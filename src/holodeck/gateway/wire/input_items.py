@@ -41,6 +41,7 @@ def _message(fields: Fields, into: Input) -> None:
 
 def _function_call(fields: Fields, into: Input) -> None:
     _direct(fields)
+    fields.take("parsed_arguments")  # SDKs keep what they made of the arguments beside them, and send it along
     item_id = fields.text("id") or new_id("fc")
     call = FunctionCall(
         call_id=fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False),
@@ -132,7 +133,6 @@ def _opened(encrypted: str, shown: dict[str, Any], fields: Fields, into: Input) 
 
 def _compaction(fields: Fields, into: Input) -> None:
     item_id = fields.text("id") or new_id("cmp")
-    fields.text("created_by")
     encrypted = fields.required("encrypted_content", longest=4 * MAX_INPUT_TEXT_CHARS)
     where = fields.at("encrypted_content")
     try:

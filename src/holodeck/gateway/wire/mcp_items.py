@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.ids import approval_id, mcp_call_id
+from holodeck.gateway.wire.output import Output, WireItem
 from holodeck.gateway.wire.parts import show_output
 from holodeck.lib.ids import new_id
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput
-
-WireItem = dict[str, Any]
 
 _INTERNAL_ERROR = -32603  # of JSON-RPC: for a failure that has no code of its own
 
@@ -49,8 +47,9 @@ class Routes(Protocol):
         ...
 
 
-def write_listing(listing: Listing, encoder: Encoder, index: int) -> WireItem:
+def write_listing(listing: Listing, output: Output) -> None:
     """The item for a server's tools, with its events."""
+    encoder, index = output.encoder, output.reserve()
     item: WireItem = {"id": new_id("mcpl"), "type": "mcp_list_tools", "server_label": listing.server_label}
     place = {"item_id": item["id"], "output_index": index}
     encoder.emit("response.output_item.added", output_index=index, item={**item, "tools": []})
@@ -60,30 +59,26 @@ def write_listing(listing: Listing, encoder: Encoder, index: int) -> WireItem:
         item["error"] = listing.error
     encoder.emit(f"response.mcp_list_tools.{'completed' if listing.error is None else 'failed'}", **place)
     encoder.emit("response.output_item.done", output_index=index, item=item)
-    return item
+    output.put(index, item)
 
 
-def write_approval_request(call: FunctionCall, route: MCPRoute, encoder: Encoder, index: int) -> WireItem:
-    item = {
+def approval_request(call: FunctionCall, route: MCPRoute) -> WireItem:
+    return {
         "id": approval_id(call),
         "type": "mcp_approval_request",
         "server_label": route.server_label,
         "name": route.tool,
         "arguments": call.arguments,
     }
-    encoder.emit("response.output_item.added", output_index=index, item=item)
-    encoder.emit("response.output_item.done", output_index=index, item=item)
-    return item
 
 
 class OpenMCPCall:
     """A call at a server, from its start to its result."""
 
-    def __init__(
-        self, call: FunctionCall, route: MCPRoute, encoder: Encoder, index: int, *, approval: str | None = None
-    ) -> None:
-        self.index = index
-        self._encoder = encoder
+    def __init__(self, call: FunctionCall, route: MCPRoute, output: Output, *, approval: str | None = None) -> None:
+        self._output = output
+        self._encoder = encoder = output.encoder
+        self._index = index = output.reserve()
         self._item: WireItem = {
             "id": mcp_call_id(call),
             "type": "mcp_call",
@@ -95,29 +90,30 @@ class OpenMCPCall:
             "output": None,
             "error": None,
         }
-        self._place = {"item_id": self._item["id"], "output_index": index}
+        self._at = {"item_id": self._item["id"], "output_index": index}
         encoder.emit("response.output_item.added", output_index=index, item=self._item)
-        encoder.emit("response.mcp_call.in_progress", **self._place)
+        encoder.emit("response.mcp_call.in_progress", **self._at)
         if call.arguments:
-            encoder.delta(encoder.head("response.mcp_call_arguments.delta", **self._place), call.arguments)
-        encoder.emit("response.mcp_call_arguments.done", **self._place, arguments=call.arguments)
+            encoder.delta(encoder.head("response.mcp_call_arguments.delta", **self._at), call.arguments)
+        encoder.emit("response.mcp_call_arguments.done", **self._at, arguments=call.arguments)
         self._item["arguments"] = call.arguments
 
-    def finish(self, output: FunctionCallOutput, metadata: Mapping[str, Any]) -> WireItem:
+    def finish(self, output: FunctionCallOutput, metadata: Mapping[str, Any]) -> None:
         if output.is_error:
-            return self._close("failed", error=call_error(output, metadata))
+            self._close("failed", error=call_error(output, metadata))
+            return
         shown = show_output(output.content)
-        return self._close("completed", output=shown if isinstance(shown, str) else _flat(output))
+        self._close("completed", output=shown if isinstance(shown, str) else _flat(output))
 
-    def abandon(self) -> WireItem:
+    def abandon(self) -> None:
         """The run has ended before the server answered."""
-        return self._close("incomplete")
+        self._close("incomplete")
 
-    def _close(self, status: str, **result: Any) -> WireItem:
+    def _close(self, status: str, **result: Any) -> None:
         item = {**self._item, "status": status, **result}
-        self._encoder.emit(f"response.mcp_call.{'completed' if status == 'completed' else 'failed'}", **self._place)
-        self._encoder.emit("response.output_item.done", output_index=self.index, item=item)
-        return item
+        self._encoder.emit(f"response.mcp_call.{'completed' if status == 'completed' else 'failed'}", **self._at)
+        self._encoder.emit("response.output_item.done", output_index=self._index, item=item)
+        self._output.put(self._index, item)
 
 
 def call_error(output: FunctionCallOutput, metadata: Mapping[str, Any]) -> dict[str, Any]:

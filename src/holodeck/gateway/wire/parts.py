@@ -40,7 +40,7 @@ def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple
         part = readers[kind](fields)
         fields.done()
         parts.append(part)
-        shown.append(dict(each) if kind == "refusal" else show_part(part, is_assistant=is_assistant))
+        shown.append(dict(each) if kind in ("refusal", "input_audio") else show_part(part, is_assistant=is_assistant))
     return tuple(parts), shown
 
 
@@ -91,6 +91,7 @@ def _text(fields: Fields) -> Part:
 
 
 def _said(fields: Fields) -> Part:
+    fields.take("parsed")  # SDKs keep what they made of the text beside it, and send it along
     fields.array("annotations")
     fields.array("logprobs")
     return TextContent(text=fields.required("text", longest=MAX_INPUT_TEXT_CHARS))

@@ -117,13 +117,15 @@ class MCPExecutor:
                 self._waited.discard(name)
             if name not in self._waited:
                 fresh[task] = _patience(server)
-                self._waited.add(name)
         began = asyncio.get_running_loop().time()
         while fresh:
             elapsed = asyncio.get_running_loop().time() - began
             fresh = {task: limit for task, limit in fresh.items() if not task.done() and limit > elapsed}
             if fresh:
                 await asyncio.wait(fresh, timeout=min(fresh.values()) - elapsed, return_when=asyncio.FIRST_COMPLETED)
+        self._waited.update(
+            self.servers
+        )  # not before: a wait that was cancelled, or is another run's, is not this one's
 
     def _take(self, name: str) -> list[MCPToolInfo]:
         task = self._listings[name]

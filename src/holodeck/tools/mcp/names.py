@@ -19,21 +19,17 @@ def normalize_tool_name(name: str) -> str:
 
 
 def model_names(names: Iterable[str]) -> dict[str, str]:
-    """From the server's own names to names for the model; two that would become the same are told apart by a hash.
+    """From the server's own names to names for the model; of two that would become the same, one gets a hash.
 
-    A name that needs no change keeps it, whatever the order of the list.
+    The order of the list does not matter: a name that needs no change keeps it, else the first in the alphabet does.
     """
     own = list(dict.fromkeys(names))
-    taken = {name for name in own if normalize_tool_name(name) == name}
-    given = {name: name for name in own if name in taken}
-    for name in own:
-        if name in given:
-            continue
+    given: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in sorted(own, key=lambda name: (normalize_tool_name(name) != name, name)):
         fit = normalize_tool_name(name)
-        if fit in taken:
-            fit = _hashed(fit, name)
-        given[name] = fit
-        taken.add(fit)
+        given[name] = fit if fit not in taken else _hashed(fit, name)
+        taken.add(given[name])
     return {name: given[name] for name in own}
 
 
