@@ -137,13 +137,13 @@ async def test_fifty_megabytes_in_one_message_are_read_or_refused_but_never_hang
         await subject.works()
 
 
-@pytest.mark.parametrize("over", ["stdio", "http", "http-sse", "websocket"])
+@pytest.mark.parametrize("over", OVER)
 @pytest.mark.proves("D-17", "000:EDGE-4")
 @aio(20)
 async def test_a_message_over_the_limit_fails_its_call_and_says_which_setting(tmp_path: Path, over: Over) -> None:
     fields = {"max_result_bytes": 100_000}
     async with misbehaving("huge-line", over, tmp_path, on="tools/call:add", fields=fields) as subject:
-        failure(await subject.plugin.call_tool("add", a=1, b=2))
+        failure(await subject.plugin.call_tool("add", a=1, b=2), "16777216 bytes", "max_result_bytes")
         await subject.works()
 
 
