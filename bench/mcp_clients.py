@@ -99,7 +99,6 @@ async def _sdk(server: Any) -> AsyncIterator[Client]:
 
     # The handshake that ours ends up with, without the question before it, which costs nothing per call.
     async with SdkClient(server, mode="legacy") as client:
-
         is_listed = False
 
         async def call(name: str, arguments: dict[str, Any]) -> int:

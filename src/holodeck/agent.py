@@ -33,7 +33,7 @@ class Agent:
         self.folder = folder
         self.model = model
         self.mcp = mcp
-        self._functions = functions
+        self.functions = functions
         self._reader = ResultReader()
 
     @property
@@ -70,7 +70,7 @@ class Agent:
             max_turns=max_turns or self.config.max_turns,
             max_tool_calls=max_tool_calls,
         )
-        toolbox = Toolbox([self._functions, self.mcp], client=functions, reader=self._reader)
+        toolbox = Toolbox([self.functions, self.mcp], client=functions, reader=self._reader)
         log = EventLog()
         task = asyncio.create_task(run(request, self.model, toolbox, log), name=request.run_id)
         try:

@@ -56,6 +56,11 @@ def read_gateway(
     return gateway_of_agent(read_agent(path, environ=environ, home=home), environ=environ)
 
 
+def read_any(path: str | os.PathLike[str]) -> LoadedAgent | LoadedGateway:
+    """Read a file of ours, whichever it is."""
+    return read_gateway(path) if is_gateway(Path(path), str(path)) else read_agent(path)
+
+
 def load_agent(
     path: str | os.PathLike[str],
     *,
@@ -83,7 +88,7 @@ def wire(
     from holodeck.tools.mcp.executor import MCPExecutor
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
-    provider = model or _model(agent.model, os.environ if environ is None else environ)
+    provider = model or open_model(agent.model, os.environ if environ is None else environ)
     sampling = sampling_handler(provider)
 
     def callbacks(server: str) -> Callbacks:
@@ -152,7 +157,8 @@ def _is_foreign(path: Path) -> bool:
     return path.is_file() and has_servers(read_document(path, str(path)).value)
 
 
-def _model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+    """The model of a file, ready to be asked."""
     from holodeck.providers.factory import model_provider
 
     return model_provider(llm, environ)

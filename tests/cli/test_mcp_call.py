@@ -80,7 +80,7 @@ def test_a_tool_that_reports_an_error_gives_its_text_and_code_1(project: Project
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        ("dies-mid-call", "it ended with"),
+        ("dies-mid-call", "ended with"),
         ("dies-at-start", "FATAL: API_KEY is not set"),
         ("protocol-error", "Server 's' (call)"),
         ("hangs", "Server 's' (call)"),

@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 from aio import aio
 from engine.scene import agent_of_one, agent_with, offered, outputs, server
+from shelf import Shelf
 
+from holodeck.engine.eventlog import EventLog
+from holodeck.engine.loop import RunRequest, run
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import FinishReason, ToolChoice, ToolSpec
+from holodeck.models.exchange import FinishReason, ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage, said
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, fail, finish, say, spend
+from holodeck.tools.registry import Toolbox
 
 
 @pytest.mark.proves("004:US2-1", "004:SC-001", "004:US1-2", "000:US1-1", "004:FR-008", "004:FR-009")
@@ -224,3 +228,48 @@ async def test_an_answer_that_was_cut_is_incomplete(tmp_path: Path, reason: Fini
         result = await agent.run("tell")
     assert (result.status, result.text) == ("incomplete", "half")
     assert words in result.reason
+
+
+@pytest.mark.proves("D-24")
+@aio
+async def test_a_client_function_outside_the_allowed_tools_is_answered_instead_of_handed_out(tmp_path: Path) -> None:
+    model = ScriptedModel(call("ask_client"), say("I may not."))
+    own = [ToolSpec(name="ask_client"), ToolSpec(name="other")]
+    async with agent_with(tmp_path, model) as agent:
+        result = await agent.run("ask", functions=own, tool_choice=ToolChoice(allowed=("other",)))
+    assert (result.status, result.text) == ("completed", "I may not.")
+    text, is_error = outputs(model.requests[1])["call_1"]
+    assert is_error
+    assert "not allowed" in text
+
+
+@aio
+async def test_a_call_that_a_person_must_approve_holds_its_whole_turn() -> None:
+    shelf = Shelf(free=lambda: "ok", dangerous=lambda: "done")
+    toolbox = Toolbox([shelf], hold=lambda each: each.name == "dangerous")
+    model = ScriptedModel([call("free"), call("dangerous")], say("Both are done."))
+    asked = ModelRequest(items=(said("user", "do it"),))
+    first = await run(RunRequest(run_id="r1", model=asked), model, toolbox, EventLog())
+    assert (first.status, shelf.ran) == ("requires_action", [])
+    assert [each.name for each in first.pending] == ["free", "dangerous"]
+    resumed = ModelRequest(items=(*asked.items, *first.items))
+    second = await run(
+        RunRequest(run_id="r2", model=resumed, pending=first.pending), model, Toolbox([shelf]), EventLog()
+    )
+    assert (second.status, second.text) == ("completed", "Both are done.")
+    assert [name for name, _ in shelf.ran] == ["free", "dangerous"]
+
+
+@pytest.mark.proves("D-23")
+@aio
+async def test_a_mixed_turn_that_nobody_can_resume_runs_our_calls_at_once() -> None:
+    shelf = Shelf(add=lambda: "3", dangerous=lambda: "never")
+    toolbox = Toolbox([shelf], client=[ToolSpec(name="ask_client")], hold=lambda each: each.name == "dangerous")
+    model = ScriptedModel([call("add"), call("ask_client")], [call("add"), call("dangerous")])
+    asked = ModelRequest(items=(said("user", "both"),))
+    mixed = await run(RunRequest(run_id="r1", model=asked, can_wait=False), model, toolbox, EventLog())
+    assert (mixed.status, mixed.pending) == ("completed", ())
+    assert [item.type for item in mixed.items] == ["function_call", "function_call", "function_call_output"]
+    held = await run(RunRequest(run_id="r2", model=asked, can_wait=False), model, toolbox, EventLog())
+    assert (held.status, [each.name for each in held.pending]) == ("requires_action", ["dangerous"])
+    assert [name for name, _ in shelf.ran] == ["add", "add"]

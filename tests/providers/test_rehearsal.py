@@ -218,6 +218,16 @@ def test_deltas_are_small_and_add_up_to_the_answer() -> None:
     assert [type(event) for event in events].count(Answered) == 1
 
 
+def test_fields_behind_references_are_found() -> None:
+    place = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    parameters = {"properties": {"place": {"$ref": "#/$defs/Place"}}, "required": ["place"], "$defs": {"Place": place}}
+    weather = ToolSpec(name="weather", description="Weather forecast of a place", parameters=parameters)
+    assert _calls(_answer("What is the weather in Lisbon?", tools=(weather,))) == [
+        ("weather", {"place": {"city": "Lisbon"}})
+    ]
+    assert "`place.city`" in _words(_answer("How is the weather?", tools=(weather,)))
+
+
 def test_max_tokens_cuts_the_answer_and_says_so() -> None:
     answered = _answer("Hello!", max_tokens=5)
     assert answered.finish == "length"

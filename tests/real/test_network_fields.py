@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,11 +23,11 @@ tools:
     transport: sse
     url: "{url}"
     headers:
-      Authorization: "Bearer ${{API_TOKEN}}"
+      Authorization: "Bearer ${API_TOKEN}"
       X-Custom-Header: "value"
-    timeout: 0.3
-    sse_read_timeout: 0.6
-    request_timeout: 1
+    timeout: 30
+    sse_read_timeout: 120
+    request_timeout: 60
 """
 WEBSOCKET = """
 tools:
@@ -37,9 +38,9 @@ tools:
     transport: websocket
     url: "{url}"
     headers:
-      Authorization: "Bearer ${{API_TOKEN}}"
-    timeout: 0.3
-    request_timeout: 1
+      Authorization: "Bearer ${API_TOKEN}"
+    timeout: 30
+    request_timeout: 60
 """
 HTTP = """
 tools:
@@ -50,11 +51,11 @@ tools:
     transport: http
     url: "{url}"
     headers:
-      Authorization: "Bearer ${{API_TOKEN}}"
-    timeout: 0.3
-    sse_read_timeout: 0.6
-    terminate_on_close: {terminate}
-    request_timeout: 1
+      Authorization: "Bearer ${API_TOKEN}"
+    timeout: 30
+    sse_read_timeout: 120
+    terminate_on_close: true
+    request_timeout: 60
 """
 SECRET = {"API_TOKEN": "only-from-the-environment"}
 BEARER = "Bearer only-from-the-environment"
@@ -76,6 +77,13 @@ def nobody_accepts(*, is_full: bool) -> Iterator[int]:
                 one.close()
 
 
+def written(text: str, url: str, **changed: object) -> str:
+    """The definition with its address, and some of its fields changed."""
+    for name, value in changed.items():
+        text = re.sub(rf"(?m)^    {name}: .*$", f"    {name}: {value}", text)
+    return text.replace("{url}", url)
+
+
 def sent(remote: FaultyMCPServer, header: str) -> set[str | None]:
     """What the header said, over all that was sent."""
     return {one.headers.get(header) for one in remote.requests if one.method != ABANDONED}
@@ -86,7 +94,7 @@ class TestSSE:
     @aio(20)
     async def test_its_headers_are_on_every_request(self, project: Project) -> None:
         async with FaultyMCPServer(transport="sse") as remote:
-            async with project.server(SSE.format(url=remote.url), SECRET) as server:
+            async with project.server(written(SSE, remote.url), SECRET) as server:
                 assert (await server.call_tool("echo", text="hello")).text == "hello"
             assert {"GET", "tools/call"} <= {one.method for one in remote.requests}
             assert sent(remote, "authorization") == {BEARER}
@@ -97,25 +105,24 @@ class TestSSE:
     async def test_its_timeouts_bound_the_connection_and_a_silent_stream(self, project: Project) -> None:
         async with (
             FaultyMCPServer(Fault.NO_ENDPOINT, transport="sse") as remote,
-            project.server(SSE.format(url=remote.url), SECRET) as server,
+            project.server(written(SSE, remote.url, timeout=0.3), SECRET) as server,
         ):
             with pytest.raises(MCPTimeoutError, match=r"within 0\.3 s"):
                 await server.connect()
         async with (
             FaultyMCPServer(transport="sse") as remote,
-            project.server(SSE.format(url=remote.url), SECRET) as server,
+            project.server(written(SSE, remote.url, sse_read_timeout=1.5), SECRET) as server,
         ):
             await server.connect()
             silent = await server.call_tool("slow", seconds=30, steps=1)
-            assert "silent for 0.6 s ('sse_read_timeout')" in str(silent.error)
+            assert "silent for 1.5 s ('sse_read_timeout')" in str(silent.error)
 
     @pytest.mark.proves("000:US5-4", "000:FR-012", "003:TRANSPORT-2")
     @aio(20)
     async def test_its_request_timeout_ends_a_call(self, project: Project) -> None:
-        text = SSE.replace("sse_read_timeout: 0.6", "sse_read_timeout: 60")
         async with (
             FaultyMCPServer(Fault.HANGS, transport="sse", on="tools/call") as remote,
-            project.server(text.format(url=remote.url), SECRET) as server,
+            project.server(written(SSE, remote.url, request_timeout=1), SECRET) as server,
         ):
             assert "no answer within 1 s" in str((await server.call_tool("echo", text="x")).error)
 
@@ -125,7 +132,7 @@ class TestWebSocket:
     @aio(20)
     async def test_all_calls_go_over_the_one_connection(self, project: Project) -> None:
         async with FaultyMCPServer(transport="websocket", era="modern") as remote:
-            async with project.server(WEBSOCKET.format(url=remote.url), SECRET) as server:
+            async with project.server(written(WEBSOCKET, remote.url), SECRET) as server:
                 for number in range(5):
                     assert (await server.call_tool("echo", text=f"call {number}")).text == f"call {number}"
             assert len(remote.calls("echo")) == 5
@@ -136,12 +143,12 @@ class TestWebSocket:
     @aio(20)
     async def test_its_timeouts_bound_the_connection_and_a_call(self, project: Project) -> None:
         with nobody_accepts(is_full=False) as port:
-            async with project.server(WEBSOCKET.format(url=f"ws://127.0.0.1:{port}"), SECRET) as server:
+            async with project.server(written(WEBSOCKET, f"ws://127.0.0.1:{port}", timeout=0.3), SECRET) as server:
                 with pytest.raises(MCPTimeoutError):
                     await server.connect()
         async with (
             FaultyMCPServer(Fault.HANGS, transport="websocket", on="tools/call") as remote,
-            project.server(WEBSOCKET.format(url=remote.url), SECRET) as server,
+            project.server(written(WEBSOCKET, remote.url, request_timeout=1), SECRET) as server,
         ):
             assert "no answer within 1 s" in str((await server.call_tool("echo", text="x")).error)
 
@@ -151,9 +158,8 @@ class TestHTTP:
     @pytest.mark.proves("000:US8-1", "000:US6-2", "000:FR-007", "000:SC-005", "003:TRANSPORT-4", "004:FR-012")
     @aio(20)
     async def test_its_headers_are_on_every_request(self, project: Project, era: str) -> None:
-        text = HTTP.replace("{terminate}", "true")
         async with FaultyMCPServer(era="modern" if era == "modern" else "legacy", sse=True) as remote:
-            async with project.server(text.format(url=remote.url), SECRET) as server:
+            async with project.server(written(HTTP, remote.url), SECRET) as server:
                 assert (await server.call_tool("echo", text="hello")).text == "hello"
             assert sent(remote, "authorization") == {BEARER}
 
@@ -164,7 +170,7 @@ class TestHTTP:
         self, project: Project, terminate: str
     ) -> None:
         async with FaultyMCPServer() as remote:
-            async with project.server(HTTP.format(url=remote.url, terminate=terminate), SECRET) as server:
+            async with project.server(written(HTTP, remote.url, terminate_on_close=terminate), SECRET) as server:
                 assert (await server.call_tool("echo", text="hello")).success
                 session = remote.calls("echo")[0].headers["mcp-session-id"]
             ended = [one.headers["mcp-session-id"] for one in remote.requests if one.method == "DELETE"]
@@ -173,20 +179,19 @@ class TestHTTP:
     @pytest.mark.proves("000:US5-4", "000:FR-007", "000:FR-012", "003:TRANSPORT-4")
     @aio(20)
     async def test_its_timeouts_bound_the_connection_a_silent_stream_and_a_call(self, project: Project) -> None:
-        text = HTTP.replace("{terminate}", "true")
         with nobody_accepts(is_full=True) as port:
-            async with project.server(text.format(url=f"http://127.0.0.1:{port}/mcp"), SECRET) as server:
+            async with project.server(written(HTTP, f"http://127.0.0.1:{port}/mcp", timeout=0.3), SECRET) as server:
                 with pytest.raises(MCPTimeoutError, match=r"0\.3 s"):
                     await server.connect()
         async with (
             FaultyMCPServer(sse=True) as remote,
-            project.server(text.format(url=remote.url), SECRET) as server,
+            project.server(written(HTTP, remote.url, sse_read_timeout=1.5), SECRET) as server,
         ):
             await server.connect()
             silent = await server.call_tool("slow", seconds=30, steps=1)
-            assert "silent for 0.6 s ('sse_read_timeout')" in str(silent.error)
+            assert "silent for 1.5 s ('sse_read_timeout')" in str(silent.error)
         async with (
             FaultyMCPServer(Fault.HANGS, on="tools/call") as remote,
-            project.server(text.format(url=remote.url), SECRET) as server,
+            project.server(written(HTTP, remote.url, request_timeout=1), SECRET) as server,
         ):
             assert "no answer within 1 s" in str((await server.call_tool("echo", text="x")).error)

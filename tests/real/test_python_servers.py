@@ -78,7 +78,7 @@ async def test_a_page_is_fetched_as_text_and_as_a_prompt(project: Project) -> No
         await _answer(send, b"<html><body><article><h1>Hello</h1><p>Nobody but us.</p></article></body></html>")
 
     async with serving(page) as url, project.server(FETCH) as server:
-        fetched = await server.call_tool("fetch", url=url)
+        fetched = await server.call_tool("fetch", url=url, raw=True)
         assert fetched.success, fetched.error
         assert "Nobody but us." in fetched.text
         assert server.protocol_version == MODERN

@@ -6,11 +6,11 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import click
 
-from holodeck.cli.terminal import Terminal
 from holodeck.cli.words import call_arguments
 from holodeck.lib.display import one_line, printable
 from holodeck.lib.limits import MAX_ANSWER_BYTES, MAX_FAILURE_SHOWN
@@ -19,7 +19,16 @@ from holodeck.runtime import People
 _YES = frozenset({"y", "yes"})
 
 
-def people_at(terminal: Terminal) -> People:
+class Place(Protocol):
+    """Where a person may be: a terminal that can keep its lines free for a question."""
+
+    @property
+    def can_ask(self) -> bool: ...
+
+    def asking(self) -> AbstractContextManager[None]: ...
+
+
+def people_at(terminal: Place) -> People:
     """Who can be asked: the person at the terminal, or nobody."""
     if not terminal.can_ask:
         return People()
@@ -30,7 +39,7 @@ def people_at(terminal: Terminal) -> People:
 class Asker:
     """One question at a time, however many calls want an answer."""
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Place) -> None:
         self._terminal = terminal
         self._turn = asyncio.Lock()
 
@@ -39,7 +48,7 @@ class Asker:
         async with self._turn:
             with self._terminal.asking():
                 said = await ask_line(
-                    f"May {one_line(f'{server}.{tool}', 200)} run ({call_arguments(arguments)})? [y/N] "
+                    f"May {one_line(f'{server}.{tool}', MAX_FAILURE_SHOWN)} run ({call_arguments(arguments)})? [y/N] "
                 )
                 return (said or "").strip().lower() in _YES
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holodeck.cli.asking import people_at
 from holodeck.cli.notices import Notices, noticing
 from holodeck.cli.report import show_problems
-from holodeck.cli.terminal import Terminal
+from holodeck.cli.terminal import Screen
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.runtime import read_agent, wire
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from holodeck.agent import Agent
 
 
-def read(file: str, terminal: Terminal) -> LoadedAgent:
+def read(file: str, screen: Screen) -> LoadedAgent:
     """Read the file of an agent, or of the agent in a folder. Raises `ConfigError`."""
     path = Path(file) / DEFAULT_AGENT_FILE if Path(file).is_dir() else Path(file)
     loaded = read_agent(path)
-    if loaded.warnings and not terminal.is_quiet:
+    if loaded.warnings and not screen.is_quiet:
         show_problems(loaded.warnings)
     return loaded
 
 
 @asynccontextmanager
-async def opened(loaded: LoadedAgent, terminal: Terminal) -> AsyncIterator[tuple[Agent, Notices]]:
+async def opened(loaded: LoadedAgent, screen: Screen) -> AsyncIterator[tuple[Agent, Notices]]:
     """The agent, ready to run; its servers are gone when the block is left."""
 
     def tell(sentence: str, is_bad: bool) -> None:
-        terminal.note(sentence, **({"fg": "yellow"} if is_bad else {"dim": True}))
+        screen.note(sentence, **({"fg": "yellow"} if is_bad else {"dim": True}))
 
     with noticing(tell) as notices:
-        async with terminal, wire(loaded, people=people_at(terminal)) as agent:
+        async with screen, wire(loaded, people=people_at(screen)) as agent:
             yield agent, notices

@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 import click
 
 from holodeck.cli.progress import Progress
 from holodeck.lib.display import printable
+from holodeck.lib.limits import PIPE_WIDTH
+
+
+class Screen(Protocol):
+    """What commands that run agents need of a terminal."""
+
+    is_quiet: bool
+    can_ask: bool
+
+    def note(self, text: str, *, always: bool = False, **style: Any) -> None: ...
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None: ...
+
+    def asking(self) -> AbstractContextManager[None]: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
 
 
 class Terminal:
@@ -57,6 +77,15 @@ class Terminal:
         shown = printable(text)
         sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
         sys.stderr.flush()
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows of text, on stdout: they are what was asked for."""
+        from rich.console import Console
+
+        from holodeck.cli.screen import show_table
+
+        self.end_line()
+        show_table(Console(highlight=False, markup=False, width=None if self.is_watched else PIPE_WIDTH), columns, rows)
 
     def wait_for(self, what: str) -> None:
         """Say what everybody is waiting for, if it takes longer than a moment. Nothing: the end of waiting."""

@@ -45,8 +45,8 @@ class Record:
         """The run as it stands, for whoever stopped it: what was being said is kept, and marked."""
         items = list(self._items)
         partial = "".join(self._said.values())
-        if partial:
-            items.append(said("assistant", f"{partial} {STOPPED_MARK}"))
+        if partial or not items:
+            items.append(said("assistant", f"{partial} {STOPPED_MARK}".strip()))
         words = [item.text for item in items if isinstance(item, Message) and item.role == "assistant"]
         return RunResult(
             status="cancelled",

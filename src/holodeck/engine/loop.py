@@ -10,7 +10,7 @@ from holodeck.engine.toolphase import ToolPhase
 from holodeck.engine.turn import take_turn
 from holodeck.lib.errors import HoloDeckError, ModelError
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
-from holodeck.models.events import Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
+from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import FunctionCall, Item, Message, Usage
 from holodeck.providers.provider import ModelProvider
@@ -27,7 +27,9 @@ class RunRequest:
     max_turns: int = DEFAULT_MAX_TURNS
     max_tool_calls: int | None = None
     pending: tuple[FunctionCall, ...] = ()
-    """Calls of an earlier run that waited for the client; they run before the model is asked."""
+    """Calls of an earlier run that waited for the client or for approval; they run before the model is asked."""
+    can_wait: bool = True
+    """False when nobody will bring this run's pending calls back: only those that need approval are left then."""
 
 
 @dataclass
@@ -80,12 +82,16 @@ async def _turns(
         calls = [item for item in answered.items if isinstance(item, FunctionCall)]
         if not calls:
             return _ended(progress, answered.finish)
-        own = [call for call in calls if not toolbox.is_client(call.name)]
-        if len(own) < len(calls):  # the client must act; nothing is run before it has
+        own = [call for call in calls if not toolbox.is_client(call.name) or not phase.allows(call.name)]
+        held = [call for call in own if toolbox.holds(call)]
+        if len(own) < len(calls) or held:  # somebody must act before anything runs
+            if not request.can_wait:
+                await execute([call for call in own if call not in held])
+                own = held
             return _result(progress, "requires_action" if own else "completed", pending=tuple(own))
         if progress.turns >= request.max_turns:
             reason = f"The limit of {request.max_turns} turns is reached; {len(calls)} more tool calls were not run."
-            return _result(progress, "incomplete", reason=reason)
+            return _result(progress, "incomplete", reason=reason, cause="max_turns")
         await execute(own)
         is_spent = request.max_tool_calls is not None and progress.calls >= request.max_tool_calls
         choice = ToolChoice(mode="none" if is_spent else "auto", allowed=choice.allowed)
@@ -93,9 +99,11 @@ async def _turns(
 
 def _ended(progress: _Progress, finish: str) -> RunResult:
     if finish == "length":
-        return _result(progress, "incomplete", reason="The answer was cut at the limit of tokens.")
+        reason = "The answer was cut at the limit of tokens."
+        return _result(progress, "incomplete", reason=reason, cause="max_output_tokens")
     if finish == "content_filter":
-        return _result(progress, "incomplete", reason="The provider's content filter stopped the answer.")
+        reason = "The provider's content filter stopped the answer."
+        return _result(progress, "incomplete", reason=reason, cause="content_filter")
     return _result(progress, "completed")
 
 
@@ -104,6 +112,7 @@ def _result(
     status: Status,
     *,
     reason: str = "",
+    cause: Cause | None = None,
     error: Failure | None = None,
     pending: tuple[FunctionCall, ...] = (),
 ) -> RunResult:
@@ -113,6 +122,7 @@ def _result(
         text=said[-1] if said else "",
         items=tuple(progress.items),
         reason=reason,
+        cause=cause,
         error=error,
         pending=pending,
         turns=progress.turns,

@@ -24,6 +24,10 @@ class ToolPhase:
         self._allowed = allowed
         self._is_parallel = is_parallel
 
+    def allows(self, name: str) -> bool:
+        """False for a tool that the choice of tools leaves out."""
+        return self._allowed is None or name in self._allowed
+
     async def run(self, calls: Sequence[FunctionCall], *, budget: int | None) -> list[FunctionCallOutput]:
         """One output for each call, in the order of the calls; `budget` is how many may really run."""
         within = len(calls) if budget is None else max(budget, 0)
@@ -67,7 +71,7 @@ class ToolPhase:
         spec = self._toolbox.spec(call.name)
         if spec is None:
             return ToolResult.failed(call.call_id, _unknown(call.name, self._toolbox.names))
-        if self._allowed is not None and call.name not in self._allowed:
+        if not self.allows(call.name):
             return ToolResult.failed(call.call_id, f"The tool '{call.name}' is not allowed in this run.")
         try:
             check_arguments(spec.parameters, arguments)

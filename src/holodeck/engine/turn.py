@@ -58,7 +58,7 @@ class _Ids:
             case Message():
                 return replace(item, id=self._once(self.message, "msg"))
             case Reasoning():
-                return replace(item, id=item.id or self._once(self.reasoning, "rs"))
+                return replace(item, id=self._once(self.reasoning, "rs"))
             case FunctionCall():
                 known = next((entry[0] for entry in self._calls.values() if entry[1] == item.call_id), None)
                 return replace(item, id=known or new_id("fc"))

@@ -5,6 +5,7 @@ HoloDeckError
 │   ├── MCPConfigError           ... in the definition of an MCP server
 │   │   └── MissingTransportFieldError   a transport lacks the field that it cannot do without
 │   └── ValidationError          ... a value that has the wrong shape
+├── BadRequestError              a client's request is wrong; carries the path of the field and a code
 ├── ExecutionError               a run went wrong for a reason outside the files
 │   ├── StorageError             what should be kept could not be, or cannot be read
 │   └── ModelError               the model could not be asked, or did not answer; carries provider and status
@@ -92,6 +93,15 @@ class MissingTransportFieldError(MCPConfigError):
 
 class ValidationError(ConfigError):
     """A value has the wrong shape."""
+
+
+class BadRequestError(HoloDeckError):
+    """A client's request is wrong. `param` is the path of the field, such as `input[2].content[0].image_url`."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
 
 
 class ExecutionError(HoloDeckError):

@@ -109,10 +109,6 @@ TOKEN_LOCK_POLL = 0.05
 MAX_SKILL_PAGES = 100
 MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
 MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it is our bill
-# HTTP clients
-HTTP_READ_CHUNK = 256 * KIB  # big answers arrive in few pieces
-HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
-
 # Models
 MODEL_CONNECT_TIMEOUT = 15.0  # to reach an API: name, connection and TLS
 MODEL_FIRST_EVENT_TIMEOUT = 600.0  # a reasoning model may think this long before it says anything
@@ -153,6 +149,10 @@ MAX_FAILURE_SHOWN = 600  # characters of why something failed: last words of a s
 MAX_QUESTION_BYTES = 4 * MIB  # of a question on standard input: more than any model reads
 MAX_IMAGE_BYTES = 20 * MIB  # what the large providers accept for one image
 MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
+LIVE_STEP = 0.08  # seconds between two pictures of an answer that is being written: fluent, and cheap
+MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered each time; a longer one is shown plain
+PIPE_WIDTH = 200  # columns of a table that no terminal bounds
+
 # The rehearsal model
 MAX_CACHED_TEXTS = 4_096  # stems of tool names and descriptions: a large catalogue, once
 MAX_REHEARSED_CHARS = 20_000  # of a request that is searched for arguments; what is longer is a document, not a request
@@ -167,3 +167,48 @@ MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried;
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
 MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
+
+# Requests to the gateway: the sizes that the Responses API has
+MAX_INPUT_ITEMS = 10_000  # a long conversation sent whole; more is a mistake
+MAX_INPUT_TEXT_CHARS = 10_485_760
+MAX_IMAGE_URL_CHARS = 20_971_520
+MAX_FILE_DATA_CHARS = 33_554_432
+MAX_CALL_ID_CHARS = 512  # the API says 64, but providers behind us make longer ones
+MAX_IDENTIFIER_CHARS = 64  # of safety_identifier and prompt_cache_key
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_KEY_CHARS = 64
+MAX_METADATA_VALUE_CHARS = 512
+MAX_REQUEST_TOOLS = 128  # of one request; an MCP declaration is one
+MIN_OUTPUT_TOKENS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_TEMPERATURE = 2.0
+MAX_PENALTY = 2.0
+OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
+HEADER_TIMEOUT = 10  # seconds for a client to send its headers, and to keep a connection idle
+RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
+MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
+MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
+MAX_QUEUED_MESSAGES = 16  # of a WebSocket whose response is still being made
+CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, roughly
+TOKENS_PER_ITEM = 4  # what the role and the ends of a message take
+TOKENS_PER_IMAGE = 765  # a picture of 1024 x 1024 at high detail, as OpenAI counts it
+MAX_STRICT_DEPTH = 10  # OpenAI's strict mode refuses deeper ones
+MAX_SCHEMA_NODES = 5_000  # references can multiply; a schema of this size costs a model more than its answer is worth
+MAX_SCHEMA_NOTES = 50  # of changes, shown to a person
+MAX_ENUM_VALUES = 500  # OpenAI counts a thousand over all of a tool's fields
+OPENAI_DESCRIPTION_CHARS = 1_024  # longer ones are refused
+MAX_TOOL_DESCRIPTION_CHARS = 8_192  # longer ones crowd out the conversation
+MAX_FIELD_DESCRIPTION_CHARS = 4_096
+
+# The local model
+COPY_CHUNK_BYTES = 1 * MIB
+DOWNLOAD_ATTEMPTS = 4  # that bring nothing; one that brings something starts the count anew
+DOWNLOAD_TIMEOUT = 30.0  # without a byte
+LOCAL_CONTEXT_TOKENS = 4_096  # a longer prompt takes minutes to read on two cores
+LOCAL_PROMPT_CHARS = 8_000  # of a conversation; with the tools it fits the context
+LOCAL_RESULT_CHARS = 2_000  # of a tool's answer
+LOCAL_ANSWER_TOKENS = 512  # half a minute of writing
+LOCAL_CHOICE_TOKENS = 384
+LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of four; of three, six of six
+LOCAL_TOOL_CHARS = 300  # of a description
+LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Usage
 
+Cause = Literal["max_output_tokens", "content_filter", "max_turns"]
 Status = Literal["completed", "incomplete", "failed", "cancelled", "requires_action"]
 
 
@@ -107,9 +108,11 @@ class RunResult:
     items: tuple[Item, ...] = ()
     reason: str = ""
     """Why it is incomplete, in words."""
+    cause: Cause | None = None
+    """The same for programs."""
     error: Failure | None = None
     pending: tuple[FunctionCall, ...] = ()
-    """Calls that wait until the client has answered its own."""
+    """Calls that wait until the client has answered its own, or until a person has approved some of them."""
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)

@@ -32,7 +32,15 @@ def chat_body(request: ModelRequest, *, model: str, max_tokens_field: str) -> di
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    options = {"temperature": request.temperature, "top_p": request.top_p, max_tokens_field: request.max_tokens}
+    options = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        max_tokens_field: request.max_tokens,
+        "reasoning_effort": request.effort,
+        "verbosity": request.verbosity,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+    }
     body.update({name: value for name, value in options.items() if value is not None})
     if request.response_format is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": json_format(request.response_format)}

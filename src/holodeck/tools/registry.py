@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from holodeck.lib import log
 from holodeck.models.exchange import ToolSpec
+from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolCall, ToolExecutor, ToolResult
 from holodeck.tools.results import ResultReader
 
@@ -20,7 +21,10 @@ class Toolbox:
         *,
         client: Sequence[ToolSpec] = (),
         reader: ResultReader | None = None,
+        hold: Callable[[FunctionCall], bool] | None = None,
     ) -> None:
+        """`hold` says which calls wait for a person: a turn with one of them ends the run before anything is run."""
+        self._hold = hold
         self._reader = reader
         self._executors: tuple[ToolExecutor, ...] = (*executors, reader) if reader is not None else tuple(executors)
         self._client: Mapping[str, ToolSpec] = {spec.name: spec for spec in client}
@@ -46,6 +50,10 @@ class Toolbox:
     def is_client(self, name: str) -> bool:
         """True for a function that the client executes itself."""
         return name in self._client
+
+    def holds(self, call: FunctionCall) -> bool:
+        """True for a call that a person must approve first."""
+        return self._hold is not None and self._hold(call)
 
     def spec(self, name: str) -> ToolSpec | None:
         return self._specs.get(name)

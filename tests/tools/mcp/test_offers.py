@@ -61,6 +61,24 @@ async def test_servers_of_every_older_version_are_spoken_to(version: str) -> Non
 
 
 @pytest.mark.parametrize("era", ERAS)
+@pytest.mark.proves("D-3", "D-13")
+@aio(20)
+async def test_the_era_of_a_server_is_remembered_when_it_was_away(era: ServerEra) -> None:
+    lost = asyncio.Event()
+    callbacks = Callbacks(on_message=lambda message: lost.set() if isinstance(message, Exception) else None)
+    async with FaultyMCPServer(era=era, transport="websocket") as remote:
+        async with create_mcp_plugin(at(remote.url, TransportType.WEBSOCKET), callbacks=callbacks) as server:
+            assert (await server.call_tool("echo", text="before")).success
+            await remote.go_down()
+            await lost.wait()
+            await remote.come_up()
+            assert (await server.call_tool("echo", text="after")).success
+        asked = [one.method for one in remote.requests if one.method in ("server/discover", "initialize")]
+    again = "server/discover" if era == "modern" else "initialize"
+    assert asked == ["server/discover", *(["initialize"] if era == "legacy" else []), again]
+
+
+@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:FR-016", "002:STATE-4", "D-20")
 @aio(20)
 async def test_a_change_of_the_prompts_is_noticed(era: ServerEra) -> None:
@@ -89,6 +107,24 @@ async def test_each_level_of_a_server_is_a_level_of_python(
         assert (await server.call_tool("log", level=word, text="what happened")).success
     said = [(record.levelno, record.getMessage()) for record in caplog.records if record.name.endswith("server.remote")]
     assert said == [(level, "faulty: what happened")]
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("level", ["debug", "warning"])
+@pytest.mark.proves("001:PRAC-1")
+@aio(20)
+async def test_a_server_is_asked_for_what_our_logger_would_show(
+    era: ServerEra, level: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(level.upper(), logger="holodeck.mcp.server.remote")
+    async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(at(remote.url)) as server:
+        assert (await server.call_tool("echo", text="x")).success
+        if era == "legacy":
+            (asked,) = await remote.received("logging/setLevel")
+            assert asked.params["level"] == level
+        else:
+            (call,) = remote.calls("echo")
+            assert call.params["_meta"]["io.modelcontextprotocol/logLevel"] == level
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -38,8 +38,14 @@ class Visit(Generic[T]):
 def run(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
     """Run a command to its end. Ctrl-C cancels it, waits until every server is closed, and then is raised."""
     _listen(verbose)
-    with asyncio.Runner() as runner:
-        return runner.run(work)
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(work)
+    except BaseExceptionGroup as errors:
+        _, others = errors.split(BrokenPipeError)
+        if others is None:  # the reader of our output has gone, while several servers were being asked
+            raise BrokenPipeError from None
+        raise
 
 
 @asynccontextmanager

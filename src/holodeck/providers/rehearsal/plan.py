@@ -13,6 +13,7 @@ from holodeck.providers.rehearsal.arguments import Filled, fill
 from holodeck.providers.rehearsal.findings import Finding, Kind, findings
 from holodeck.providers.rehearsal.shortlist import Ranked, rank
 from holodeck.providers.rehearsal.words import meanings, stems
+from holodeck.providers.schemas import adapt
 
 _LOOKED_AT = 10
 """Tools whose arguments are tried; the right one is among the first three nearly always."""
@@ -66,7 +67,7 @@ def step_for(text: str, tools: Sequence[ToolSpec], *, earlier: str = "", is_forc
     candidates = rank(text, tools)[:_LOOKED_AT]
     best: tuple[float, Ranked, Filled] | None = None
     for ranked in candidates:
-        filled = _fill(ranked.tool, text, found, earlier)
+        filled = _fill(adapt(ranked.tool, "generic").spec, text, found, earlier)
         score = ranked.score + _worth(filled)
         if not is_forced and not _fits(ranked, filled):
             continue

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.errors import MCPError
+from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.lib.limits import DISCOVERY_WAIT
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
@@ -67,6 +67,10 @@ class MCPExecutor:
         """The server and the tool behind a name, for whoever shows calls to a person."""
         return self._routes.get(name)
 
+    def routes(self) -> Iterable[tuple[str, Route]]:
+        """Every name of the latest offer, with where it leads."""
+        return self._routes.items()
+
     async def execute(self, call: ToolCall) -> ToolResult:
         """Call the tool at its server. Every failure is a result."""
         route = self._routes.get(call.name)
@@ -92,7 +96,7 @@ class MCPExecutor:
             call_id=call.call_id,
             content=_content(result),
             is_error=not result.success,
-            metadata={**result.metadata, **about},
+            metadata={**result.metadata, **about, **_failure(result)},
         )
 
     async def close(self) -> None:
@@ -113,13 +117,15 @@ class MCPExecutor:
                 self._waited.discard(name)
             if name not in self._waited:
                 fresh[task] = _patience(server)
-                self._waited.add(name)
         began = asyncio.get_running_loop().time()
         while fresh:
             elapsed = asyncio.get_running_loop().time() - began
             fresh = {task: limit for task, limit in fresh.items() if not task.done() and limit > elapsed}
             if fresh:
                 await asyncio.wait(fresh, timeout=min(fresh.values()) - elapsed, return_when=asyncio.FIRST_COMPLETED)
+        self._waited.update(
+            self.servers
+        )  # not before: a wait that was cancelled, or is another run's, is not this one's
 
     def _take(self, name: str) -> list[MCPToolInfo]:
         task = self._listings[name]
@@ -162,6 +168,15 @@ def _patience(server: MCPPlugin) -> float:
 def _spec(name: str, route: Route) -> ToolSpec:
     info = route.tool
     return ToolSpec(name=name, description=info.description or info.title or "", parameters=info.input_schema)
+
+
+def _failure(result: MCPToolResult) -> dict[str, Any]:
+    """What kind of failure it was: the tool's own, the protocol's, or that of the way there."""
+    if result.success:
+        return {}
+    kind = "tool" if result.is_error else "protocol" if isinstance(result.error, MCPProtocolError) else "http"
+    code = None if result.error is None else result.error.details.get("code")
+    return {"error_kind": kind, "error_code": code} if isinstance(code, int) else {"error_kind": kind}
 
 
 def _content(result: MCPToolResult) -> tuple[ContentBlock, ...]:

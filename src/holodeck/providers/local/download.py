@@ -1,0 +1,194 @@
+"""Weights come whole or not at all: resumed where they stopped, checked by their hash, then moved into place."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import http.client
+import os
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO, NoReturn
+from urllib.parse import urlsplit
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import COPY_CHUNK_BYTES, DOWNLOAD_ATTEMPTS, DOWNLOAD_TIMEOUT
+from holodeck.providers.local.weights import (
+    GGUF_MAGIC,
+    PROVIDER,
+    Progress,
+    Weights,
+    is_pulled,
+    models_folder,
+    sha256_of,
+)
+
+_PARTIAL, _RANGE_REFUSED = 206, 416
+
+
+def pull(
+    weights: Weights, *, folder: Path | None = None, url: str | None = None, on_progress: Progress | None = None
+) -> Path:
+    """Fetch weights from their home (or a mirror), going on where an earlier attempt stopped."""
+    where = folder or models_folder()
+    target = where / weights.file
+    if is_pulled(weights, where):
+        return target
+    with _disk_errors(where), _partial_file(where, weights) as part:
+        _make_room(where, weights, part)
+        _fetch(weights, url or weights.url, part, on_progress or _silent)
+        return _finish(weights, part, target)
+
+
+def bring_in(
+    weights: Weights, source: Path, *, folder: Path | None = None, on_progress: Progress | None = None
+) -> Path:
+    """Take weights from a file, for machines without internet; checked as a download is."""
+    where = folder or models_folder()
+    target = where / weights.file
+    _refuse_others(weights, source)
+    with _disk_errors(where), _partial_file(where, weights) as part:
+        part.truncate(0)
+        _make_room(where, weights, part)
+        with source.open("rb") as file:
+            _copy(file, part, 0, weights.size, on_progress or _silent)
+        return _finish(weights, part, target)
+
+
+def _refuse_others(weights: Weights, source: Path) -> None:
+    if not source.is_file():
+        raise ModelError(f"There is no file {source}.", provider=PROVIDER)
+    with source.open("rb") as file:
+        is_gguf = file.read(len(GGUF_MAGIC)) == GGUF_MAGIC
+    size = source.stat().st_size
+    if not is_gguf or size != weights.size:
+        what = f"has {size} bytes, not {weights.size}" if is_gguf else "is not a GGUF file"
+        raise ModelError(
+            f"{source} is not '{weights.name}': it {what}. For other models give 'name' in agent.yaml the file's path.",
+            provider=PROVIDER,
+        )
+
+
+@contextmanager
+def _partial_file(folder: Path, weights: Weights) -> Iterator[BinaryIO]:
+    """The file that is being filled, held so that two downloads do not fill it at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{weights.file}.part").open("ab+") as part:
+        try:
+            fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ModelError(
+                f"'{weights.name}' is being pulled already, by another process.", provider=PROVIDER
+            ) from None
+        yield part
+
+
+def _make_room(folder: Path, weights: Weights, part: BinaryIO) -> None:
+    needed = weights.size - _length(part)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelError(
+            f"'{weights.name}' needs {needed / 1e6:.0f} MB more in {folder}, where {free / 1e6:.0f} MB are free."
+            " Make room, or set XDG_CACHE_HOME to a larger disk.",
+            provider=PROVIDER,
+        )
+
+
+def _fetch(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
+    """As many attempts as bring something; then an error that says how far it came."""
+    idle = 0
+    while _length(part) < weights.size:
+        before = _length(part)
+        try:
+            _attempt(weights, url, part, on_progress)
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == _RANGE_REFUSED and before:
+                part.truncate(0)
+            elif error.code < http.client.INTERNAL_SERVER_ERROR:
+                raise ModelError(f"{_host(url)} answered {error.code} for {weights.file}.", provider=PROVIDER) from None
+        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            reason = getattr(error, "reason", None) or error
+            if idle + 1 >= DOWNLOAD_ATTEMPTS:
+                _give_up(weights, url, part, str(reason))
+        idle = 0 if _length(part) > before else idle + 1
+        if idle >= DOWNLOAD_ATTEMPTS:
+            _give_up(weights, url, part, "it sends nothing")
+
+
+def _give_up(weights: Weights, url: str, part: BinaryIO, reason: str) -> NoReturn:
+    have = _length(part)
+    resume = "Run it again to go on from there." if have else "Use --from FILE on a machine without internet."
+    raise ModelError(
+        f"The download of '{weights.name}' from {_host(url)} stopped at {have / 1e6:.0f} of {weights.size / 1e6:.0f} MB"
+        f" ({reason}). {resume}",
+        provider=PROVIDER,
+        is_retryable=True,
+    )
+
+
+def _attempt(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
+    have = _length(part)
+    if urlsplit(url).scheme not in {"http", "https"}:
+        raise ModelError(f"'{url}' is not an http(s) address.", provider=PROVIDER)
+    headers = {"User-Agent": "holodeck", **({"Range": f"bytes={have}-"} if have else {})}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the scheme is checked above
+    with urllib.request.urlopen(request, timeout=DOWNLOAD_TIMEOUT) as answer:  # noqa: S310
+        is_resumed = answer.status == _PARTIAL and (answer.headers["Content-Range"] or "").startswith(f"bytes {have}-")
+        if have and not is_resumed:
+            part.truncate(0)  # the server sends it from the start
+        _copy(answer, part, have if is_resumed else 0, weights.size, on_progress)
+
+
+def _copy(source: IO[bytes], part: BinaryIO, have: int, size: int, on_progress: Progress) -> None:
+    while chunk := source.read(COPY_CHUNK_BYTES):
+        have += len(chunk)
+        if have > size:
+            part.truncate(0)
+            raise ModelError(f"More than the {size} bytes of the model came. It was thrown away.", provider=PROVIDER)
+        part.write(chunk)
+        on_progress(have, size)
+    part.flush()
+
+
+def _finish(weights: Weights, part: BinaryIO, target: Path) -> Path:
+    part.flush()
+    os.fsync(part.fileno())
+    path = Path(part.name)
+    found = sha256_of(path)
+    if found != weights.sha256:
+        path.unlink()
+        raise ModelError(
+            f"What came is not '{weights.name}': its sha256 is {found}, not {weights.sha256}. It was thrown away.",
+            provider=PROVIDER,
+        )
+    path.replace(target)
+    return target
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """A full disk, or one that may not be written, is a sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise ModelError(f"The disk of {folder} is full. What came so far is kept.", provider=PROVIDER) from None
+        raise ModelError(f"{folder} cannot be written: {error.strerror or error}.", provider=PROVIDER) from None
+
+
+def _length(part: BinaryIO) -> int:
+    part.flush()
+    return os.fstat(part.fileno()).st_size
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or url
+
+
+def _silent(done: int, size: int) -> None:
+    """Nobody listens."""

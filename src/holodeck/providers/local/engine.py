@@ -1,0 +1,110 @@
+"""One model in one worker thread: loaded once, asked one thing at a time, stopped at the next piece of its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import secrets
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import LOCAL_CLOSE_TIMEOUT, LOCAL_CONTEXT_TOKENS
+from holodeck.providers.local.weights import PROVIDER
+
+_INSTALL = "The local model needs an extra that is not installed. Install it with: pip install 'holodeck[local]'"
+
+
+class Engine:
+    """Runs llama.cpp in this process. Loading holds the interpreter for a second or two; answering does not."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-model")
+        self._server: Any = None  # a class of xllamacpp, which has no types
+        self._is_closed = threading.Event()
+
+    async def load(self) -> None:
+        """Read the weights, once."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._load)
+
+    async def chat(self, body: Mapping[str, Any]) -> AsyncGenerator[Mapping[str, Any], None]:
+        """The pieces of one chat completion as they are written. Leaving the iterator stops the model."""
+        loop, stop = asyncio.get_running_loop(), threading.Event()
+        pieces: asyncio.Queue[Mapping[str, Any] | BaseException | None] = asyncio.Queue()
+
+        def hand_over(piece: Mapping[str, Any] | BaseException | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        self._thread.submit(self._chat, dict(body), hand_over, stop)
+        try:
+            while (piece := await pieces.get()) is not None:
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            stop.set()
+
+    async def close(self) -> None:
+        """Stop what is being written and let go of the weights."""
+        self._is_closed.set()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        waiting = asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        await asyncio.wait([waiting], timeout=LOCAL_CLOSE_TIMEOUT)
+        self._server = None
+
+    def _load(self) -> None:
+        if self._server is not None:
+            return
+        # Spinning threads would take the core that the event loop needs; read once, when the library is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        try:
+            xllamacpp = importlib.import_module("xllamacpp")
+        except ImportError:
+            raise ModelError(_INSTALL, provider=PROVIDER) from None
+        threads = max(1, (os.cpu_count() or 2) - 1)  # a core stays free for everything else
+        params = xllamacpp.CommonParams()
+        params.model.path = str(self._path)
+        params.n_ctx, params.n_parallel = LOCAL_CONTEXT_TOKENS, 1
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
+        params.warmup, params.verbosity = False, -1
+        # llama.cpp's server also listens on a loopback port: with a key that nobody has, nobody else can use it.
+        params.api_keys = [secrets.token_hex(32)]
+        try:
+            self._server = xllamacpp.Server(params)
+        except Exception as error:
+            reason = f"The local model could not be loaded from {self._path}: {error}"
+            raise ModelError(f"{reason} Pull it again, or use another GGUF file.", provider=PROVIDER) from error
+
+    def _chat(self, body: dict[str, Any], hand_over: Any, stop: threading.Event) -> None:
+        def on_piece(piece: Mapping[str, Any]) -> bool:
+            hand_over(_failure(piece) or piece)
+            return stop.is_set() or self._is_closed.is_set()
+
+        try:
+            self._load()
+            if not stop.is_set():
+                answer = self._server.handle_chat_completions(
+                    {**body, "stream": True, "stream_options": {"include_usage": True}}, on_piece
+                )
+                if isinstance(answer, dict):
+                    hand_over(_failure(answer) or answer)
+            hand_over(None)
+        except ModelError as error:
+            hand_over(error)
+        except Exception as error:
+            hand_over(ModelError(f"The local model refused the request: {error}", provider=PROVIDER))
+
+
+def _failure(piece: Mapping[str, Any]) -> ModelError | None:
+    error = piece.get("error")
+    if not isinstance(error, Mapping):
+        return None
+    return ModelError(
+        f"The local model could not answer: {error.get('message')}", provider=PROVIDER, status=error.get("code")
+    )

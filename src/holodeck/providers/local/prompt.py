@@ -1,0 +1,137 @@
+"""What a small model is told: first only which tool to call, then, in a prompt without tools, what it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from holodeck.lib.display import one_line
+from holodeck.lib.limits import (
+    LOCAL_ANSWER_TOKENS,
+    LOCAL_CHOICE_TOKENS,
+    LOCAL_PROMPT_CHARS,
+    LOCAL_RESULT_CHARS,
+    LOCAL_TOOL_CHARS,
+)
+from holodeck.models.content import TextContent
+from holodeck.models.exchange import ModelRequest, ToolSpec
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part
+
+_CHOOSING = """\
+Decide what to do about the last message. Answer with one JSON object and nothing else.
+To call a tool: {"tool": "<name>", "arguments": {...}}. To answer without a tool: {"reply": "<text>"}.
+Call a tool when it gives what the person asks for. Take arguments from the conversation only."""
+_EXAMPLES = (
+    ("What is the weather in Oslo? (tools: weather)", '{"tool": "weather", "arguments": {"city": "Oslo"}}'),
+    ("Good morning! (tools: weather)", '{"reply": "Good morning! What can I do for you?"}'),
+    ("Show me notes.txt (tools: read_file)", '{"tool": "read_file", "arguments": {"path": "notes.txt"}}'),
+)
+_ANSWERING = (
+    "Answer the last message in a few sentences, from the tool results where there are some. Do not make things up."
+)
+
+
+def choosing(request: ModelRequest, tools: Sequence[ToolSpec], *, may_reply: bool) -> dict[str, Any]:
+    """A request whose answer can only be a call of one of the tools, or a reply."""
+    offered = "\n".join(map(_described, tools))
+    system = "\n\n".join(filter(None, [request.instructions, _CHOOSING, f"Tools:\n{offered}"]))
+    examples = [
+        {"role": role, "content": text}
+        for asked, answered in _EXAMPLES
+        for role, text in (("user", asked), ("assistant", answered))
+    ]
+    conversation = _conversation(request.items)
+    return {
+        "messages": [{"role": "system", "content": system}, *examples, *conversation],
+        "response_format": {"type": "json_schema", "json_schema": {"schema": _choice_schema(tools, may_reply)}},
+        "max_tokens": LOCAL_CHOICE_TOKENS,
+        "temperature": 0,
+    }
+
+
+def answering(request: ModelRequest) -> dict[str, Any]:
+    """A request without tools: with them in sight, a small model answers a result with another call."""
+    system = "\n\n".join(filter(None, [request.instructions, _ANSWERING]))
+    body: dict[str, Any] = {
+        "messages": [{"role": "system", "content": system}, *_conversation(request.items)],
+        "max_tokens": request.max_tokens or LOCAL_ANSWER_TOKENS,
+    }
+    if request.response_format is not None:
+        schema = {"schema": dict(request.response_format)}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema}
+    for name, value in (("temperature", request.temperature), ("top_p", request.top_p)):
+        if value is not None:
+            body[name] = value
+    return body
+
+
+def last_request(items: Sequence[Item]) -> str:
+    """What the person said last."""
+    return next((item.text for item in reversed(items) if isinstance(item, Message) and item.role == "user"), "")
+
+
+def has_result(items: Sequence[Item]) -> bool:
+    """Whether a tool has answered since the person spoke last."""
+    for item in reversed(items):
+        if isinstance(item, FunctionCallOutput):
+            return True
+        if isinstance(item, Message) and item.role == "user":
+            return False
+    return False
+
+
+def _choice_schema(tools: Sequence[ToolSpec], may_reply: bool) -> dict[str, Any]:
+    calls = [_object({"tool": {"const": tool.name}, "arguments": dict(tool.parameters)}) for tool in tools]
+    reply = [_object({"reply": {"type": "string"}})] if may_reply else []
+    return {"anyOf": [*calls, *reply]}
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _described(tool: ToolSpec) -> str:
+    fields = {name: _field(field) for name, field in tool.parameters.get("properties", {}).items()}
+    return f"- {tool.name}: {one_line(tool.description, LOCAL_TOOL_CHARS)} {json.dumps(fields)}"
+
+
+def _field(field: Any) -> Any:
+    if not isinstance(field, Mapping):
+        return "any"
+    return field.get("enum") or field.get("type", "any")
+
+
+def _conversation(items: Sequence[Item]) -> list[dict[str, str]]:
+    """The end of the conversation, as much as fits, in plain words: small models know no other form well."""
+    names = {item.call_id: item.name for item in items if isinstance(item, FunctionCall)}
+    told: list[dict[str, str]] = []
+    room = LOCAL_PROMPT_CHARS
+    for item in reversed(items):
+        message = _told(item, names)
+        if message is None:
+            continue
+        if told and room < len(message["content"]):
+            break
+        message["content"] = message["content"][-LOCAL_PROMPT_CHARS:]
+        room -= len(message["content"])
+        told.append(message)
+    return told[::-1]
+
+
+def _told(item: Item, names: Mapping[str, str]) -> dict[str, str] | None:
+    match item:
+        case Message(role=role, content=content):
+            return {"role": "system" if role == "developer" else role, "content": _text(content)}
+        case FunctionCallOutput(call_id=call_id, content=content, is_error=is_error):
+            result = _text(content)[:LOCAL_RESULT_CHARS]
+            outcome = "failed" if is_error else "answered"
+            return {"role": "user", "content": f"(The tool {names.get(call_id, 'asked')} {outcome}: {result})"}
+        case _:
+            return None
+
+
+def _text(parts: Sequence[Part]) -> str:
+    return "\n".join(
+        part.text if isinstance(part, TextContent) else f"({part.type.replace('_', ' ')}, not shown)" for part in parts
+    )

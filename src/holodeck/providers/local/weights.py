@@ -1,0 +1,117 @@
+"""The weights that the local model runs on: which there are, where they are kept, and whether they are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import COPY_CHUNK_BYTES
+
+PROVIDER = "local"
+GGUF_MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weights:
+    """A model's weights, as their maker published them."""
+
+    name: str
+    url: str
+    size: int
+    sha256: str
+    licence: str = "Apache-2.0"
+    memory: str = ""
+    """What a running model takes, for people."""
+    tokens_per_second: float = 0.0
+    """How fast it writes, on two cores of an ordinary machine."""
+    prompt_tokens_per_second: float = 0.0
+    """How fast it reads."""
+
+    @property
+    def file(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+_HOME = "https://huggingface.co/Qwen"
+
+KNOWN: tuple[Weights, ...] = (
+    Weights(
+        name="qwen2.5-coder-0.5b",
+        url=f"{_HOME}/Qwen2.5-Coder-0.5B-Instruct-GGUF/resolve/main/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+        size=491_400_064,
+        sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+        memory="0.7 GB",
+        tokens_per_second=15,
+        prompt_tokens_per_second=63,
+    ),
+    Weights(
+        name="qwen2.5-coder-1.5b",
+        url=f"{_HOME}/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/main/qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
+        size=1_117_320_768,
+        sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
+        memory="2 GB",
+        tokens_per_second=7,
+        prompt_tokens_per_second=25,
+    ),
+)
+DEFAULT = KNOWN[0]
+
+Progress = Callable[[int, int], None]
+"""Hears how many bytes of how many are there."""
+
+
+def models_folder() -> Path:
+    """Where weights are kept: `$XDG_CACHE_HOME/holodeck/models`, else `~/.cache/holodeck/models`."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
+    return base / "holodeck" / "models"
+
+
+def known(name: str) -> Weights:
+    """The weights of that name; a `ModelError` with the names that there are."""
+    for weights in KNOWN:
+        if weights.name == name:
+            return weights
+    names = ", ".join(weights.name for weights in KNOWN)
+    raise ModelError(f"There is no known local model '{name}'. There are: {names}.", provider=PROVIDER)
+
+
+def find(name: str | None, folder: Path | None = None) -> Path:
+    """The file that a model's name means: a known one that was pulled, or the path of a GGUF file."""
+    if name is not None and (name.endswith(".gguf") or os.sep in name):
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise ModelError(f"There is no model file {path}. Give 'name' the path of a GGUF file.", provider=PROVIDER)
+        return path
+    where = folder or models_folder()
+    wanted = [known(name)] if name is not None else list(KNOWN)
+    for weights in wanted:
+        if (where / weights.file).is_file():
+            return where / weights.file
+    missing = wanted[0].name
+    raise ModelError(
+        f"The weights of the local model '{missing}' are not in {where}. Get them with: holodeck model pull {missing}",
+        provider=PROVIDER,
+    )
+
+
+def is_pulled(weights: Weights, folder: Path | None = None) -> bool:
+    """Whether the whole file is there. It was checked when it was pulled; here only its size is."""
+    path = (folder or models_folder()) / weights.file
+    return path.is_file() and path.stat().st_size == weights.size
+
+
+def sha256_of(path: Path, on_progress: Progress | None = None) -> str:
+    """The hash of a file, read in pieces."""
+    digest, done, size = hashlib.sha256(), 0, path.stat().st_size
+    with path.open("rb") as file:
+        while chunk := file.read(COPY_CHUNK_BYTES):
+            digest.update(chunk)
+            done += len(chunk)
+            if on_progress:
+                on_progress(done, size)
+    return digest.hexdigest()
