@@ -60,12 +60,14 @@ class LiveRun(Generic[W]):
         log = EventLog()
         self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, log), name=self.id)
         try:
-            async for _, event in log.read():
-                self.observe(event)
-                payloads = self.writer.feed(event)
+            async for batch in log.batches():
+                payloads: list[bytes] = []
+                for event in batch:
+                    self.observe(event)
+                    payloads += self.writer.feed(event)
                 self.payloads += payloads
-                if isinstance(event, RunFinished):
-                    self.result = event.result
+                if isinstance(batch[-1], RunFinished):
+                    self.result = batch[-1].result
                     await self._kept()
                 if payloads:
                     self._tell()
