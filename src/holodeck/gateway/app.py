@@ -15,6 +15,7 @@ import orjson
 
 from holodeck.gateway.callers import Caller, Callers
 from holodeck.gateway.hosts import HostPolicy
+from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, reply_for, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
@@ -73,6 +74,7 @@ class Gateway:
         callers: Callers,
         rates: Rates,
         hosts: HostPolicy,
+        metrics: Metrics,
         body_limit: int,
         sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
@@ -83,6 +85,7 @@ class Gateway:
         self._callers = callers
         self._rates = rates
         self._hosts = hosts
+        self._metrics = metrics
         self._body_limit = body_limit
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
         self._patterns = [(route, _pattern(route.path)) for route in routes if "{" in route.path]
@@ -119,7 +122,9 @@ class Gateway:
             await _write_reply(write, reply_for(error, request_id))
         finally:
             path = scope["path"]
-            ms = round((time.perf_counter() - began) * 1000, 1)
+            seconds = time.perf_counter() - began
+            self._metrics.request(scope.get("holodeck.route", "unknown"), scope["method"], status, seconds)
+            ms = round(seconds * 1000, 1)
             log.info("gateway.request", request=request_id, method=scope["method"], path=path, status=status, ms=ms)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,6 +148,7 @@ class Gateway:
             await _write_reply(send, Reply(status=204))
             return
         route, path = self._route(scope["method"], scope["path"])
+        scope["holodeck.route"] = route.path
         caller = Caller(id="") if route.is_open else await self._admitted(headers, route)
         if self.is_draining and route.is_counted and not route.is_open:
             raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
@@ -201,13 +207,21 @@ async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive) -> R
     gone = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            task.cancel()
-        return await task
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.wait({task})
+        raise _gone()
     finally:
+        task.cancel()
         gone.cancel()
         with suppress(asyncio.CancelledError):
             await gone
+
+
+def _gone() -> WireError:
+    """Nobody reads this; it stands in the log."""
+    return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -225,7 +239,7 @@ async def _body(receive: Receive, headers: Mapping[str, str], limit: int) -> byt
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise WireError(400, "The client went away.", kind="invalid_request", code="client_gone")
+            raise _gone()
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:

@@ -75,6 +75,7 @@ def all_routes(
             is_admin=True,
             is_counted=False,
         ),
+        Route(method="GET", path="/metrics", handler=operations.metrics, is_admin=True, is_counted=False),
         Route(method="GET", path="/healthz", handler=operations.healthz, is_open=True),
         Route(method="GET", path="/readyz", handler=operations.readyz, is_open=True),
     ]

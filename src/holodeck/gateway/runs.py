@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
+from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.providers.provider import ModelProvider
@@ -39,11 +40,14 @@ class LiveRun(Generic[W]):
     ) -> None:
         """`keep` stores a run that has ended; the client hears of its end only afterwards."""
         self.id = request.run_id
+        self.model = model.name
         self.owner = owner
         self.writer = writer
         self.payloads: list[bytes] = []
         self.result: RunResult | None = None
         self.is_done = asyncio.Event()
+        self.observe: Callable[[Event], None] = _unobserved
+        """Hears every event of the run."""
         self._request = request
         self._model = model
         self._toolbox = toolbox
@@ -56,11 +60,14 @@ class LiveRun(Generic[W]):
         log = EventLog()
         self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, log), name=self.id)
         try:
-            async for _, event in log.read():
-                payloads = self.writer.feed(event)
+            async for batch in log.batches():
+                payloads: list[bytes] = []
+                for event in batch:
+                    self.observe(event)
+                    payloads += self.writer.feed(event)
                 self.payloads += payloads
-                if isinstance(event, RunFinished):
-                    self.result = event.result
+                if isinstance(batch[-1], RunFinished):
+                    self.result = batch[-1].result
                     await self._kept()
                 if payloads:
                     self._tell()
@@ -111,10 +118,15 @@ class LiveRun(Generic[W]):
             await asyncio.shield(self._kept())
 
 
+def _unobserved(event: Event) -> None:
+    """Nobody counts."""
+
+
 class Runs:
     """All runs of this gateway that have not ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics
         self._live: dict[str, LiveRun[Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
@@ -129,6 +141,8 @@ class Runs:
     async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
         """Run one to its end, findable by others in the meantime."""
         self._live[live.id] = live
+        if self._metrics is not None:
+            live.observe = self._metrics.observer(live.model)
         try:
             async with aclosing(live.advance()) as batches:
                 async for batch in batches:

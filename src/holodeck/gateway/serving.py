@@ -23,6 +23,7 @@ from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.jwt_callers import JWTProvider
+from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.operations import Operations
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.responses import Responses
@@ -40,6 +41,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 
 _DAY = 86_400.0
+_BACKLOG = 2_048
 
 
 class Service:
@@ -52,7 +54,8 @@ class Service:
         self.store: ResponseStore = open_store(
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
-        self.runs = Runs()
+        metrics = Metrics()
+        self.runs = Runs(metrics)
         self._server: _Server | None = None
         seal = Seal(secrets.token_bytes(32))
         callers = Callers(_providers(loaded, loaded.path.parent))
@@ -70,7 +73,7 @@ class Service:
             all_routes(
                 responses,
                 Conversations(self.store, seal),
-                Operations(backends, self.store),
+                Operations(backends, self.store, metrics, lambda: rates.in_flight),
                 Windows(starter, continuing, seal),
                 ChatCompletions(starter, self.runs),
             ),
@@ -82,6 +85,7 @@ class Service:
                 origins=config.cors_origins,
                 is_local=is_loopback(config.listen.host),
             ),
+            metrics=metrics,
             body_limit=config.limits.body_bytes,
         )
 
@@ -192,6 +196,7 @@ def _listener(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(_BACKLOG)  # whoever reads that we are ready may connect at once
     except OSError as error:
         listener.close()
         raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another 'listen.port'.") from None
