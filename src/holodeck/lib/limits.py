@@ -213,3 +213,4 @@ LOCAL_CHOICE_TOKENS = 384
 LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of four; of three, six of six
 LOCAL_TOOL_CHARS = 300  # of a description
 LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
+MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools that one server may list
