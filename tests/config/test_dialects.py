@@ -93,7 +93,7 @@ def test_a_file_that_is_not_json_is_refused_with_its_line(
         ({"url": "https://x.example/sse"}, "sse"),
         ({"url": "https://x.example/sse?a=b"}, "sse"),
         ({"url": "wss://x.example/mcp"}, "websocket"),
-        ({"httpUrl": "https://x.example/sse"}, "sse"),
+        ({"httpUrl": "https://x.example/sse"}, "http"),
         ({"serverUrl": "https://x.example/mcp"}, "http"),
         ({"url": "https://x.example/events", "trust": True}, "sse"),
         ({"type": "sse", "url": "https://x.example/mcp"}, "sse"),

@@ -258,3 +258,18 @@ async def test_a_call_that_a_person_must_approve_holds_its_whole_turn() -> None:
     )
     assert (second.status, second.text) == ("completed", "Both are done.")
     assert [name for name, _ in shelf.ran] == ["free", "dangerous"]
+
+
+@pytest.mark.proves("D-23")
+@aio
+async def test_a_mixed_turn_that_nobody_can_resume_runs_our_calls_at_once() -> None:
+    shelf = Shelf(add=lambda: "3", dangerous=lambda: "never")
+    toolbox = Toolbox([shelf], client=[ToolSpec(name="ask_client")], hold=lambda each: each.name == "dangerous")
+    model = ScriptedModel([call("add"), call("ask_client")], [call("add"), call("dangerous")])
+    asked = ModelRequest(items=(said("user", "both"),))
+    mixed = await run(RunRequest(run_id="r1", model=asked, can_wait=False), model, toolbox, EventLog())
+    assert (mixed.status, mixed.pending) == ("completed", ())
+    assert [item.type for item in mixed.items] == ["function_call", "function_call", "function_call_output"]
+    held = await run(RunRequest(run_id="r2", model=asked, can_wait=False), model, toolbox, EventLog())
+    assert (held.status, [each.name for each in held.pending]) == ("requires_action", ["dangerous"])
+    assert [name for name, _ in shelf.ran] == ["add", "add"]

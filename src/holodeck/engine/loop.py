@@ -28,6 +28,8 @@ class RunRequest:
     max_tool_calls: int | None = None
     pending: tuple[FunctionCall, ...] = ()
     """Calls of an earlier run that waited for the client or for approval; they run before the model is asked."""
+    can_wait: bool = True
+    """False when nobody will bring this run's pending calls back: only those that need approval are left then."""
 
 
 @dataclass
@@ -81,7 +83,11 @@ async def _turns(
         if not calls:
             return _ended(progress, answered.finish)
         own = [call for call in calls if not toolbox.is_client(call.name) or not phase.allows(call.name)]
-        if len(own) < len(calls) or any(toolbox.holds(call) for call in own):  # somebody must act before anything runs
+        held = [call for call in own if toolbox.holds(call)]
+        if len(own) < len(calls) or held:  # somebody must act before anything runs
+            if not request.can_wait:
+                await execute([call for call in own if call not in held])
+                own = held
             return _result(progress, "requires_action" if own else "completed", pending=tuple(own))
         if progress.turns >= request.max_turns:
             reason = f"The limit of {request.max_turns} turns is reached; {len(calls)} more tool calls were not run."

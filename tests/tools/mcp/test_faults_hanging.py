@@ -150,3 +150,21 @@ async def test_an_http_answer_that_never_ends_is_given_up_and_harms_no_other(
         failure(await bad, "no answer within", "not known whether the call took effect")
         await subject.received(ABANDONED)
         await subject.works()
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.proves("D-15", "000:FR-025")
+@aio
+async def test_closing_ends_every_call_that_is_under_way(tmp_path: Path, over: Over, era: Era) -> None:
+    async with misbehaving("normal", over, tmp_path, era=era) as subject:
+        calls = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60})) for _ in range(3)]
+        await subject.received("tools/call", 3)
+        await subject.plugin.close()
+        async with asyncio.timeout(1):
+            for result in await asyncio.gather(*calls):
+                failure(result, "closed", "not known whether the call took effect")
+        assert subject.plugin.state == "disconnected"
+        failure(await subject.echo(), "it was closed")
+        await subject.plugin.connect()
+        await subject.works()

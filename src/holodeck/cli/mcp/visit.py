@@ -18,6 +18,7 @@ from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.models.tool import MCPTool
 
 if TYPE_CHECKING:
+    from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.plugin import MCPPlugin
 
 T = TypeVar("T")
@@ -38,16 +39,22 @@ class Visit(Generic[T]):
 def run(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
     """Run a command to its end. Ctrl-C cancels it, waits until every server is closed, and then is raised."""
     _listen(verbose)
-    with asyncio.Runner() as runner:
-        return runner.run(work)
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(work)
+    except BaseExceptionGroup as errors:
+        _, others = errors.split(BrokenPipeError)
+        if others is None:  # the reader of our output has gone, while several servers were being asked
+            raise BrokenPipeError from None
+        raise
 
 
 @asynccontextmanager
-async def opened(loaded: LoadedTool) -> AsyncIterator[MCPPlugin]:
+async def opened(loaded: LoadedTool, callbacks: Callbacks | None = None) -> AsyncIterator[MCPPlugin]:
     """The plugin of a server, closed at the end whatever happens."""
     from holodeck.runtime import open_server
 
-    plugin = open_server(loaded)
+    plugin = open_server(loaded, callbacks=callbacks)
     try:
         yield plugin
     finally:

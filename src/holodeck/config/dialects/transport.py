@@ -92,6 +92,8 @@ def _named(draft: Draft, key: str, kind: Any) -> str | None:
 
 
 def _transport_of_url(program: str, key: str, url: str) -> str:
+    if key == "httpUrl":
+        return "http"
     usual = transport_of(url)
     if key == "url" and program == GEMINI and usual == "http" and not urlsplit(url).path.rstrip("/").endswith("/mcp"):
         return "sse"  # its 'httpUrl' is the other kind

@@ -40,7 +40,7 @@ def read_parts(value: object, path: str, *, is_assistant: bool = False) -> tuple
         part = readers[kind](fields)
         fields.done()
         parts.append(part)
-        shown.append(dict(each) if kind == "refusal" else show_part(part, is_assistant=is_assistant))
+        shown.append(dict(each) if kind in ("refusal", "input_audio") else show_part(part, is_assistant=is_assistant))
     return tuple(parts), shown
 
 

@@ -106,6 +106,7 @@ def _fetch(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) ->
         try:
             _attempt(weights, url, part, on_progress)
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code == _RANGE_REFUSED and before:
                 part.truncate(0)
             elif error.code < http.client.INTERNAL_SERVER_ERROR:

@@ -10,7 +10,8 @@ from typing import Any
 from holodeck.models.items import FunctionCall
 
 _REPLY = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
-_BROKEN_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{0,3}|\\u[dD][89abAB][0-9a-fA-F]{2}|(?<!\\)(?:\\\\)*\\)$")
+_BROKEN_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{0,3}|(?<!\\)(?:\\\\)*\\)$")
+_HALF_A_PAIR = re.compile(r"[\ud800-\udbff]$")
 
 
 class Writing:
@@ -45,9 +46,10 @@ def _unquoted(written: str) -> str:
     end = re.search(r'(?<!\\)(?:\\\\)*"', written)
     inner = written[: end.end() - 1] if end else _BROKEN_ESCAPE.sub("", written)
     try:
-        return str(json.loads(f'"{inner}"', strict=False))
+        text = str(json.loads(f'"{inner}"', strict=False))
     except ValueError:
         return ""
+    return text if end else _HALF_A_PAIR.sub("", text)
 
 
 def _first_object(text: str) -> dict[str, Any]:

@@ -109,9 +109,19 @@ class Connection:
                 self.session.channel.lose(error)
             self._on_end(self, error)
             try:
+                if error is not None and error.details.get("stale_session"):
+                    await self._served_to_the_end()
+                self.session.give_up()
                 await self.session.channel.close()
             finally:
                 self._on_closed(self)
+
+    async def _served_to_the_end(self) -> None:
+        """A session that the server forgot takes no new request; those it is answering are not its fault."""
+        quiet = asyncio.create_task(self.session.quiet())
+        either: list[asyncio.Future[Any]] = [quiet, self._stop]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        quiet.cancel()
 
     async def _serve(self) -> MCPError | None:
         """Run it to its end; an error is why it ended, None is that it was asked to."""

@@ -72,6 +72,8 @@ class Session:
         self._spawn = spawn
         self._ids = count(1)
         self._calls: dict[RequestId, _Call] = {}
+        self._quiet: asyncio.Event | None = None
+        self._given_up: MCPError | None = None
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
         self._log = ServerLog(faults.server)
         self._meta: dict[str, Any] = {}
@@ -133,21 +135,35 @@ class Session:
                     self._calls[request_id] = _Call(clock, seconds, latest, on_progress)
                 response = await self.channel.request(message, delivery or Delivery())
         except TimeoutError as error:
-            if not clock.expired():  # something below ran out of its own time
-                raise self.faults.timeout(method, str(error) or "the connection took too long") from error
-            if is_cancellable:
+            if is_cancellable and clock.expired() and self._given_up is None:
                 self.channel.cancel(request_id, "the client's time limit for this request is over")
-            raise self._too_late(method, seconds) from error
+            raise self._out_of_time(error, clock, method, seconds) from error
         except asyncio.CancelledError:
             if is_cancellable:
                 self.channel.cancel(request_id, "the caller was cancelled")
             raise
         finally:
             self._calls.pop(request_id, None)
+            if self._quiet is not None and not self._calls:
+                self._quiet.set()
         result = response.get("result")
         if type(result) is dict:
             return result
         raise self._refused(method, response)
+
+    async def quiet(self) -> None:
+        """Wait until no call is under way."""
+        if self._calls:
+            self._quiet = asyncio.Event()
+            await self._quiet.wait()
+
+    def give_up(self) -> None:
+        """End every call that is still under way. Closing a channel need not wake who reads from it."""
+        self._given_up = self.faults.connection("close", "the connection was closed.")
+        now = asyncio.get_running_loop().time()
+        for call in self._calls.values():
+            if not call.clock.expired():
+                call.clock.reschedule(now)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send what needs no answer."""
@@ -245,6 +261,13 @@ class Session:
             for call in self._calls.values():
                 if call in calls and not call.clock.expired():
                     call.clock.reschedule(min(now + call.step, call.latest))
+
+    def _out_of_time(self, error: TimeoutError, clock: asyncio.Timeout, method: str, seconds: float | None) -> MCPError:
+        if self._given_up is not None:
+            return self._given_up
+        if not clock.expired():  # something below ran out of its own time
+            return self.faults.timeout(method, str(error) or "the connection took too long")
+        return self._too_late(method, seconds)
 
     def _too_late(self, method: str, seconds: float | None) -> MCPError:
         if method != "tools/call":
