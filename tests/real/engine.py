@@ -45,7 +45,7 @@ class Engine:
     def version(self, question: str) -> str | None:
         """Its version, if it answers at all: a client without its daemon does not."""
         try:
-            return self.run("info", "--format", question).strip()
+            return self.run("info", "--format", question).strip() or None
         except (EngineError, OSError, subprocess.TimeoutExpired):
             return None
 
