@@ -56,6 +56,11 @@ def read_gateway(
     return gateway_of_agent(read_agent(path, environ=environ, home=home), environ=environ)
 
 
+def read_any(path: str | os.PathLike[str]) -> LoadedAgent | LoadedGateway:
+    """Read a file of ours, whichever it is."""
+    return read_gateway(path) if is_gateway(Path(path), str(path)) else read_agent(path)
+
+
 def load_agent(
     path: str | os.PathLike[str],
     *,

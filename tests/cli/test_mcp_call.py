@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from aio import aio
 from cli.mcp_project import NPX, Project
+from typing_terminal import CTRL_C, TypingTerminal
 
 MEBIBYTE = 1024 * 1024
+BUSY = 60  # seconds, on a machine that others use as well
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +131,38 @@ def test_a_command_line_is_a_server_without_any_file(project: Project) -> None:
     assert (done.returncode, done.stdout.strip()) == (0, "5")
     done = project.run("call", "--command", "npx -y @scope/server-sums", "sums", "add", "a=2", "b=3")
     assert done.stdout.strip() == "5", "its derived name may be given as well"
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_server_that_asks_is_answered_by_the_person_at_the_terminal(project: Project, era: str) -> None:
+    project.well("normal", era=era)
+
+    @aio(BUSY)
+    async def call() -> None:
+        async with TypingTerminal("mcp", "call", "s", "ask_elicitation", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("Server 's' asks: What is your name?")
+            terminal.types("y\r")
+            await terminal.sees("name: ")
+            terminal.types("Ada\r")
+            await terminal.sees('"name"')
+            await terminal.sees("Ada")
+            assert await terminal.ends() == 0
+
+    call()
+
+
+def test_ctrl_c_at_the_terminal_stops_a_call_and_its_server(project: Project) -> None:
+    project.well("hangs")
+
+    @aio(BUSY)
+    async def call() -> None:
+        async with TypingTerminal(
+            "mcp", "call", "s", "add", "a=1", "b=2", cwd=project.path, env=project.env
+        ) as terminal:
+            await terminal.sees("calling add of s ")
+            terminal.types(CTRL_C)
+            await terminal.sees("Stopped.")
+            assert await terminal.ends() == 130
+
+    call()
+    assert project.processes() == []

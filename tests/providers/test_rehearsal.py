@@ -251,7 +251,22 @@ def test_an_odd_schema_is_no_crash(parameters: dict[str, Any]) -> None:
     assert _answer("Use the odd tool with 3 things", tools=(tool,)).items
 
 
-@pytest.mark.parametrize("request_text", ["", "\0", "?" * 50_000, "and then " * 2_000, "/" * 10_000, '"' * 9_999])
+ODD_REQUESTS = [
+    "",
+    "\0",
+    "?" * 50_000,
+    "and then " * 2_000,
+    "/" * 10_000,
+    '"' * 9_999,
+    "add " + "9" * 9_000,
+    "search " + "\n" * 9_000,
+    "- " * 5_000,
+    "a." * 5_000,
+    "x and " * 1_000,
+]
+
+
+@pytest.mark.parametrize("request_text", ODD_REQUESTS, ids=lambda text: text[:9])
 def test_an_odd_request_is_no_crash(request_text: str) -> None:
     assert _answer(request_text).items
     assert _answer(said("assistant", "hi")).items

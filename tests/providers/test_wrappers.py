@@ -131,7 +131,6 @@ def test_a_model_that_does_not_begin_is_an_error() -> None:
             with pytest.raises(ModelError, match=r"'m' did not begin to answer within 0.02 s") as found:
                 await collected(model, question())
             assert found.value.is_retryable
-            await server.left.wait()
             await model.close()
 
     run(exchange())

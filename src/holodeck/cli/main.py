@@ -12,6 +12,7 @@ from holodeck import __version__
 _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("holodeck.cli.chat", "Talk with an agent."),
     "init": ("holodeck.cli.init", "Make a new agent project that works as it is."),
+    "keys": ("holodeck.cli.keys", "Make keys for the callers of a gateway."),
     "mcp": ("holodeck.cli.mcp.group", "Look at MCP servers and call their tools; no model needed."),
     "model": ("holodeck.cli.model", "Fetch and list the weights of local models."),
     "run": ("holodeck.cli.run", "Ask an agent one question."),

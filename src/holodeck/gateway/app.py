@@ -15,6 +15,7 @@ import orjson
 
 from holodeck.gateway.callers import Caller, Callers
 from holodeck.gateway.hosts import HostPolicy
+from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, reply_for, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
@@ -60,17 +61,31 @@ class Route:
     """Whether it counts against the limits of its caller."""
 
 
+SocketHandler = Callable[[Caller, Receive, Send, Callable[[], bool]], Awaitable[None]]
+
+
 class Gateway:
     """An ASGI application. It refuses at once what it cannot take on, and never answers with a traceback."""
 
     def __init__(
-        self, routes: list[Route], *, callers: Callers, rates: Rates, hosts: HostPolicy, body_limit: int
+        self,
+        routes: list[Route],
+        *,
+        callers: Callers,
+        rates: Rates,
+        hosts: HostPolicy,
+        metrics: Metrics,
+        body_limit: int,
+        sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
+        """`sockets`: by their paths, what serves WebSockets. They need a key like every route."""
         self.routes = routes
+        self.sockets = sockets or {}
         self.is_draining = False
         self._callers = callers
         self._rates = rates
         self._hosts = hosts
+        self._metrics = metrics
         self._body_limit = body_limit
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
         self._patterns = [(route, _pattern(route.path)) for route in routes if "{" in route.path]
@@ -81,7 +96,7 @@ class Gateway:
         elif scope["type"] == "http":
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
+            await self._websocket(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id, began = new_id("req"), time.perf_counter()
@@ -107,8 +122,25 @@ class Gateway:
             await _write_reply(write, reply_for(error, request_id))
         finally:
             path = scope["path"]
-            ms = round((time.perf_counter() - began) * 1000, 1)
+            seconds = time.perf_counter() - began
+            self._metrics.request(scope.get("holodeck.route", "unknown"), scope["method"], status, seconds)
+            ms = round(seconds * 1000, 1)
             log.info("gateway.request", request=request_id, method=scope["method"], path=path, status=status, ms=ms)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
+        request_id = new_id("req")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        await receive()  # websocket.connect
+        try:
+            self._hosts.check(headers)
+            handler, caller = self._socket(scope["path"]), await self._known(headers)
+        except Exception as error:  # the boundary, as for HTTP
+            await _refuse_socket(send, reply_for(error, request_id))
+            return
+        await send({"type": "websocket.accept", "headers": [(b"x-request-id", request_id.encode())]})
+        log.info("gateway.socket", request=request_id, path=scope["path"])
+        await handler(caller, receive, send, lambda: self.is_draining)
 
     async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         self._hosts.check(headers)
@@ -116,6 +148,7 @@ class Gateway:
             await _write_reply(send, Reply(status=204))
             return
         route, path = self._route(scope["method"], scope["path"])
+        scope["holodeck.route"] = route.path
         caller = Caller(id="") if route.is_open else await self._admitted(headers, route)
         if self.is_draining and route.is_counted and not route.is_open:
             raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
@@ -128,10 +161,19 @@ class Gateway:
         with self._rates.request(caller):
             await self._write(await _unless_gone(route.handler(call), receive), receive, send)
 
-    async def _admitted(self, headers: Mapping[str, str], route: Route) -> Caller:
+    def _socket(self, path: str) -> SocketHandler:
+        if path not in self.sockets:
+            raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
+        return self.sockets[path]
+
+    async def _known(self, headers: Mapping[str, str]) -> Caller:
         caller = await self._callers.caller(headers)
         if caller is None:
             raise unauthorized()
+        return caller
+
+    async def _admitted(self, headers: Mapping[str, str], route: Route) -> Caller:
+        caller = await self._known(headers)
         if route.is_admin and not caller.is_admin:
             raise WireError(403, "This needs an operator's key.", kind="invalid_request", code="forbidden")
         return caller
@@ -165,13 +207,21 @@ async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive) -> R
     gone = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            task.cancel()
-        return await task
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.wait({task})
+        raise _gone()
     finally:
+        task.cancel()
         gone.cancel()
         with suppress(asyncio.CancelledError):
             await gone
+
+
+def _gone() -> WireError:
+    """Nobody reads this; it stands in the log."""
+    return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
 async def _disconnected(receive: Receive) -> None:
@@ -189,7 +239,7 @@ async def _body(receive: Receive, headers: Mapping[str, str], limit: int) -> byt
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise WireError(400, "The client went away.", kind="invalid_request", code="client_gone")
+            raise _gone()
         chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:
@@ -204,6 +254,15 @@ async def _write_reply(send: Send, reply: Reply) -> None:
     headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _refuse_socket(send: Send, reply: Reply) -> None:
+    """Say no before there is a WebSocket."""
+
+    async def write(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
+
+    await _write_reply(write, reply)
 
 
 async def _write_stream(send: Send, receive: Receive, answer: Streamed) -> None:

@@ -14,6 +14,7 @@ from holodeck.gateway.wire.context import check_answered
 from holodeck.gateway.wire.items_codec import decode_items, encode_items
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
+from holodeck.lib.limits import MAX_RECENT_RESPONSES
 from holodeck.models.items import FunctionCall, Item
 from holodeck.storage.store import ConversationItem, ResponseStore
 
@@ -54,6 +55,26 @@ class Continued:
     items: tuple[Item, ...]
     decided: Decided
     listed: frozenset[str]
+    is_stored: bool = True
+    """False when the previous response is only in the memory of a connection."""
+
+
+class Recent:
+    """What one connection remembers of its own latest responses, those that nobody stores included."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[Item, ...], Waiting, bool]] = {}
+
+    def keep(self, response_id: str, items: tuple[Item, ...], waiting: Waiting, *, is_stored: bool) -> None:
+        self._kept[response_id] = (items, waiting, is_stored)
+        while len(self._kept) > MAX_RECENT_RESPONSES:
+            self._kept.pop(next(iter(self._kept)))
+
+    def get(self, response_id: str) -> tuple[tuple[Item, ...], Waiting, bool] | None:
+        return self._kept.get(response_id)
+
+    def forget(self, response_id: str) -> None:
+        self._kept.pop(response_id, None)
 
 
 class Continuing:
@@ -63,19 +84,23 @@ class Continuing:
         self._store = store
         self._seal = seal
 
-    async def before(self, request: ResponseRequest, caller: Caller) -> Continued:
+    async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
         waiting = Waiting(calls=tuple(request.input.waiting), asks=frozenset(c.call_id for c in request.input.waiting))
-        if request.previous_response_id is not None:
-            items, waiting = await self._response(request.previous_response_id, caller)
+        is_stored = True
+        known = recent.get(request.previous_response_id or "") if recent is not None else None
+        if known is not None:
+            items, waiting, is_stored = known
+        elif request.previous_response_id is not None:
+            items, waiting = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
             items = await self._conversation(request.conversation_id, caller)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
         settled = (*items, *decided.refused, *request.input.items)
         check_answered(settled, pending=decided.run)
         listed = waiting.listed | set(request.input.listed)
-        return Continued(items=(*items, *decided.refused), decided=decided, listed=listed)
+        return Continued(items=(*items, *decided.refused), decided=decided, listed=listed, is_stored=is_stored)
 
     async def extend(self, request: ResponseRequest, output: list[dict[str, Any]], caller: Caller) -> None:
         """Add a finished response to its conversation."""
@@ -83,7 +108,8 @@ class Continuing:
         items = [ConversationItem(id=item["id"], data=orjson.dumps(item)) for item in shown]
         await self._store.add_items(str(request.conversation_id), caller.id, items)
 
-    async def _response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
+    async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
+        """The conversation up to a stored response, and what waits in it. Raises when it is not there."""
         record = await self._store.get(response_id, caller.id)
         if record is None:
             message = f"Previous response with id '{response_id}' not found."

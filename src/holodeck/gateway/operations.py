@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.metrics import Labels, Metrics
 from holodeck.gateway.problems import not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.lib.errors import MCPError, StorageError
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 class Operations:
     """Answers without touching a model. MCP being down never makes the gateway unready."""
 
-    def __init__(self, backends: Mapping[str, Backend], store: ResponseStore) -> None:
+    def __init__(
+        self, backends: Mapping[str, Backend], store: ResponseStore, metrics: Metrics, in_flight: Callable[[], int]
+    ) -> None:
         self._backends = backends
         self._store = store
+        self._metrics = metrics
+        self._in_flight = in_flight
 
     async def healthz(self, call: Call) -> Reply:
         return json_reply({"status": "ok"})
@@ -32,6 +37,15 @@ class Operations:
         except StorageError:
             is_ready = False
         return json_reply({"status": "ok" if is_ready else "no storage"}, 200 if is_ready else 503)
+
+    async def metrics(self, call: Call) -> Reply:
+        """Everything that was counted, and what is true now."""
+        states: list[tuple[Labels, float]] = [
+            ((("server", name), ("state", server.state.name.lower())), 1.0) for name, server in self._all().items()
+        ]
+        in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
+        gauges = {"holodeck_in_flight": in_flight, "holodeck_mcp_server_state": states}
+        return Reply(body=self._metrics.text(gauges), content_type="text/plain; version=0.0.4")
 
     async def models(self, call: Call) -> Reply:
         return json_reply({"object": "list", "data": [backend.card() for backend in self._backends.values()]})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import orjson
+
 from holodeck.gateway.rates import TooManyError
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.lib import log
@@ -53,6 +55,14 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
         case _:
             log.error("gateway.failed", request=request_id, error=f"{type(error).__name__}: {error}")
             return _reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
+
+
+def envelope_for(error: BaseException) -> bytes:
+    """The same for a WebSocket, which goes on afterwards."""
+    reply = reply_for(error, "")
+    body: dict[str, Any] = orjson.loads(reply.body)["error"]
+    body["code"] = body["code"] or body["type"]
+    return orjson.dumps({"type": "error", "status": reply.status, "error": body})
 
 
 def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:

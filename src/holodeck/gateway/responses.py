@@ -9,14 +9,13 @@ from typing import Any
 
 import orjson
 
-from holodeck.engine.loop import RunRequest
-from holodeck.gateway.backends import Backend
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Continued, Continuing, Waiting
+from holodeck.gateway.continuing import Continued, Continuing, Recent, Waiting
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
 from holodeck.gateway.runs import LiveRun, Runs
+from holodeck.gateway.starting import Starter
 from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.encoder import DONE, sse
 from holodeck.gateway.wire.items_codec import encode_items
@@ -25,27 +24,24 @@ from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib.ids import new_id
-from holodeck.models.gateway import GatewayFile
+from holodeck.models.items import Item
 from holodeck.storage.store import ResponseStore, StoredResponse
-from holodeck.tools.registry import Toolbox
-from holodeck.tools.results import ResultReader
 
 _LIST_LIMIT = 20
 _MAX_LIST_LIMIT = 100
+
+Live = LiveRun[ResponseWriter]
 
 
 class Responses:
     """The responses of all callers; each sees only its own."""
 
-    def __init__(
-        self, backends: Mapping[str, Backend], store: ResponseStore, runs: Runs, config: GatewayFile, seal: Seal
-    ) -> None:
-        self._backends = backends
+    def __init__(self, starter: Starter, store: ResponseStore, runs: Runs, seal: Seal, continuing: Continuing) -> None:
+        self._starter = starter
         self._store = store
         self._runs = runs
-        self._config = config
         self._seal = seal
-        self._continuing = Continuing(store, seal)
+        self._continuing = continuing
 
     async def create(self, body: object, caller: Caller) -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
@@ -58,31 +54,25 @@ class Responses:
         await self._runs.finish(live)
         return _answer(live)
 
-    async def prepare(self, request: ResponseRequest, caller: Caller) -> LiveRun:
-        """A run that is ready to go, with the context of what came before."""
-        backend = self.backend(request.model)
-        before = await self._continuing.before(request, caller)
-        servers = RequestServers(backend.mcp, request.tools.declarations)
-        if request.tool_choice.server is not None or request.tool_choice.allowed is not None:
-            await servers.specs()  # a choice by server needs to know the names of its tools
-        choice = request.tool_choice.resolved(servers.names)
-        run_request = RunRequest(
-            run_id=new_id("resp"),
-            model=request.model_request(before.items, choice, instructions=backend.instructions),
-            max_turns=min(backend.max_turns, self._config.limits.max_turns),
-            max_tool_calls=request.max_tool_calls,
+    async def prepare(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Live:
+        """A run that is ready to go, with the context of what came before. `recent`: what its connection remembers."""
+        self._starter.backend(request.model)
+        before = await self._continuing.before(request, caller, recent)
+        start = await self._starter.start(
+            request,
+            new_id("resp"),
+            items=before.items,
             pending=before.decided.run,
+            can_wait=request.store or recent is not None,
         )
-        toolbox = Toolbox(
-            [*backend.functions, servers], client=request.tools.functions, reader=ResultReader(), hold=servers.holds
-        )
+        output = self._starter.config.mcp_output
         writer = ResponseWriter(
             request,
-            response_id=run_request.run_id,
+            response_id=start.request.run_id,
             created_at=time.time(),
-            model=backend.name,
-            mode=None if self._config.mcp_output == "auto" else self._config.mcp_output,
-            routes=servers,
+            model=start.backend.name,
+            mode=None if output == "auto" else output,
+            routes=start.servers,
             pending=before.decided.run,
             approved=before.decided.approved,
             listed=before.listed,
@@ -90,25 +80,22 @@ class Responses:
             is_silent=not (request.stream or request.background),
         )
 
-        async def keep(live: LiveRun) -> None:
+        async def keep(live: Live) -> None:
+            record = record_of(live, request, before, start.servers)
+            if recent is not None:
+                recent.keep(
+                    live.id,
+                    (*before.items, *_added(live, request)),
+                    Waiting.decode(record.pending),
+                    is_stored=request.store,
+                )
             if not request.store:
                 return
-            await self._store.save(_record(live, request, before, servers))
+            await self._store.save(record)
             if request.conversation_id is not None:
                 await self._continuing.extend(request, live.writer.resource()["output"], caller)
 
-        return LiveRun(run_request, backend.provider, toolbox, writer, owner=caller.id, keep=keep)
-
-    def backend(self, name: str | None) -> Backend:
-        if name is None and len(self._backends) == 1:
-            return next(iter(self._backends.values()))
-        if name is None:
-            raise WireError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
-        if name not in self._backends:
-            known = ", ".join(self._backends)
-            message = f"The model '{name}' does not exist here. There are: {known}."
-            raise WireError(404, message, kind="not_found", code="model_not_found", param="model")
-        return self._backends[name]
+        return LiveRun(start.request, start.backend.provider, start.toolbox, writer, owner=caller.id, keep=keep)
 
     async def get(self, response_id: str, caller: Caller, query: Mapping[str, str]) -> Reply | Streamed:
         """A response as it is now, or its events from a number on."""
@@ -134,14 +121,16 @@ class Responses:
     async def cancel(self, response_id: str, caller: Caller) -> Reply:
         """Stop a background response. Doing it twice is the same as doing it once."""
         live = self._runs.get(response_id, caller.id)
+        resource = None if live is None else live.writer.resource()
+        if resource is None:
+            resource = orjson.loads((await self._record(response_id, caller)).resource)
+        if not resource["background"]:
+            message = "Only responses that were made with 'background': true can be cancelled."
+            raise WireError(400, message, kind="invalid_request", code="invalid_value", param="response_id")
         if live is not None:
             live.cancel()
             await live.is_done.wait()
-        record = await self._record(response_id, caller)
-        if not orjson.loads(record.resource).get("background"):
-            message = "Only responses that were made with 'background': true can be cancelled."
-            raise WireError(400, message, kind="invalid_request", code="invalid_value", param="response_id")
-        return Reply(body=record.resource)
+        return Reply(body=(await self._record(response_id, caller)).resource)
 
     async def input_items(self, response_id: str, caller: Caller, query: Mapping[str, str]) -> Reply:
         """The input of a response, a page at a time."""
@@ -154,9 +143,9 @@ class Responses:
             raise not_found("Response", response_id)
         return record
 
-    async def _begin_background(self, request: ResponseRequest, live: LiveRun) -> Reply | Streamed:
+    async def _begin_background(self, request: ResponseRequest, live: Live) -> Reply | Streamed:
         live.payloads += live.writer.queue()
-        await self._store.save(_record(live, request))
+        await self._store.save(record_of(live, request))
         self._runs.start(live)
         if request.stream:
             return Streamed(pieces=_framed(live.follow()))
@@ -193,14 +182,16 @@ def _integer(query: Mapping[str, str], name: str, default: int) -> int:
         raise WireError(400, message, kind="invalid_request", code="invalid_type", param=name) from None
 
 
-def _record(
-    live: LiveRun, request: ResponseRequest, before: Continued | None = None, servers: RequestServers | None = None
+def record_of(
+    live: Live, request: ResponseRequest, before: Continued | None = None, servers: RequestServers | None = None
 ) -> StoredResponse:
+    """Everything that is kept of a response, as far as it has come."""
     resource = live.writer.resource()
-    made, pending = (live.result.items, live.result.pending) if live.result is not None else ((), ())
+    pending = live.result.pending if live.result is not None else ()
     asks = frozenset(call.call_id for call in pending if servers is not None and servers.holds(call))
-    output = settled(made, pending=pending, is_client=request.is_client)
-    refused = before.decided.refused if before is not None else ()
+    earlier: tuple[Item, ...] = ()
+    if before is not None:  # what nobody stored is in no chain, so it is kept here
+        earlier = before.decided.refused if before.is_stored else before.items
     seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
     listed = (before.listed if before is not None else frozenset()) | seen
     return StoredResponse(
@@ -208,17 +199,25 @@ def _record(
         owner=live.owner,
         created_at=float(resource["created_at"]),
         status=str(resource["status"]),
-        previous_id=request.previous_response_id,
+        previous_id=request.previous_response_id if before is None or before.is_stored else None,
         conversation_id=request.conversation_id,
         resource=orjson.dumps(resource),
         input_items=orjson.dumps(request.input.shown),
-        items=encode_items((*refused, *request.input.items, *output)),
+        items=encode_items((*earlier, *_added(live, request))),
         pending=Waiting(calls=pending, asks=asks, listed=listed).encode(),
         events=b"\n".join(live.payloads),
     )
 
 
-def _answer(live: LiveRun) -> Reply:
+def _added(live: Live, request: ResponseRequest) -> tuple[Item, ...]:
+    """What a response adds to the conversation: its input, then its output."""
+    if live.result is None:
+        return tuple(request.input.items)
+    output = settled(live.result.items, pending=live.result.pending, is_client=request.is_client)
+    return (*request.input.items, *output)
+
+
+def _answer(live: Live) -> Reply:
     resource = live.writer.resource()
     if live.result is not None and live.result.status == "failed":
         return reply_for_failed_run(live.result, resource)

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
+from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.wire.writer import ResponseWriter
-from holodeck.models.events import RunFinished, RunResult
+from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
 
-Keep = Callable[["LiveRun"], Awaitable[None]]
-"""Stores a run that has ended; the client hears of its end only afterwards."""
+
+class Writer(Protocol):
+    """Makes wire events of engine events, for one way in."""
+
+    def feed(self, event: Event) -> list[bytes]: ...
 
 
-class LiveRun:
+W = TypeVar("W", bound=Writer)
+
+
+class LiveRun(Generic[W]):
     """One response in the making."""
 
     def __init__(
@@ -25,17 +33,21 @@ class LiveRun:
         request: RunRequest,
         model: ModelProvider,
         toolbox: Toolbox,
-        writer: ResponseWriter,
+        writer: W,
         *,
         owner: str,
-        keep: Keep,
+        keep: Callable[[LiveRun[W]], Awaitable[None]] | None = None,
     ) -> None:
+        """`keep` stores a run that has ended; the client hears of its end only afterwards."""
         self.id = request.run_id
+        self.model = model.name
         self.owner = owner
         self.writer = writer
         self.payloads: list[bytes] = []
         self.result: RunResult | None = None
         self.is_done = asyncio.Event()
+        self.observe: Callable[[Event], None] = _unobserved
+        """Hears every event of the run."""
         self._request = request
         self._model = model
         self._toolbox = toolbox
@@ -49,11 +61,12 @@ class LiveRun:
         self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, log), name=self.id)
         try:
             async for _, event in log.read():
+                self.observe(event)
                 payloads = self.writer.feed(event)
                 self.payloads += payloads
                 if isinstance(event, RunFinished):
                     self.result = event.result
-                    await self._keep(self)
+                    await self._kept()
                 if payloads:
                     self._tell()
                     yield payloads
@@ -81,6 +94,10 @@ class LiveRun:
                 return
             await self._news.wait()
 
+    async def _kept(self) -> None:
+        if self._keep is not None:
+            await self._keep(self)
+
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
@@ -96,26 +113,34 @@ class LiveRun:
                 if isinstance(event, RunFinished):
                     self.payloads += self.writer.feed(event)
                     self.result = event.result
-            await asyncio.shield(self._keep(self))
+            await asyncio.shield(self._kept())
+
+
+def _unobserved(event: Event) -> None:
+    """Nobody counts."""
 
 
 class Runs:
     """All runs of this gateway that have not ended."""
 
-    def __init__(self) -> None:
-        self._live: dict[str, LiveRun] = {}
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics
+        self._live: dict[str, LiveRun[Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def get(self, run_id: str, owner: str) -> LiveRun | None:
+    def get(self, run_id: str, owner: str) -> LiveRun[ResponseWriter] | None:
+        """A response in the making that is this owner's."""
         live = self._live.get(run_id)
-        return live if live is not None and live.owner == owner else None
+        return live if live is not None and live.owner == owner and isinstance(live.writer, ResponseWriter) else None
 
-    async def advance(self, live: LiveRun) -> AsyncGenerator[list[bytes], None]:
+    async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
         """Run one to its end, findable by others in the meantime."""
         self._live[live.id] = live
+        if self._metrics is not None:
+            live.observe = self._metrics.observer(live.model)
         try:
             async with aclosing(live.advance()) as batches:
                 async for batch in batches:
@@ -123,13 +148,13 @@ class Runs:
         finally:
             self._live.pop(live.id, None)
 
-    async def finish(self, live: LiveRun) -> None:
+    async def finish(self, live: LiveRun[Any]) -> None:
         """Run one to its end."""
         async with aclosing(self.advance(live)) as batches:
             async for _ in batches:
                 pass
 
-    def start(self, live: LiveRun) -> None:
+    def start(self, live: LiveRun[Any]) -> None:
         """Run one without anybody waiting for it."""
         self._live[live.id] = live
         task = asyncio.create_task(self.finish(live), name=f"background {live.id}")

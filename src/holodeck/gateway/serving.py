@@ -18,14 +18,20 @@ from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
+from holodeck.gateway.chat import ChatCompletions
+from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.jwt_callers import JWTProvider
+from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.operations import Operations
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.responses import Responses
 from holodeck.gateway.routes import all_routes
 from holodeck.gateway.runs import Runs
+from holodeck.gateway.sockets import ResponseSockets
+from holodeck.gateway.starting import Starter
+from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
@@ -47,7 +53,9 @@ class Service:
         self.store: ResponseStore = open_store(
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
-        self.runs = Runs()
+        metrics = Metrics()
+        self.runs = Runs(metrics)
+        self._server: _Server | None = None
         seal = Seal(secrets.token_bytes(32))
         callers = Callers(_providers(loaded, loaded.path.parent))
         if callers.is_open and not is_loopback(config.listen.host):
@@ -56,23 +64,33 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
-        responses = Responses(backends, self.store, self.runs, config, seal)
+        starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        rates = Rates(config.limits.key, config.limits.in_flight)
+        responses = Responses(starter, self.store, self.runs, seal, continuing)
         self.app = Gateway(
-            all_routes(responses, Conversations(self.store, seal), Operations(backends, self.store)),
+            all_routes(
+                responses,
+                Conversations(self.store, seal),
+                Operations(backends, self.store, metrics, lambda: rates.in_flight),
+                Windows(starter, continuing, seal),
+                ChatCompletions(starter, self.runs),
+            ),
+            sockets={"/v1/responses": ResponseSockets(responses, self.runs, rates, seal).serve},
             callers=callers,
-            rates=Rates(config.limits.key, config.limits.in_flight),
+            rates=rates,
             hosts=HostPolicy(
                 allowed_hosts=config.listen.allowed_hosts,
                 origins=config.cors_origins,
                 is_local=is_loopback(config.listen.host),
             ),
+            metrics=metrics,
             body_limit=config.limits.body_bytes,
         )
 
     async def run(self, on_ready: Callable[[str], None]) -> None:
         """Serve. SIGTERM and SIGINT drain: new requests are refused, running ones get their time."""
         listener = _listener(self.config.listen.host, self.config.listen.port)
-        server = _Server(
+        self._server = server = _Server(
             uvicorn.Config(
                 self.app,
                 log_config=None,
@@ -81,7 +99,8 @@ class Service:
                 timeout_graceful_shutdown=int(self.config.limits.drain_seconds) + HEADER_TIMEOUT,
                 server_header=False,
                 lifespan="off",
-                ws="none",
+                ws="websockets-sansio",
+                ws_max_size=self.config.limits.body_bytes,
             ),
             on_exit=self._drain,
         )
@@ -96,6 +115,11 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await keeping
             await self.close()
+
+    def stop(self) -> None:
+        """End it as SIGTERM does; `run` returns when that is done."""
+        if self._server is not None:
+            self._server.handle_exit(signal.SIGTERM, None)
 
     async def close(self) -> None:
         """End runs, servers, models and storage, in this order."""

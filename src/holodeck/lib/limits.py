@@ -154,8 +154,9 @@ MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model
-MAX_CACHED_TEXTS = 4_096  # stems of tool names and descriptions: a large catalogue, once
-MAX_REHEARSED_CHARS = 20_000  # of a request that is searched for arguments; what is longer is a document, not a request
+MAX_CACHED_TEXTS = 16_384  # stems of tool names and descriptions: a large catalogue, once
+MAX_REHEARSED_CHARS = 8_000  # of a request that is searched for arguments; what is longer is a document, not a request
+MAX_FINDINGS = 60  # things in a request that could be arguments
 MAX_REPORTED_CHARS = 1_500  # of a tool's answer that is told again: a screen
 MAX_NAMED_TOOLS = 12  # in an answer that says what is on offer
 MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundred
@@ -186,6 +187,12 @@ MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
 HEADER_TIMEOUT = 10  # seconds for a client to send its headers, and to keep a connection idle
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
+MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
+MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
+MAX_QUEUED_MESSAGES = 16  # of a WebSocket whose response is still being made
+CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, roughly
+TOKENS_PER_ITEM = 4  # what the role and the ends of a message take
+TOKENS_PER_IMAGE = 765  # a picture of 1024 x 1024 at high detail, as OpenAI counts it
 MAX_STRICT_DEPTH = 10  # OpenAI's strict mode refuses deeper ones
 MAX_SCHEMA_NODES = 5_000  # references can multiply; a schema of this size costs a model more than its answer is worth
 MAX_SCHEMA_NOTES = 50  # of changes, shown to a person

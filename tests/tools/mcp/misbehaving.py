@@ -88,9 +88,13 @@ async def misbehaving(
     limits: StartLimits = PATIENT,
     fields: dict[str, Any] | None = None,
     down: bool = False,
+    is_alone: bool = True,
     **plan: Any,
 ) -> AsyncIterator[Subject]:
-    """The plugin of a server with this fault; `plan` says when it strikes, `fields` more about the tool."""
+    """The plugin of a server with this fault; `plan` says when it strikes, `fields` more about the tool.
+
+    Afterwards none of its processes is left, and no task either, which only one that `is_alone` can tell.
+    """
     folder = folder / name
     folder.mkdir(parents=True, exist_ok=True)
     journal, pid_file = Journal(folder / "journal"), folder / "pids"
@@ -118,7 +122,8 @@ async def misbehaving(
         if server is not None and not down:
             await server.go_down()
         await all_gone(subject.pids())
-    await no_tasks_but(before)
+    if is_alone:
+        await no_tasks_but(before)
 
 
 async def all_gone(pids: Sequence[int]) -> None:

@@ -22,6 +22,7 @@ from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPT
 from holodeck.models.content import ContentBlock, TextContent
 
 if TYPE_CHECKING:
+    from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.content import MCPToolResult
     from holodeck.tools.mcp.plugin import MCPPlugin
 
@@ -66,7 +67,7 @@ def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | 
 
 
 async def _call(item: LoadedTool, name: str, words: Sequence[str], given: str, seconds: float | None) -> MCPToolResult:
-    async with Progress(f"starting {item.tool.name}") as progress, opened(item) as plugin:
+    async with Progress(f"starting {item.tool.name}") as progress, opened(item, _person(item, progress)) as plugin:
         schema: Mapping[str, Any] = await _schema(plugin, name) if needs_schema(words) else {}
         arguments = read_arguments(words, schema, given)
         progress.phase = f"calling {name} of {item.tool.name}"
@@ -79,6 +80,28 @@ async def _call(item: LoadedTool, name: str, words: Sequence[str], given: str, s
         if isinstance(result.error, MCPToolNotFoundError):
             raise await _not_found(plugin, name, result.error)
         return result
+
+
+def _person(item: LoadedTool, progress: Progress) -> Callbacks | None:
+    """Whoever sits at the terminal answers what the server asks; where nobody does, it is declined."""
+    from holodeck.cli.asking import Asker
+    from holodeck.cli.terminal import Terminal
+    from holodeck.tools.mcp.callbacks import Callbacks
+
+    terminal = Terminal()
+    if not terminal.can_ask:
+        return None
+    asker = Asker(terminal)
+
+    async def elicit(params: Mapping[str, Any]) -> Mapping[str, Any]:
+        phase = progress.phase
+        progress.restart("")
+        try:
+            return await asker.elicit(item.tool.name, params)
+        finally:
+            progress.restart(phase)
+
+    return Callbacks(elicitation=elicit)
 
 
 async def _schema(plugin: MCPPlugin, name: str) -> Mapping[str, Any]:

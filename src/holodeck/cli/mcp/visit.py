@@ -18,6 +18,7 @@ from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.models.tool import MCPTool
 
 if TYPE_CHECKING:
+    from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.plugin import MCPPlugin
 
 T = TypeVar("T")
@@ -49,11 +50,11 @@ def run(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
 
 
 @asynccontextmanager
-async def opened(loaded: LoadedTool) -> AsyncIterator[MCPPlugin]:
+async def opened(loaded: LoadedTool, callbacks: Callbacks | None = None) -> AsyncIterator[MCPPlugin]:
     """The plugin of a server, closed at the end whatever happens."""
     from holodeck.runtime import open_server
 
-    plugin = open_server(loaded)
+    plugin = open_server(loaded, callbacks=callbacks)
     try:
         yield plugin
     finally:

@@ -28,14 +28,14 @@ def settled(
     return tuple(settled)
 
 
-def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall]) -> None:
+def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], param: str = "input") -> None:
     """Refuse a conversation in which the client has not answered one of its functions, or answers one nobody called."""
     called = {item.call_id for item in items if isinstance(item, FunctionCall)}
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
     waiting = {call.call_id for call in pending}
     for item in items:
         if isinstance(item, FunctionCall) and item.call_id not in answered | waiting:
-            refuse(f"No tool output found for function call {item.call_id}.", "input", "missing_tool_output")
+            refuse(f"No tool output found for function call {item.call_id}.", param, "missing_tool_output")
         if isinstance(item, FunctionCallOutput) and item.call_id not in called:
             message = f"No tool call found for function call output with call_id {item.call_id}."
-            refuse(message, "input", "unknown_call_id")
+            refuse(message, param, "unknown_call_id")

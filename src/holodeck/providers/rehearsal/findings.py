@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum, auto
 from typing import Any
 
+from holodeck.lib.limits import MAX_FINDINGS
 from holodeck.providers.rehearsal.zones import zone_names, zone_pattern
 
 
@@ -47,13 +48,14 @@ _NUMBER_NAMES = """zero one two three four five six seven eight nine ten eleven 
 sixteen seventeen eighteen nineteen twenty"""
 _NUMBER_WORDS = {word: number for number, word in enumerate(_NUMBER_NAMES.split())}
 
+_UP_TO = "{1,4000}"
+"""The longest text between quotes: without a bound, a page of lone quotes takes minutes."""
+
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
-    (
-        Kind.QUOTED,
-        r"\"(?P<v1>[^\"\n]+)\"|“(?P<v2>[^”\n]+)”|`(?P<v3>[^`\n]+)`|(?<!\w)'(?P<v4>[^'\n]+(?:'\w[^'\n]*)*)'(?!\w)",
-    ),
-    (Kind.URL, r"\b[a-z][a-z0-9+.-]*://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]]"),
-    (Kind.EMAIL, r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
+    (Kind.QUOTED, rf"\"(?P<v1>[^\"\n]{_UP_TO})\"|“(?P<v2>[^”\n]{_UP_TO})”|`(?P<v3>[^`\n]{_UP_TO})`"),
+    (Kind.QUOTED, rf"(?<!\w)'(?P<v4>[^'\n]{_UP_TO}(?:'\w[^'\n]*){{0,9}})'(?!\w)"),
+    (Kind.URL, r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`]+[^\s<>\"'`.,;:!?)\]]"),
+    (Kind.EMAIL, r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b"),
     (Kind.DATE, r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:?\d{2})?)?\b"),
     (Kind.DATE, rf"\b(?:{_MONTH})\.?\s+\d{{1,2}}(?:st|nd|rd|th)?,?\s+\d{{4}}\b"),
     (Kind.DATE, rf"\b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:{_MONTH})\.?,?\s+\d{{4}}\b"),
@@ -61,15 +63,13 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (Kind.GLOB, r"(?<!\S)[\w./-]*\*[\w.*/{},-]*"),
     (Kind.REVISION, r"\bHEAD(?:[~^]\d*)*(?![\w])|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"),
     (Kind.PATH, r"(?<![\w/])(?:~|\.{1,2})?/[\w.@~+/-]*[\w@~+/-]|\b[A-Za-z]:\\[^\s\"']+|(?<!\S)\.{1,2}(?=\s|$)"),
-    (
-        Kind.PATH,
-        r"(?<![\w/])[\w.+-]+(?:/[\w.+-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}(?![\w/])|(?<![\w/])(?!and/or\b)[\w+-][\w.+-]*/(?:[\w.+-]+/)*(?:[\w.+-]*[\w+-])?",
-    ),
-    (Kind.NUMBER, r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|\.\d)"),
+    (Kind.PATH, r"(?<![\w/.+-])[\w.+-]+(?:/[\w.+-]+)*\.[A-Za-z][A-Za-z0-9]{0,5}(?![\w/])"),
+    (Kind.PATH, r"(?<![\w/.+-])(?!and/or\b)[\w+-][\w.+-]*/(?:[\w.+-]+/)*(?:[\w.+-]*[\w+-])?"),
+    (Kind.NUMBER, r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3}){1,5}|\d{1,18})(?:\.\d{1,18})?(?![\w]|\.\d)"),
 )
 _COMPILED = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS]
 _CAPITALISED = re.compile(r"(?<![\w.])[A-Z][\w'-]*(?:\s+(?:(?:de|of|the|van|von)\s+)?[A-Z][\w'-]*)*")
-_SENTENCE_START = re.compile(r"(?:^|[.!?:\n]\s*)$")
+_SENTENCE_START = re.compile(r"^$|[.!?:\n]\s*$")
 
 
 def findings(text: str) -> list[Finding]:
@@ -82,17 +82,17 @@ def findings(text: str) -> list[Finding]:
             found.append(finding)
     if not any(finding.kind is Kind.NUMBER for finding in found):
         found += [finding for finding in _spelled(text) if not any(taken[finding.start : finding.end])]
-    return sorted(found, key=lambda finding: finding.start)
+    return sorted(found, key=lambda finding: finding.start)[:MAX_FINDINGS]
 
 
 def _candidates(text: str) -> Iterator[Finding]:
     zones = [_found(Kind.ZONE, match) for match in zone_pattern().finditer(text)]
-    yield from (_found(kind, match) for kind, pattern in _COMPILED[:1] for match in pattern.finditer(text))
+    yield from (_found(kind, match) for kind, pattern in _COMPILED[:2] for match in pattern.finditer(text))
     yield from (zone for zone in zones if "/" in zone.text)
-    yield from (_found(kind, match) for kind, pattern in _COMPILED[1:] for match in pattern.finditer(text))
+    yield from (_found(kind, match) for kind, pattern in _COMPILED[2:] for match in pattern.finditer(text))
     yield from (zone for zone in zones if "/" not in zone.text and _is_meant(zone))
     for match in _CAPITALISED.finditer(text):
-        if not _SENTENCE_START.search(text[: match.start()]) and match.group() != "I":
+        if not _SENTENCE_START.search(text[max(0, match.start() - 3) : match.start()]) and match.group() != "I":
             yield _found(Kind.NAME, match)
 
 
@@ -106,9 +106,9 @@ def _found(kind: Kind, match: re.Match[str]) -> Finding:
 
 
 def _spelled(text: str) -> Iterator[Finding]:
-    for match in re.finditer(r"\b[a-z]+\b", text.lower()):
-        if match.group() in _NUMBER_WORDS:
-            word = match.group()
+    for match in re.finditer(r"\b[a-z]+\b", text, re.IGNORECASE):
+        word = match.group().lower()
+        if word in _NUMBER_WORDS:
             value = _NUMBER_WORDS[word]
             yield Finding(kind=Kind.NUMBER, value=value, text=word, start=match.start(), end=match.end())
 

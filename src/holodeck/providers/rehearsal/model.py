@@ -25,7 +25,7 @@ class Rehearsal:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Answer in small pieces, as a language model does."""
         turn = read_turn(request.items)
-        answer = _decide(turn, request)
+        answer = await asyncio.to_thread(_decide, turn, request)  # a long request takes longer than a loop may wait
         usage = Usage(input_tokens=words_in(request.items, request.instructions))
         if isinstance(answer, str):
             events = _speak(answer, request.max_tokens, usage)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from holodeck.lib.limits import MAX_REHEARSED_CALLS, MAX_REHEARSED_CHARS
@@ -28,11 +29,11 @@ _TELLING = frozenset(
 _COMMON = frozenset({Kind.PATH, Kind.QUOTED, Kind.REVISION})
 
 _NEXT = re.compile(
-    r"\s*(?:,\s*|;\s*|\.\s+|\s)(?:and\s+)?(?:then|after that|afterwards|next|finally)\b,?\s*"
-    r"|\s*;\s+|(?<=[.?!])\s+(?=[A-Z])",
+    r"(?:[,;]\s{0,3}|\.\s{1,3}|\s)(?:and\s{1,3})?(?:then|after that|afterwards|next|finally)\b,?\s{0,3}"
+    r"|;\s{1,3}|(?<=[.?!])\s{1,3}(?=[A-Z])",
     re.IGNORECASE,
 )
-_JOINED = re.compile(r",?\s+and\s+(?:also\s+)?", re.IGNORECASE)
+_JOINED = re.compile(r",?\s{1,3}and\s{1,3}(?:also\s{1,3})?", re.IGNORECASE)
 _POINTS_BACK = re.compile(
     r"\b(?:it|its|that|there|them|this|the same|the (?:file|folder|directory|repo|page))\b", re.IGNORECASE
 )
@@ -52,7 +53,7 @@ def plan(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) ->
     """The steps of a request; empty when no tool fits. `is_forced`: a tool must be called, so the nearest will do."""
     text = request[:MAX_REHEARSED_CHARS]
     parts = [part for part in _NEXT.split(text) if part and part.strip()]
-    steps = _steps(parts, tools) if len(parts) > 1 else []
+    steps = _steps(parts, tools) if 1 < len(parts) <= MAX_REHEARSED_CALLS else []
     whole = step_for(text, tools, is_forced=is_forced)
     if len(steps) == len(parts) and len(parts) > 1:
         return steps
@@ -126,7 +127,7 @@ def _steps(parts: Sequence[str], tools: Sequence[ToolSpec]) -> list[Step]:
 
 def _joined(text: str, tools: Sequence[ToolSpec], whole: Step) -> list[Step]:
     """`add 1 and 2 and list /data`: two steps, when each half is complete on its own and they are different tools."""
-    for match in _JOINED.finditer(text):
+    for match in islice(_JOINED.finditer(text), MAX_REHEARSED_CALLS):
         halves = [text[: match.start()], text[match.end() :]]
         steps = _steps(halves, tools)
         is_split = len(steps) == len(halves) and steps[0].tool != steps[1].tool

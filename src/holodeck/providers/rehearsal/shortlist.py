@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holodeck.lib.limits import MAX_SCHEMA_DEPTH
+from holodeck.lib.limits import MAX_REHEARSED_CHARS, MAX_SCHEMA_DEPTH
 from holodeck.models.exchange import ToolSpec
 from holodeck.providers.rehearsal.findings import Finding, Kind, findings
 from holodeck.providers.rehearsal.phrases import blanked
@@ -71,6 +71,7 @@ def shortlist(query: str, tools: Sequence[ToolSpec], limit: int) -> list[ToolSpe
 
 def rank(query: str, tools: Sequence[ToolSpec]) -> list[Ranked]:
     """Every tool with its score, best first."""
+    query = query[:MAX_REHEARSED_CHARS]
     indexed = [_index(tool) for tool in tools]
     seen = Counter(word for words in indexed for word in words)
     rarity = {word: 1 + _RARITY * math.log((1 + len(tools)) / (1 + count)) for word, count in seen.items()}

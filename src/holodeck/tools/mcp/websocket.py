@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
 from holodeck.lib import net
@@ -151,7 +152,8 @@ class WebsocketChannel(PipeChannel):
     def _closed(self, error: ConnectionClosed) -> None:
         reason = error.rcvd or error.sent
         said = f"{reason.code} {reason.reason}".strip() if reason is not None else "without a reason"
-        self.lose(self._faults.connection("run", f"the WebSocket was closed ({self._faults.excerpt(said)})."))
+        hint = "; see 'max_result_bytes'" if reason is not None and reason.code == CloseCode.MESSAGE_TOO_BIG else ""
+        self.lose(self._faults.connection("run", f"the WebSocket was closed ({self._faults.excerpt(said)}){hint}."))
 
     def _rejected(self, error: InvalidStatus) -> MCPConnectionError:
         response = error.response
