@@ -11,8 +11,10 @@ from engine.scene import agent_of_one, agent_with, offered, outputs, server
 
 from holodeck.models.content import ImageContent
 from holodeck.models.items import FunctionCallOutput
+from holodeck.models.tool import Approval, CommandType, MCPTool
 from holodeck.runtime import People
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.tools.mcp.approval import needs_approval
 
 
 @pytest.mark.proves("004:US1-3", "004:FR-017", "004:SC-004", "000:SC-006", "D-14")
@@ -163,3 +165,20 @@ async def test_parallel_calls_can_be_turned_off(tmp_path: Path) -> None:
         mcp.release()
         assert (await task).status == "completed"
         assert len(mcp.calls("add")) == 1
+
+
+@aio(20)
+async def test_ten_megabytes_of_arguments_reach_the_server_whole(tmp_path: Path) -> None:
+    text = "x" * 10_000_000
+    model = ScriptedModel(call("echo", text=text), say("ok"))
+    async with agent_of_one(tmp_path, model) as (agent, mcp):
+        assert (await agent.run("echo")).status == "completed"
+        assert len(mcp.calls("echo")[0].params["arguments"]["text"]) == len(text)
+
+
+def test_an_approval_for_all_may_have_exceptions() -> None:
+    server_file = MCPTool(
+        name="t", command=CommandType.NPX, server="x", approval=Approval(always=["*"], never=["read_*"])
+    )
+    assert needs_approval(server_file, "write_file")
+    assert not needs_approval(server_file, "read_file")

@@ -41,6 +41,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 
 _DAY = 86_400.0
+_BACKLOG = 2_048
 
 
 class Service:
@@ -193,6 +194,7 @@ def _listener(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(_BACKLOG)  # whoever reads that we are ready may connect at once
     except OSError as error:
         listener.close()
         raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another 'listen.port'.") from None

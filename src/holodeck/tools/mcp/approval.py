@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 from holodeck.models.tool import Approval, MCPTool
 
 
 def needs_approval(server: MCPTool, tool: str) -> bool:
-    """True when a person must be asked first. A list of `always` wins over `never`; a tool on neither is free."""
+    """True when a person must be asked first. `never` wins over `always`, so that `*` can have exceptions."""
     approval = server.approval
-    if isinstance(approval, Approval):
-        return any(fnmatchcase(tool, pattern) for pattern in approval.always)
-    return approval == "always"
+    if not isinstance(approval, Approval):
+        return approval == "always"
+    return _matches(tool, approval.always) and not _matches(tool, approval.never)
+
+
+def _matches(tool: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(tool, pattern) for pattern in patterns)

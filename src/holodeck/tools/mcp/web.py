@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import aiohttp
 
 from holodeck.lib import net
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS
+from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.era import mapping
@@ -122,7 +123,7 @@ class Web:
             delivery.may_have_left = True
             try:
                 response = await self._client.request(
-                    method, url, data=body, headers=sent, allow_redirects=False, proxy=self._proxy
+                    method, url, data=_streamed(body), headers=sent, allow_redirects=False, proxy=self._proxy
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
                 delivery.may_have_left = False
@@ -184,3 +185,8 @@ _ADVICE = {
     405: ": this address does not take MCP messages. Check 'url' and 'transport'.",
     _TOO_MANY: ": too many requests.",
 }
+
+
+def _streamed(body: bytes | None) -> bytes | io.BytesIO | None:
+    """A large body is written piece by piece; in one piece it would hold up the loop, and aiohttp warns of that."""
+    return io.BytesIO(body) if body is not None and len(body) >= MIB else body
