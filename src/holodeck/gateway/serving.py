@@ -68,6 +68,7 @@ class Service:
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
         rates = Rates(config.limits.key, config.limits.in_flight)
         responses = Responses(starter, self.store, self.runs, seal, continuing)
+        sockets = ResponseSockets(responses, self.runs, rates, seal, seconds=config.limits.socket_seconds)
         self.app = Gateway(
             all_routes(
                 responses,
@@ -76,7 +77,7 @@ class Service:
                 Windows(starter, continuing, seal),
                 ChatCompletions(starter, self.runs),
             ),
-            sockets={"/v1/responses": ResponseSockets(responses, self.runs, rates, seal).serve},
+            sockets={"/v1/responses": sockets.serve},
             callers=callers,
             rates=rates,
             hosts=HostPolicy(
@@ -116,6 +117,7 @@ class Service:
             with suppress(asyncio.CancelledError):
                 await keeping
             await self.close()
+            listener.close()
 
     def stop(self) -> None:
         """End it as SIGTERM does; `run` returns when that is done."""

@@ -19,7 +19,7 @@ from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.request import read_message
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.limits import MAX_QUEUED_MESSAGES, MAX_SOCKET_SECONDS
+from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -30,9 +30,7 @@ _GOING_AWAY = 1001
 class ResponseSockets:
     """Every connection of every caller."""
 
-    def __init__(
-        self, responses: Responses, runs: Runs, rates: Rates, seal: Seal, *, seconds: float = MAX_SOCKET_SECONDS
-    ) -> None:
+    def __init__(self, responses: Responses, runs: Runs, rates: Rates, seal: Seal, *, seconds: float) -> None:
         self._responses = responses
         self._runs = runs
         self._rates = rates

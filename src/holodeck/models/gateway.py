@@ -15,6 +15,7 @@ from holodeck.lib.limits import (
     DEFAULT_RETENTION_DAYS,
     DISCOVERY_WAIT,
     MAX_MAX_TURNS,
+    MAX_SOCKET_SECONDS,
     MAX_TIMEOUT,
     MAX_TOOLS,
     MIB,
@@ -120,6 +121,8 @@ class GatewayLimits(FileModel):
     """How long a request waits for an MCP server to say what it has."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
     """How long running requests may go on after SIGTERM."""
+    socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
+    """How long a WebSocket may stay open; the API itself ends it after an hour."""
     key: KeyLimits = Field(default_factory=KeyLimits)
     """For every caller without limits of its own."""
 

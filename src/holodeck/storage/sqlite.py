@@ -7,6 +7,8 @@ moments may be lost, but never the file. `safe` waits for the disk on every tran
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -20,6 +22,7 @@ Durability = Literal["fast", "safe"]
 
 _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
 _BUSY_SECONDS = 10.0  # another process may be writing; it is soon done
+_BUSY_PAUSE = 0.01
 _CONTEXT = f"""
 WITH RECURSIVE chain (id, previous_id, items, depth) AS (
     SELECT id, previous_id, items, 0 FROM responses WHERE id = ? AND owner = ?
@@ -37,13 +40,18 @@ class SQLiteStore:
         self._durability = durability
         shared = self._path == ":memory:"
         self._writer = Worker(self._connect, writes=True, name="storage writer")
+        self._opening = threading.Lock()
         self._reader = self._writer if shared else Worker(self._connect, writes=False, name="storage reader")
 
     def _connect(self) -> sqlite3.Connection:
+        with self._opening:
+            return self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
         if self._path != ":memory:":
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
-        connection.execute("PRAGMA journal_mode = WAL")
+        _use_wal(connection)
         connection.execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'safe' else 'NORMAL'}")
         connection.execute("PRAGMA foreign_keys = ON")
         _migrate(connection)
@@ -160,6 +168,20 @@ class SQLiteStore:
         await self._writer.close()
         if self._reader is not self._writer:
             await self._reader.close()
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Turn the journal over. SQLite does not wait when another connection does the same, so this does."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_PAUSE)
+        else:
+            return
 
 
 def _migrate(db: sqlite3.Connection) -> None:
