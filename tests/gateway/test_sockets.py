@@ -132,8 +132,7 @@ async def test_leaving_a_socket_cancels_its_run_at_the_server(tmp_path: Path) ->
 
 @aio(30)
 async def test_a_socket_ends_after_its_time_with_the_reason(tmp_path: Path) -> None:
-    async with serving(tmp_path, limits={"socket_seconds": 0.01}) as stand:
-        async with connect(_address(stand)) as socket:
-            told = orjson.loads(await socket.recv())
-            assert told["error"]["code"] == "websocket_connection_limit_reached"
-            await socket.wait_closed()
+    async with serving(tmp_path, limits={"socket_seconds": 0.01}) as stand, connect(_address(stand)) as socket:
+        told = orjson.loads(await socket.recv())
+        assert told["error"]["code"] == "websocket_connection_limit_reached"
+        await socket.wait_closed()
