@@ -18,7 +18,7 @@ from holodeck.providers.schemas import adapt
 
 _LOOKED_AT = 10
 """Tools whose arguments are tried; the right one is among the first three nearly always."""
-_TAKEN, _MISSING, _SPARE, _LONELY = 1.2, 1.6, 1.3, 0.8
+_TAKEN, _MISSING, _SPARE, _LONELY = 1.2, 1.6, 2.0, 0.8
 _RARE_THING = 2.2
 """A thing that found its field adds; a missing argument, a thing without a field and a list of one cost."""
 _WORDS_ENOUGH = 2
