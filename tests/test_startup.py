@@ -41,4 +41,5 @@ def test_the_public_names_are_few_and_sorted() -> None:
     import holodeck
 
     assert holodeck.__all__ == sorted(holodeck.__all__)
-    assert holodeck.__all__ == ["__version__"]
+    assert holodeck.__all__ == ["Agent", "ConfigError", "HoloDeckError", "RunResult", "__version__", "load_agent"]
+    assert all(getattr(holodeck, name) for name in holodeck.__all__)

@@ -104,7 +104,7 @@ def test_leaving_the_stream_stops_the_model_and_the_next_request_is_served() -> 
         long = ModelRequest(items=(said("user", "Write a very long story."),), max_tokens=2_000)
         stream = model.stream(long)
         await anext(aiter(stream))
-        await stream.aclose()  # type: ignore[attr-defined]  # the protocol promises an iterator; it is a generator
+        await stream.aclose()
         started = time.monotonic()
         await _events(model, said("user", "Hi"), choice=ToolChoice(mode="none"), max_tokens=2)
         assert time.monotonic() - started < LIMIT / 4  # 2,000 tokens would take longer than that

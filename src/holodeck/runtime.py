@@ -3,12 +3,41 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from holodeck.config.loader import Finding, LoadedAgent, load_agent_file
-from holodeck.models.tool import MCPTool
+from holodeck.config.dialects import load_mcp_servers
+from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
+from holodeck.config.dialects.listing import has_servers
+from holodeck.config.document import read_document
+from holodeck.config.gateway_loader import LoadedGateway, gateway_of_agent, is_gateway, load_gateway_file
+from holodeck.config.loader import Finding, LoadedAgent, LoadedTool, load_agent_file
+from holodeck.config.servers import LoadedServers, load_agent_servers
+from holodeck.lib.errors import ConfigError
+from holodeck.models.llm import LLM
+from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp import launch
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+    from holodeck.providers.provider import ModelProvider
+    from holodeck.tools.mcp.callbacks import Callbacks
+    from holodeck.tools.mcp.executor import Approver
+    from holodeck.tools.mcp.plugin import MCPPlugin
+
+Elicitor = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Asks a person what the server of this name wants to know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class People:
+    """How a person can be asked while an agent runs. Absent: nobody is there, and the answer is no."""
+
+    approve: Approver | None = None
+    elicit: Elicitor | None = None
 
 
 def read_agent(
@@ -16,6 +45,123 @@ def read_agent(
 ) -> LoadedAgent:
     """Read an agent file with every check that can be made without starting anything."""
     return load_agent_file(path, environ=environ, home=home, checks=[_launch_findings])
+
+
+def read_gateway(
+    path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None, home: Path | None = None
+) -> LoadedGateway:
+    """Read a gateway file, or an agent file that is to be served, with every check that starts nothing."""
+    if is_gateway(Path(path), str(path)):
+        return load_gateway_file(path, environ=environ, home=home, checks=[_launch_findings])
+    return gateway_of_agent(read_agent(path, environ=environ, home=home), environ=environ)
+
+
+def read_any(path: str | os.PathLike[str]) -> LoadedAgent | LoadedGateway:
+    """Read a file of ours, whichever it is."""
+    return read_gateway(path) if is_gateway(Path(path), str(path)) else read_agent(path)
+
+
+def load_agent(
+    path: str | os.PathLike[str],
+    *,
+    model: ModelProvider | None = None,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    people: People | None = None,
+) -> Agent:
+    """An agent that can run, from its file. Raises `ConfigError`. `model` stands in for the one in the file."""
+    return wire(read_agent(path, environ=environ, home=home), model=model, environ=environ, people=people)
+
+
+def wire(
+    loaded: LoadedAgent,
+    *,
+    model: ModelProvider | None = None,
+    environ: Mapping[str, str] | None = None,
+    people: People | None = None,
+) -> Agent:
+    """Put the parts of a loaded agent together. Nothing is started."""
+    from holodeck.agent import Agent
+    from holodeck.engine.sampling import sampling_handler
+    from holodeck.tools.function import FunctionExecutor
+    from holodeck.tools.mcp.callbacks import Callbacks
+    from holodeck.tools.mcp.executor import MCPExecutor
+
+    agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
+    provider = model or open_model(agent.model, os.environ if environ is None else environ)
+    sampling = sampling_handler(provider)
+
+    def callbacks(server: str) -> Callbacks:
+        return Callbacks(sampling=sampling, elicitation=partial(asked.elicit, server) if asked.elicit else None)
+
+    servers = [
+        open_server(item, callbacks=callbacks(item.tool.name))
+        for item in loaded.tools
+        if isinstance(item.tool, MCPTool) and item.tool.enabled
+    ]
+    functions = [tool for tool in agent.tools if isinstance(tool, FunctionTool)]
+    return Agent(
+        agent,
+        model=provider,
+        functions=FunctionExecutor(functions, folder),
+        mcp=MCPExecutor(servers, approve=asked.approve),
+        folder=folder,
+    )
+
+
+def read_servers(
+    target: str | os.PathLike[str],
+    *,
+    kind: Literal["file", "url", "command"] | None = None,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> LoadedServers:
+    """The MCP servers of an agent file, of an `mcp.json` of any program, or the one at a URL or behind a command line.
+
+    `kind` says what the target is; absent, its form does. `env` and `headers` are for a command line and a URL.
+    """
+    text = os.fspath(target)
+    if kind == "url" or (kind is None and is_url(text)):
+        return server_at(text, headers=headers or {}, shown_as="the URL")
+    if kind == "command" or (kind is None and is_command(text)):
+        folder = str(cwd or Path.cwd())
+        return server_of(text, env=env or {}, checks=[_launch_findings], folder=folder, shown_as="the command")
+    if _is_foreign(Path(text)):
+        return load_mcp_servers(text, environ=environ, checks=[_launch_findings], cwd=cwd)
+    return load_agent_servers(text, environ=environ, home=home, checks=[_launch_findings])
+
+
+def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None) -> MCPPlugin:
+    """The plugin for a server that a person named, with the login that they made for it. Nothing is started yet."""
+    from holodeck.tools.mcp.factory import create_mcp_plugin
+
+    tool = loaded.tool
+    if not isinstance(tool, MCPTool):
+        raise ConfigError(f"'{tool.name}' is not an MCP server")
+    folder = Path(loaded.file).absolute().parent
+    if not tool.url:
+        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
+    from holodeck.tools.mcp.auth.factory import auth_provider
+
+    auth = auth_provider(tool, base_dir=folder, use_logins=True)
+    return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth)
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether a file was written for another program."""
+    if path.suffix in {".json", ".jsonc"}:
+        return True
+    return path.is_file() and has_servers(read_document(path, str(path)).value)
+
+
+def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+    """The model of a file, ready to be asked."""
+    from holodeck.providers.factory import model_provider
+
+    return model_provider(llm, environ)
 
 
 def _launch_findings(tool: MCPTool) -> Iterator[Finding]:

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import click
 
+from holodeck.config.server_names import name_for
 from holodeck.models.contract import SCOPED_NPM_NAME
 
-_FILLERS = frozenset({"mcp", "server", "www", "api", "com", ""})
 _PACKAGE = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@/._:+=~\[\]-]*")
 
 
@@ -78,7 +78,7 @@ def entry_for(text: str) -> Entry:
         raise click.BadParameter(f"'{text}' is not one of {known}; other servers are given as {forms}")
     args = {"npx": f'["-y", "{package}"]', "uvx": f'["{package}"]', "docker": f'["run", "--rm", "-i", "{package}"]'}
     lines = ("description: Say what the agent should use it for", f'server: "{package}"', f"command: {runner}")
-    return Entry(name=_name(package), comment="", lines=(*lines, f"args: {args[runner]}"))
+    return Entry(name=name_for(package), comment="", lines=(*lines, f"args: {args[runner]}"))
 
 
 def _remote(url: str) -> Entry:
@@ -90,16 +90,4 @@ def _remote(url: str) -> Entry:
     transport = "sse" if url.rstrip("/").endswith("/sse") else "http"
     lines = ("description: Say what the agent should use it for", f"transport: {transport}", f'url: "{url}"')
     comment = 'A server somewhere else. Most want a token: headers: {Authorization: "Bearer ${NAME}"}'
-    return Entry(name=_name(host), comment=comment, lines=lines)
-
-
-def _name(text: str) -> str:
-    """A tool name made from a package or host: `@scope/mcp-server-x@1.2` becomes `x`."""
-    last = re.split(r"[@=\[:]", text.removeprefix("@").split("/")[-1])[0]
-    words = [
-        word
-        for word in re.split(r"[^A-Za-z0-9]+", last)
-        if word.lower() not in {"mcp", "server", "www", "api", "com", ""}
-    ]
-    name = "_".join(words).lower()[:64]
-    return name if name[:1].isalpha() else f"server_{name}".rstrip("_")
+    return Entry(name=name_for(host), comment=comment, lines=lines)

@@ -10,8 +10,15 @@ import click
 from holodeck import __version__
 
 _COMMANDS: dict[str, tuple[str, str]] = {
+    "chat": ("holodeck.cli.chat", "Talk with an agent."),
     "init": ("holodeck.cli.init", "Make a new agent project that works as it is."),
+    "keys": ("holodeck.cli.keys", "Make keys for the callers of a gateway."),
+    "mcp": ("holodeck.cli.mcp.group", "Look at MCP servers and call their tools; no model needed."),
+    "model": ("holodeck.cli.model", "Fetch and list the weights of local models."),
+    "run": ("holodeck.cli.run", "Ask an agent one question."),
     "schema": ("holodeck.cli.schema", "Print the JSON Schema of agent.yaml, for editors."),
+    "serve": ("holodeck.cli.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
+    "test": ("holodeck.cli.test", "Run the test cases of an agent and say why one failed."),
     "validate": ("holodeck.cli.validate", "Check an agent file; nothing is started or dialled."),
 }
 
@@ -19,7 +26,11 @@ _EPILOG = """\b
 Examples:
   holodeck init my-agent            make a project
   holodeck validate                 check ./agent.yaml
-  holodeck validate --json a.yaml   the same, for programs
+  holodeck run "What can you do?"   ask it one question
+  holodeck chat                     talk with it
+  holodeck test                     run its test cases
+  holodeck mcp list                 start its MCP servers and see what they offer
+  holodeck serve                    serve it to the OpenAI SDKs
 
 \b
 Exit codes: 0 good, 1 wrong at run time, 2 wrong configuration or usage."""
@@ -84,7 +95,9 @@ def main() -> None:
         show_problems(error.problems)
         sys.exit(2)
     except HoloDeckError as error:
-        click.echo(f"Error: {error}", err=True)
+        from holodeck.lib.display import printable
+
+        click.echo(f"Error: {printable(str(error))}", err=True)
         sys.exit(1)
     except BrokenPipeError:  # the reader has gone, as `| head` does
         sys.stderr.close()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.config.loader import LoadedAgent, LoadedTool
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp import launch
@@ -24,6 +25,42 @@ def summary(loaded: LoadedAgent) -> dict[str, Any]:
         "tools": [_tool(item) for item in loaded.tools],
         "test_cases": len(agent.test_cases),
     }
+
+
+def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
+    """The same for a gateway: what it serves, to whom, and what is behind it."""
+    gateway = loaded.gateway
+    names = [*loaded.models, *(f"{name} (agent)" for name in loaded.agents)]
+    issuers = [f"tokens of {gateway.jwt.issuer}"] if gateway.jwt else []
+    storage = re.sub(r"//[^@/]*@", "//***@", gateway.storage.url)
+    return {
+        "gateway": {
+            "serves": names,
+            "listens": f"{gateway.listen.host}:{gateway.listen.port}",
+            "callers": [key.name for key in gateway.keys] + issuers,
+            "storage": storage,
+        },
+        "tools": [_tool(item) for item in loaded.servers],
+    }
+
+
+def headings(shown: dict[str, Any]) -> list[tuple[str, str]]:
+    """The lines above the table of tools."""
+    if "gateway" in shown:
+        gateway = shown["gateway"]
+        callers = ", ".join(gateway["callers"]) or "nobody but this machine"
+        return [
+            ("Serves", ", ".join(gateway["serves"])),
+            ("Listens", gateway["listens"]),
+            ("Callers", callers),
+            ("Storage", gateway["storage"]),
+        ]
+    agent, model = shown["agent"], shown["model"]
+    about = f" - {agent['description']}" if agent["description"] else ""
+    return [
+        ("Agent", f"{agent['name']}{about}"),
+        ("Model", f"{model['provider']}{' ' + model['name'] if model['name'] else ''}"),
+    ]
 
 
 def _tool(item: LoadedTool) -> dict[str, Any]:

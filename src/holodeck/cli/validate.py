@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from holodeck.cli.report import as_data, count, show_problems
-from holodeck.cli.summary import summary
-from holodeck.config.loader import DEFAULT_AGENT_FILE
+from holodeck.cli.summary import gateway_summary, headings, summary
+from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ConfigError, Problem
-from holodeck.runtime import read_agent
+from holodeck.runtime import read_any
 
 _EPILOG = """\b
 Examples:
@@ -27,7 +27,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--strict", is_flag=True, help="Warnings fail, too.")
 def command(file: str, as_json: bool, strict: bool) -> int:
-    """Check an agent FILE (default: agent.yaml) and show what it would start or dial.
+    """Check an agent or gateway FILE (default: agent.yaml) and show what it would start or dial.
 
     Exit code 0: good. 2: something is wrong with the file.
     """
@@ -35,9 +35,9 @@ def command(file: str, as_json: bool, strict: bool) -> int:
     problems: tuple[Problem, ...]
     shown: dict[str, Any] = {}
     try:
-        loaded = read_agent(path)
+        loaded = read_any(path)
         problems, is_valid = loaded.warnings, not (strict and loaded.warnings)
-        shown = summary(loaded)
+        shown = summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
     except ConfigError as error:
         problems, is_valid = error.problems, False
     if as_json:
@@ -65,10 +65,8 @@ def _table(shown: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, markup=False)
-    agent, model = shown["agent"], shown["model"]
-    about = f" - {agent['description']}" if agent["description"] else ""
-    console.print(printable(f"Agent  {agent['name']}{about}"))
-    console.print(printable(f"Model  {model['provider']}{' ' + model['name'] if model['name'] else ''}"))
+    for label, text in headings(shown):
+        console.print(printable(f"{label}  {text}"))
     if not shown["tools"]:
         console.print("Tools  none")
     else:

@@ -49,8 +49,8 @@ def load_agent_file(
     project = read_project(source)
     file.problems += [*project.problems, *model_advice(source, environ)]
     found = file.sorted()
-    for settings_path, shown in _shared_files(source, Path(path), home):
-        shared, problems = _shared(settings_path, shown, environ, checks)
+    for settings_path, shown in shared_files(source, Path(path), home):
+        shared, problems = read_shared(settings_path, shown, environ, checks)
         found += problems
         taken = {item.tool.name for item in tools}
         tools += [item for item in shared if item.tool.name not in taken]
@@ -67,15 +67,16 @@ def load_agent_file(
     )
 
 
-def _shared_files(source: Source, given: Path, home: Path | None) -> list[tuple[Path, str]]:
+def shared_files(source: Source, given: Path, home: Path | None) -> list[tuple[Path, str]]:
     """Where shared settings may be: beside the agent file, then in the person's own folder."""
     own = (home or Path.home()) / ".holodeck" / SHARED_FILE
     return [(source.folder / SHARED_FILE, str(given.parent / SHARED_FILE)), (own, f"~/.holodeck/{SHARED_FILE}")]
 
 
-def _shared(
+def read_shared(
     path: Path, shown: str, environ: Mapping[str, str], checks: Sequence[ToolCheck]
 ) -> tuple[list[LoadedTool], list[Problem]]:
+    """The servers that agents share, and what is wrong with their file; nothing for a file that is not there."""
     if not path.is_file():
         return [], []
     try:

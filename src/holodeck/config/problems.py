@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel
+from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from holodeck.config.document import Document, KeyPath, dotted
+from holodeck.config.keys import known_keys, nearest
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem, Severity
-from holodeck.models.agent import Agent, ExpectedTool, InstructionsSource, SharedSettings, TestCase
-from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
+from holodeck.models.agent import Agent
 from holodeck.models.base import shown
-from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation
-from holodeck.models.tool import TOOL_TYPES, Approval, FunctionTool, MCPTool
+from holodeck.models.tool import TOOL_TYPES
 
 _SHAPES: Mapping[str, str] = {
     "string_type": "must be text",
@@ -34,18 +32,7 @@ _SHAPES: Mapping[str, str] = {
 }
 _QUOTED = {"int_type": "number", "float_type": "number", "bool_type": "true or false"}
 _TOOL_DEPTH = 2  # a tool stands at `tools[n]`
-_MODELS: Mapping[tuple[str, ...], type[BaseModel]] = {
-    (): Agent,
-    ("model",): LLM,
-    ("instructions",): InstructionsSource,
-    ("test_cases", "*"): TestCase,
-    ("test_cases", "*", "expected_tools", "*"): ExpectedTool,
-}
-_AUTHS: Mapping[str, type[BaseModel]] = {
-    "bearer": BearerAuth,
-    "oauth_client_credentials": OAuthClientCredentials,
-    "oauth_authorization_code": OAuthAuthorizationCode,
-}
+_AUTHS = ("bearer", "oauth_client_credentials", "oauth_authorization_code")
 
 
 def problem_at(
@@ -71,8 +58,8 @@ def problem_at(
     )
 
 
-def explain(error: ErrorDetails, document: Document, data: Any) -> Problem:
-    """One finding of pydantic as a problem of ours."""
+def explain(error: ErrorDetails, document: Document, data: Any, root: type[BaseModel] = Agent) -> Problem:
+    """One finding of pydantic about a file of this model, as a problem of ours."""
     path = key_path(error["loc"], data)
     value = value_at(data, path)
     kind: type[ConfigError] | None = MCPConfigError if _is_mcp(path, data) else None
@@ -80,7 +67,11 @@ def explain(error: ErrorDetails, document: Document, data: Any) -> Problem:
     violation = context.get("violation")
     if isinstance(violation, Violation):
         return problem_at(document, path, violation.message, fix=violation.fix, kind=violation.kind or kind)
-    message, fix = _words(error["type"], error["msg"], context, path, value, data)
+    if error["type"] == "extra_forbidden" and path:
+        keys = known_keys(root, path[:-1], data)
+        message, fix = _unknown(path, keys)
+    else:
+        message, fix = _words(error["type"], error["msg"], context, path, value)
     return problem_at(document, path, message, fix=fix, kind=kind)
 
 
@@ -115,38 +106,6 @@ def value_at(data: Any, path: KeyPath) -> Any:
     return data
 
 
-def known_keys(path: KeyPath, data: Any) -> list[str]:
-    """The keys that may stand in the mapping at this path."""
-    model = _model_at(path, data)
-    if model is None:
-        return []
-    keys: list[str] = []
-    for name, field in model.model_fields.items():
-        alias = field.validation_alias
-        keys += [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
-    return keys
-
-
-def nearest(word: str, choices: Iterable[str]) -> str | None:
-    """The choice that a person most likely meant, or None."""
-    folded = {choice.lower().replace("-", "_"): choice for choice in choices}
-    close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.7)
-    return folded[close[0]] if close else None
-
-
-def _model_at(path: KeyPath, data: Any) -> type[BaseModel] | None:
-    pattern = tuple("*" if isinstance(part, int) else part for part in path)
-    if pattern in {("tools", "*"), ("mcp_servers", "*")}:
-        return FunctionTool if _get(value_at(data, path), "type") == "function" else MCPTool
-    if pattern in {("tools", "*", "auth"), ("mcp_servers", "*", "auth")}:
-        return _AUTHS.get(str(_get(value_at(data, path), "type")))
-    if pattern in {("tools", "*", "approval"), ("mcp_servers", "*", "approval")}:
-        return Approval
-    if pattern == () and isinstance(data, dict) and "mcp_servers" in data:
-        return SharedSettings
-    return _MODELS.get(pattern)
-
-
 def _get(value: Any, key: str) -> Any:
     return value.get(key) if isinstance(value, dict) else None
 
@@ -155,14 +114,12 @@ def _is_mcp(path: KeyPath, data: Any) -> bool:
     return len(path) > 1 and path[0] in {"tools", "mcp_servers"} and _get(value_at(data, path[:2]), "type") == "mcp"
 
 
-def _words(
-    kind: str, message: str, context: Mapping[str, Any], path: KeyPath, value: Any, data: Any
-) -> tuple[str, str]:
+def _words(kind: str, message: str, context: Mapping[str, Any], path: KeyPath, value: Any) -> tuple[str, str]:
     name = str(path[-1]) if path and isinstance(path[-1], str) else "this"
     quoted = f"'{name}'" if name != "this" else "this value"
     special = _SPECIAL.get(kind)
     if special is not None:
-        return special(quoted, path, value, data)
+        return special(quoted, path, value)
     if kind in _SHAPES:
         fix = ""
         if kind in _QUOTED and isinstance(value, str):
@@ -182,43 +139,39 @@ def _words(
     return f"{quoted} is not valid", ""
 
 
-def _missing(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+def _missing(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     return f"{quoted} is required", ""
 
 
-def _unknown(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
-    choice = nearest(str(path[-1]), known_keys(path[:-1], data)) if path else None
-    keys = ", ".join(known_keys(path[:-1], data))
-    return (
-        f"unknown key {shown(path[-1])}",
-        f"Did you mean '{choice}'?" if choice else f"Known keys: {keys}." if keys else "",
-    )
+def _unknown(path: KeyPath, keys: list[str]) -> tuple[str, str]:
+    choice = nearest(str(path[-1]), keys)
+    others = f"Known keys: {', '.join(keys)}." if keys else ""
+    return f"unknown key {shown(path[-1])}", f"Did you mean '{choice}'?" if choice else others
 
 
-def _pattern(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+def _pattern(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     if path and path[-1] == "function":
         return f"{quoted} must be the name of a Python function", ""
     return f"{quoted} must begin with a letter and hold only letters, digits, '_' and '-' (at most 64)", ""
 
 
-def _tag_invalid(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+def _tag_invalid(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     given = _get(value, "type")
     if path and path[0] in {"tools", "mcp_servers"} and len(path) == _TOOL_DEPTH:
         return f"Tool type {shown(given)} is not supported. Supported types: {', '.join(TOOL_TYPES)}", ""
     return f"{quoted}: type {shown(given)} is not supported. Supported types: {', '.join(_AUTHS)}", ""
 
 
-def _tag_missing(quoted: str, path: KeyPath, value: Any, data: Any) -> tuple[str, str]:
+def _tag_missing(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     if not isinstance(value, dict):
         return f"{quoted} must be a mapping (key: value)", ""
     is_tool = len(path) == _TOOL_DEPTH and path[0] in {"tools", "mcp_servers"}
-    choices = TOOL_TYPES if is_tool else tuple(_AUTHS)
+    choices = TOOL_TYPES if is_tool else _AUTHS
     return "'type' is required", f"Add 'type: {choices[0]}' (one of: {', '.join(choices)})."
 
 
-_SPECIAL: Mapping[str, Callable[[str, KeyPath, Any, Any], tuple[str, str]]] = {
+_SPECIAL: Mapping[str, Callable[[str, KeyPath, Any], tuple[str, str]]] = {
     "missing": _missing,
-    "extra_forbidden": _unknown,
     "string_pattern_mismatch": _pattern,
     "union_tag_invalid": _tag_invalid,
     "union_tag_not_found": _tag_missing,

@@ -10,7 +10,7 @@ from typing import Any
 from holodeck.config.document import Document, KeyPath, read_document
 from holodeck.config.env_loader import load_env_file
 from holodeck.config.problems import problem_at
-from holodeck.config.substitution import resolve
+from holodeck.config.substitution import Vocabulary, resolve
 from holodeck.config.variables import chain
 from holodeck.lib.errors import ConfigError, Problem
 
@@ -41,7 +41,15 @@ def read_source(path: Path, shown_as: str, environ: Mapping[str, str], *, tools_
             [problem_at(document, (), "the file must be a mapping (key: value), not a list or a text")]
         )
     path = path.absolute()
-    reader = _Reader(document, path.parent, environ)
+    words = {"workspaceFolder": str(path.parent), "userHome": str(Path.home())}
+    return resolve_document(document, path, environ, tools_key=tools_key, vocabulary=Vocabulary(words=words))
+
+
+def resolve_document(
+    document: Document, path: Path, environ: Mapping[str, str], *, tools_key: str, vocabulary: Vocabulary
+) -> Source:
+    """A document that holds a mapping, with its variables resolved; `path` is the absolute path of its file."""
+    reader = _Reader(document, path.parent, environ, vocabulary)
     data = reader.read(tools_key)
     return Source(
         path=path,
@@ -53,10 +61,10 @@ def read_source(path: Path, shown_as: str, environ: Mapping[str, str], *, tools_
 
 
 class _Reader:
-    def __init__(self, document: Document, folder: Path, environ: Mapping[str, str]) -> None:
+    def __init__(self, document: Document, folder: Path, environ: Mapping[str, str], vocabulary: Vocabulary) -> None:
         self._document = document
         self._folder = folder
-        self._folders = {"workspaceFolder": str(folder), "userHome": str(Path.home())}
+        self._vocabulary = vocabulary
         self.problems: list[Problem] = []
         self.env_files: dict[KeyPath, Mapping[str, str]] = {}
         self._sources: list[Mapping[str, str]] = [environ]
@@ -89,7 +97,7 @@ class _Reader:
         return resolved
 
     def _resolve(self, value: Any, path: KeyPath, sources: list[Mapping[str, str]], *, quiet: bool = False) -> Any:
-        resolved, problems = resolve(value, path, self._document, chain(sources), self._folders)
+        resolved, problems = resolve(value, path, self._document, chain(sources), self._vocabulary)
         if not quiet:
             self.problems += problems
         return resolved

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from holodeck.config.document import Document, KeyPath
@@ -13,20 +14,30 @@ from holodeck.lib.errors import Problem
 from holodeck.models.base import Substituted
 
 
+@dataclass(frozen=True, kw_only=True)
+class Vocabulary:
+    """What `${...}` may say besides the names of variables, and how to speak of what it may not."""
+
+    words: Mapping[str, str] = field(default_factory=dict)
+    """Such as `workspaceFolder`."""
+    missing: Callable[[str], Problem] = not_found
+    malformed: Callable[[str], Problem] = not_a_reference
+
+
 def resolve(
-    value: Any, path: KeyPath, document: Document, lookup: Lookup, folders: Mapping[str, str]
+    value: Any, path: KeyPath, document: Document, lookup: Lookup, vocabulary: Vocabulary
 ) -> tuple[Any, list[Problem]]:
     """The value with its references replaced, and what is wrong with them. Keys are never touched."""
     if isinstance(value, dict):
-        pairs = {key: resolve(item, (*path, key), document, lookup, folders) for key, item in value.items()}
+        pairs = {key: resolve(item, (*path, key), document, lookup, vocabulary) for key, item in value.items()}
         return {key: item for key, (item, _) in pairs.items()}, [p for _, found in pairs.values() for p in found]
     if isinstance(value, list):
-        items = [resolve(item, (*path, index), document, lookup, folders) for index, item in enumerate(value)]
+        items = [resolve(item, (*path, index), document, lookup, vocabulary) for index, item in enumerate(value)]
         return [item for item, _ in items], [problem for _, found in items for problem in found]
     if not isinstance(value, str) or "${" not in value:
         return value, []
-    done = substitute(value, lookup, folders)
-    causes = [not_found(name) for name in done.missing] + [not_a_reference(text) for text in done.malformed]
+    done = substitute(value, lookup, vocabulary.words)
+    causes = [*map(vocabulary.missing, done.missing), *map(vocabulary.malformed, done.malformed)]
     problems = [problem_at(document, path, cause.message, fix=cause.fix) for cause in causes]
     problems += [
         problem_at(document, path, f"Environment variable '{name}' is set, but empty", severity="warning")

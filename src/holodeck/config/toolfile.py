@@ -16,6 +16,7 @@ from holodeck.config.source import Source
 from holodeck.config.validation import validate
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.secret import Secret
+from holodeck.models.base import Substituted, as_written
 from holodeck.models.tool import FunctionTool, MCPTool, TransportType
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
@@ -74,8 +75,7 @@ class ToolFile:
                 tool = self._placed(tool, path)
                 self._check(tool, path)
             if tool is not None:
-                written = self.source.document.value[self._tools_key][index]
-                loaded.append(LoadedTool(tool=tool, written=written, file=self.source.document.file))
+                loaded.append(LoadedTool(tool=tool, written=_written(entry), file=self.source.document.file))
         return loaded
 
     def sorted(self) -> list[Problem]:
@@ -124,6 +124,15 @@ def _valid(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
         return model.model_validate(entry) if model is not None else None
     except pydantic.ValidationError:
         return None
+
+
+def _written(value: Any) -> Any:
+    """The values as they stand in the file, with every reference still in its place."""
+    if isinstance(value, dict):
+        return {key: _written(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_written(item) for item in value]
+    return as_written(value) if isinstance(value, Substituted) else value
 
 
 def _rooted(folder: Path, path: str) -> str:

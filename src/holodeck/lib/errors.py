@@ -5,7 +5,9 @@ HoloDeckError
 │   ├── MCPConfigError           ... in the definition of an MCP server
 │   │   └── MissingTransportFieldError   a transport lacks the field that it cannot do without
 │   └── ValidationError          ... a value that has the wrong shape
+├── BadRequestError              a client's request is wrong; carries the path of the field and a code
 ├── ExecutionError               a run went wrong for a reason outside the files
+│   ├── StorageError             what should be kept could not be, or cannot be read
 │   └── ModelError               the model could not be asked, or did not answer; carries provider and status
 └── MCPError                     an MCP server failed; carries server and phase
     ├── MCPConnectionError       it could not be started, reached or kept
@@ -93,8 +95,21 @@ class ValidationError(ConfigError):
     """A value has the wrong shape."""
 
 
+class BadRequestError(HoloDeckError):
+    """A client's request is wrong. `param` is the path of the field, such as `input[2].content[0].image_url`."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
 class ExecutionError(HoloDeckError):
     """A run went wrong for a reason outside the files."""
+
+
+class StorageError(ExecutionError):
+    """What should be kept could not be, or cannot be read. Nothing was half written."""
 
 
 class ModelError(ExecutionError):

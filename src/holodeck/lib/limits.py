@@ -6,6 +6,7 @@ MIB = 1024 * KIB
 # Configuration files
 MAX_FILE_BYTES = 4 * MIB  # an agent file is a page of text; more is a mistake or an attack
 MAX_ENV_FILE_BYTES = 1 * MIB
+MAX_EDITOR_FILE_BYTES = 16 * MIB  # ~/.claude.json keeps histories beside its servers
 MAX_YAML_DEPTH = 64  # a JSON Schema in response_format nests perhaps 20 deep
 MAX_YAML_NODES = 100_000  # counted after aliases are expanded, so a "billion laughs" ends here
 MAX_PROBLEMS_SHOWN = 50  # a person fixes a few and runs it again
@@ -24,9 +25,133 @@ MAX_MAX_TURNS = 1_000
 MAX_TOOLS = 1_000
 MAX_TOOL_NAME_CHARS = 64  # what model APIs accept
 
+# Processes
+PROCESS_EOF_GRACE = 2.0  # a server that reads its input ends at once when it is closed
+PROCESS_TERM_GRACE = 2.0  # time to save something after TERM
+PROCESS_KILL_GRACE = 2.0  # after KILL only the kernel's own work is left
+PROCESS_LAST_WORDS = 0.25  # between the end of a process and the end of what is still in its pipes
+CONTAINER_REMOVAL_TIMEOUT = 10.0  # `docker rm -f` talks to a daemon that may be busy
+REAPER_GRACE = 2.0  # for a small shell to send a few signals when we end
+STDERR_RING_BYTES = 64 * KIB  # enough for a stack trace, little enough to keep for every server
+STDERR_LINES_SHOWN = 8  # in an error; the ring has the rest
+
+# MCP connections
+PROBE_TIMEOUT = 5.0  # silence this long after the first question: ask in the older way as well
+ROOTS_TIMEOUT = 1.0  # a server that wants our folders asks for them as soon as it has heard of us
+ROOTS_SETTLE = 0.2  # it then looks at them on its disk, and nothing tells us when it is done
+MAX_EXTENDED_CALL = 1_800.0  # a call that keeps reporting progress still ends after half an hour
+MAX_STARTS = 5  # starts of one server ...
+START_WINDOW = 60.0  # ... in this time are a crash loop ...
+START_PAUSE = 30.0  # ... and it is left alone for this long
+FIRST_BACKOFF = 0.1  # before the second start in a row; doubled each time
+MAX_BACKOFF = 2.0  # a person is waiting
+HUNG_AFTER_TIMEOUTS = 2  # calls in a row without a sign of life, before the server is asked whether it lives
+LIVENESS_TIMEOUT = 5.0  # for the answer to that question
+MAX_INPUT_ROUNDS = 10  # questions that a server may ask in the middle of one call
+INPUT_ROUND_PAUSE = 0.25  # when it asks nothing but wants to be called again
+ANSWER_TIMEOUT = 600.0  # for a person or a model that answers a server
+MAX_SERVER_REQUESTS = 64  # questions of one server answered at once
+STREAM_RETRY = 1.0  # before an event stream is opened again, when the server does not say
+MIN_STREAM_RETRY = 0.05  # a server that says 0 and ends every stream would be flooded
+MAX_STREAM_RETRY = 30.0  # also when the server does say
+STREAM_RESUMES = 3  # of one broken answer, before its call fails
+STREAM_TAIL = 0.05  # for a server to end an event stream after its answer, so that the connection can be used again
+NOTICE_TIMEOUT = 5.0  # for a message that expects no answer (a cancellation, the end of a session)
+LIST_CHANGE_PAUSE = 0.1  # notices that come together are one change
+LIST_RECHECK = 5.0  # a name that is not on the list is looked for again, but not more often than this
+
+# MCP messages
+MIN_MESSAGE_BYTES = 16 * MIB  # a list of 10,000 tools takes 10 MiB
+MAX_HTTP_ERROR_BYTES = 64 * KIB  # of a body that only explains an error
+MAX_RAW_SHOWN = 300  # characters of a malformed message quoted in an error
+MAX_LOGGED_CHARS = 8 * KIB  # of one log message of a server
+MAX_SNIFFED_BYTES = 64 * KIB  # of a malformed message searched slowly and thoroughly for its id
+MAX_LIST_PAGES = 1_000  # a server that still has a next page then is counting, not listing
+MAX_LISTED = 20_000  # tools or prompts of one server
+HTTP_READ_CHUNK = 256 * KIB  # big answers arrive in few pieces
+HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
+MAX_REDIRECTS = 3
+WEBSOCKET_PING = 20.0  # a peer that does not answer this is gone, even if nothing says so
+
+# Checks of structured answers against the schema that the server promised
+CHECK_BUDGET = 1.0  # seconds; a schema that needs more is an attack or a mistake
+CHECK_START_BUDGET = 10.0  # for the checking process to start on a busy machine
+MAX_INLINE_SCHEMA_NODES = 500  # a schema this small, without references and patterns, takes microseconds
+MAX_INLINE_VALUE_BYTES = 64 * KIB
+MAX_CHECKED_BYTES = 8 * MIB  # a bigger answer is not worth the wait
+
 # MCP results
 DEFAULT_MAX_RESULT_BYTES = 64 * MIB  # what is kept of one result; what the model is shown is cut much shorter
 MAX_RESULT_BYTES = 1024 * MIB
+
+# Runs
+MAX_ARGUMENT_CHECK_BYTES = 256 * KIB  # a larger input schema is left for its server to check
+MODEL_RESULT_CHARS = 24_000  # about 6,000 tokens: what a model is shown of one result; the rest is there to read
+MAX_KEPT_RESULTS = 64  # results that a run keeps for reading on; the oldest go first
+DISCOVERY_WAIT = 15.0  # how long the first turn waits for a remote server to say what it has
+
+# Auth
+MAX_AUTH_ATTEMPTS = 4  # no token, then a nonce, then a wider scope: each is one honest refusal
+MAX_AUTH_BODY_BYTES = 256 * KIB  # metadata documents and token answers are a few KiB
+MAX_REFUSAL_BODY_BYTES = 64 * KIB  # of a 401 or 403 that is shown to a provider
+AUTH_TIMEOUT = 30.0  # seconds for one exchange with an authorization server
+TOKEN_LEEWAY = 60.0  # seconds before its expiry a token is renewed: longer than a request and two clocks' difference
+TOKEN_LEEWAY_SHARE = 0.25  # ... but at most this part of a short token's life, or it would never be fresh
+ASSERTION_LIFETIME = 300.0  # seconds that a signed client assertion is good for; authorization servers refuse long ones
+LOGIN_TIMEOUT = 300.0  # seconds for a person to find the browser window, log in and agree
+MAX_REDIRECT_REQUEST_BYTES = 16 * KIB  # the one GET that a browser sends back to us
+REDIRECT_REQUEST_TIMEOUT = 10.0  # seconds for a connection to the loopback redirect to say what it wants
+REDIRECT_LINGER = 0.5  # seconds for the "you can close this window" page to leave before the listener goes
+TOKEN_LOCK_TIMEOUT = 15.0  # seconds to wait for another process that is renewing the same token
+TOKEN_LOCK_POLL = 0.05
+
+# Skills
+MAX_SKILL_PAGES = 100
+MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
+MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it is our bill
+# Models
+MODEL_CONNECT_TIMEOUT = 15.0  # to reach an API: name, connection and TLS
+MODEL_FIRST_EVENT_TIMEOUT = 600.0  # a reasoning model may think this long before it says anything
+MODEL_IDLE_TIMEOUT = 300.0  # between two events; some think again in the middle
+MODEL_TAIL = 0.05  # for an API to end the stream after its last event, so that the connection can be used again
+MODEL_ATTEMPTS = 4  # one and three more: a short overload passes, a long one is reported
+MODEL_FIRST_PAUSE = 0.5  # before the second attempt; doubled each time
+MODEL_MAX_PAUSE = 8.0  # of our own choosing: a person is waiting
+MODEL_MAX_RETRY_AFTER = 60.0  # a provider that wants a longer pause is reported instead of waited for
+MODEL_BREAKER_FAILURES = 5  # in a row: then the provider is left alone ...
+MODEL_BREAKER_PAUSE = 30.0  # ... for this long
+MAX_MODEL_LINE_BYTES = 32 * MIB  # of an event stream; a final event repeats a whole answer with its images
+MAX_MODEL_BODY_BYTES = 64 * MIB  # of an answer that came in one piece
+MAX_MODEL_ERROR_BYTES = 64 * KIB  # of a body that only explains an error
+MAX_MODEL_ERROR_CHARS = 500  # of a provider's words quoted in an error
+DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current model accepts this one
+
+# The gateway
+DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
+DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
+DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
+DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
+MAX_SECRET_FILE_BYTES = 64 * KIB
+
+# The terminal
+PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
+PROGRESS_STEP = 0.2  # often enough to look alive
+MAX_DESCRIPTION_SHOWN = 100  # characters of a description in a table; -v shows all
+MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
+MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
+JWT_LEEWAY = 30  # seconds between two clocks that are both right
+JWKS_MIN_REFRESH = 30.0  # tokens with made-up key ids must not make us hammer the identity provider
+JWKS_TIMEOUT = 10.0
+MAX_ARGUMENTS_SHOWN = 100  # characters of a call's arguments: the line stays a line
+MAX_OUTCOME_SHOWN = 120  # characters of a call's result in its line
+MAX_FAILURE_SHOWN = 600  # characters of why something failed: last words of a server included
+MAX_QUESTION_BYTES = 4 * MIB  # of a question on standard input: more than any model reads
+MAX_IMAGE_BYTES = 20 * MIB  # what the large providers accept for one image
+MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
+LIVE_STEP = 0.08  # seconds between two pictures of an answer that is being written: fluent, and cheap
+MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered each time; a longer one is shown plain
+PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model
 MAX_CACHED_TEXTS = 16_384  # stems of tool names and descriptions: a large catalogue, once
@@ -38,6 +163,36 @@ MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundr
 
 # Tool schemas
 MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
+
+# Storage
+GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
+FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
+MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
+
+# Requests to the gateway: the sizes that the Responses API has
+MAX_INPUT_ITEMS = 10_000  # a long conversation sent whole; more is a mistake
+MAX_INPUT_TEXT_CHARS = 10_485_760
+MAX_IMAGE_URL_CHARS = 20_971_520
+MAX_FILE_DATA_CHARS = 33_554_432
+MAX_CALL_ID_CHARS = 512  # the API says 64, but providers behind us make longer ones
+MAX_IDENTIFIER_CHARS = 64  # of safety_identifier and prompt_cache_key
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_KEY_CHARS = 64
+MAX_METADATA_VALUE_CHARS = 512
+MAX_REQUEST_TOOLS = 128  # of one request; an MCP declaration is one
+MIN_OUTPUT_TOKENS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_TEMPERATURE = 2.0
+MAX_PENALTY = 2.0
+OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
+HEADER_TIMEOUT = 10  # seconds for a client to send its headers, and to keep a connection idle
+RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
+MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
+MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
+MAX_QUEUED_MESSAGES = 16  # of a WebSocket whose response is still being made
+CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, roughly
+TOKENS_PER_ITEM = 4  # what the role and the ends of a message take
+TOKENS_PER_IMAGE = 765  # a picture of 1024 x 1024 at high detail, as OpenAI counts it
 MAX_STRICT_DEPTH = 10  # OpenAI's strict mode refuses deeper ones
 MAX_SCHEMA_NODES = 5_000  # references can multiply; a schema of this size costs a model more than its answer is worth
 MAX_SCHEMA_NOTES = 50  # of changes, shown to a person
@@ -58,3 +213,4 @@ LOCAL_CHOICE_TOKENS = 384
 LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of four; of three, six of six
 LOCAL_TOOL_CHARS = 300  # of a description
 LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
+MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools that one server may list

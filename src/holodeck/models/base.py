@@ -21,6 +21,10 @@ class Substituted(str):
         self.written = written
         return self
 
+    def __repr__(self) -> str:
+        """A list or mapping that is quoted in a message quotes what is in it by this."""
+        return repr(self.written)
+
     def __deepcopy__(self, memo: object) -> Substituted:
         return self
 

@@ -42,6 +42,13 @@ class ModelRequest:
     temperature: float | None = None
     top_p: float | None = None
     max_tokens: int | None = None
+    effort: str | None = None
+    """How hard to think: `low`, `medium`, `high`, and whatever else the model knows."""
+    summary: str | None = None
+    """How much of the thinking to tell: `auto`, `concise` or `detailed`."""
+    verbosity: str | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

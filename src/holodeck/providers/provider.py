@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from holodeck.models.exchange import ModelEvent, ModelRequest
@@ -16,7 +16,7 @@ class ModelProvider(Protocol):
         """The model's name, for people and logs."""
         ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask once. Deltas come as they are produced; the last event is `Answered`."""
         ...
 

@@ -1,7 +1,7 @@
 """Ways to make npx, uvx or docker run other code than the server that a tool names.
 
-Each is a command line, the place of the first argument that is at fault, and how the refusal names it. Those of npx were
-tried against npx 11 and those of uvx against uv 0.13: what a flag swallows is what they really do.
+Each is a command line, the place of the first argument at fault, and how the refusal names it. Those of npx were tried
+against npx 11 and those of uvx against uv 0.13: what a flag swallows here is what they really do.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ NPX_TRICKS = [
     ("npx --loglevel --call=evil pkg", 0, "'--loglevel'"),
     ("npx --no pkg --script-shell=./evil", 0, "'--no'"),
     ("npx --no-audit pkg --script-shell=./evil", 0, "'--no-audit'"),
+    ("npx -yq pkg --script-shell=./evil", 0, "'-yq'"),
     ("npx -n --inspect pkg", 0, "'-n'"),
     ("npx --script-shell ./evil pkg", 0, "'--script-shell'"),
     ("npx --script-shell=./evil pkg", 0, "'--script-shell'"),
@@ -158,6 +159,12 @@ DOCKER_TRICKS = [
     (r"docker run -v 'C:\:/x' image", 1, "'-v'"),
     ("docker run -v C:/Users/u:/x image", 1, "'-v'"),
     ("docker run -v /mnt/c:/x image", 1, "'-v'"),
+    ("docker run -v /mnt:/x image", 1, "'-v'"),
+    ("docker run -v '/Volumes/Macintosh HD:/x' image", 1, "'-v'"),
+    ("docker run -v /opt/homebrew/bin:/x image", 1, "'-v'"),
+    ("docker run -v /home/u/.local/bin:/x image", 1, "'-v'"),
+    ("docker run -v /home/u/.cache/uv:/x image", 1, "'-v'"),
+    ("docker run -v /home/u/.npm:/x image", 1, "'-v'"),
     ("docker run -v //./pipe/docker_engine://./pipe/docker_engine image", 1, "'-v'"),
     ("docker run -v /var/run/docker.sock:/s image", 1, "'-v'"),
     ("docker run -v /srv/docker.sock:/s image", 1, "'-v'"),

@@ -196,8 +196,9 @@ READY = (
         "",
     ),
     ("docker container run -i --rm --name my-mcp -w /app -u 1000 --shm-size=1g example/browser-mcp", ""),
-    ("docker run -i --rm --gpus all example/vision-mcp", ""),
+    ("docker run -i --rm --gpus all -v /home/u/.cache/huggingface:/models example/vision-mcp", ""),
     ("docker run -i --rm semgrep/semgrep semgrep mcp", "SEMGREP_APP_TOKEN"),
+    ("docker run -i --rm -v /root/project:/app -v /var/www/site:/site -v /data:/data example/mcp", ""),
     ("docker run -i --rm -v /etc/localtime:/etc/localtime:ro example/clock-mcp", ""),
 )
 
@@ -217,7 +218,7 @@ NEEDS_THE_OPT_IN = (
     ("uvx --from 'mcp[cli]' mcp run server.py", ""),
     ("uvx --from particlephysics python -m particlephysics_mcp_server", ""),
     # Another index or registry says what the name means.
-    ("uvx --index-url https://test.pypi.org/simple/ some-mcp", ""),
+    ("uvx --index-url https://index.example/simple/ some-mcp", ""),
     ("uvx --extra-index-url https://pypi.example.com/simple some-mcp", ""),
     ("npx -y --registry https://npm.pkg.example.com @owner/mcp", ""),
     ("npx -y @owner/mcp", "NPM_CONFIG_REGISTRY"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Local:
         known = [weights.name for weights in KNOWN if self._path is not None and weights.file == self._path.name]
         return (known or [self._path.stem if self._path else self._wanted or "local"])[0]
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Choose a tool, or answer. A tool's result is answered without looking at the tools again."""
         engine = await self._ready()
         tools = self._tools(request)

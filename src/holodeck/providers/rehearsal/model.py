@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from holodeck.models.exchange import Answered, CallDelta, FinishReason, ModelEvent, ModelRequest, TextDelta, ToolSpec
@@ -23,7 +23,7 @@ class Rehearsal:
 
     name = "rehearsal"
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Answer in small pieces, as a language model does."""
         turn = read_turn(request.items)
         answer = await asyncio.to_thread(_decide, turn, request)  # a long request takes longer than a loop may wait

@@ -12,14 +12,18 @@ _SYSTEM = frozenset(
 )
 _SYSTEM_BELOW_VAR = frozenset({"run", "lib", "spool", "cache", "db", "root", "backups"})
 _HOMES = frozenset({"home", "users"})
+_DISKS = frozenset({"volumes", "mnt", "media", "host_mnt"})
 _READABLE = frozenset({"/etc/localtime", "/etc/timezone", "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki"})
 _START_UP = frozenset(
     {".ssh", ".gnupg", ".docker", ".colima", ".orbstack", ".lima", ".rd", ".config", ".local", "library"}
+    | {".nvm", ".npm", ".pyenv", ".cargo", ".volta", ".bun", ".deno", ".asdf", ".cache", "bin", "go"}
     | {".bashrc", ".bash_profile", ".bash_login", ".profile", ".zshrc", ".zshenv", ".zprofile", ".gitconfig", ".npmrc"}
 )
-_MAY_BE_BELOW = frozenset({".config", ".local", "library", ".docker"})  # `~/.config/gcloud` is what a server needs
+_MAY_BE_BELOW = frozenset(
+    {".config", ".local", "library", ".docker", ".cache", "go"}
+)  # `~/.config/gcloud` is what a server needs
 _NEVER_BELOW = frozenset(
-    {"autostart", "systemd", "launchagents", "launchdaemons", "bin", "run", "cli-plugins", "environment.d"}
+    {"autostart", "systemd", "launchagents", "launchdaemons", "bin", "run", "cli-plugins", "environment.d", "uv"}
 )
 
 _DRIVE = re.compile(r"(?:(?:/mnt|/host_mnt|/run/desktop/mnt/host)?/{1,2}([a-z])|([a-z]):)(?=/|$)")
@@ -34,7 +38,7 @@ _MOUNT_TYPES = frozenset({"bind", "volume", "tmpfs", "image"})
 _DISK = "would give the container the whole disk"
 _SYSTEM_FOLDER = "would give the container a folder of the system"
 _HOME = "would give the container a whole home folder"
-_KEYS = "would give the container keys or start-up files of a home folder"
+_KEYS = "would give the container keys, start-up files or programs of a home folder"
 _SOCKET = "would give the container a socket, through which it can command programs outside"
 _OUTSIDE = "would give the container a folder that '..' leads to"
 
@@ -98,21 +102,22 @@ def _place(text: str, cwd: str) -> _Place | None:
     """None when only the file system could say where it is."""
     if not (text.startswith(("/", "~", "$", "%")) or _DRIVE.match(text)):
         text = posixpath.join(cwd, text)
-    home = _HOME_NAME.match(text)
-    if home:
-        text, is_below_home = "./" + text[home.end() :], True
-    else:
-        drive = _DRIVE.match(text)
-        text, is_below_home = ("/" + text[drive.end() :] if drive else text), False
-    text = posixpath.normpath(text)
-    parts = tuple(part for part in text.split("/") if part not in {"", "."})
+    home, drive = _HOME_NAME.match(text), _DRIVE.match(text)
+    rest = text[home.end() :] if home else text[drive.end() :] if drive else text
+    parts = _parts(f".{rest}" if home else f"/{rest}" if drive else rest)
     if ".." in parts:
         return None
-    if not is_below_home and not text.startswith("/"):
+    if home:
+        return _Place(parts=parts, is_below_home=True)
+    if not drive and not text.startswith("/"):
         return _Place(parts=("agent", *parts))  # below the agent file's folder
-    if parts[:1] == ("private",):
-        parts = parts[1:]  # where a Mac keeps /etc and /var
-    return _below_home(parts) if not is_below_home else _Place(parts=parts, is_below_home=True)
+    for alias in (("volumes", "macintosh hd"), ("private",)):  # a Mac's other names for / and for what holds /etc
+        parts = parts[len(alias) :] if parts[: len(alias)] == alias else parts
+    return _below_home(parts)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in posixpath.normpath(path).split("/") if part not in {"", "."})
 
 
 def _below_home(parts: tuple[str, ...]) -> _Place:
@@ -124,9 +129,14 @@ def _below_home(parts: tuple[str, ...]) -> _Place:
 
 
 def _root_danger(parts: tuple[str, ...]) -> str | None:
-    if not parts:
+    if not parts or (len(parts) == 1 and parts[0] in _DISKS):
         return _DISK
-    if parts[0] in _SYSTEM or parts == ("var",) or (parts[0] == "var" and parts[1] in _SYSTEM_BELOW_VAR):
+    if (
+        parts[0] in _SYSTEM
+        or parts in {("var",), ("opt",)}
+        or parts[:2] == ("opt", "homebrew")
+        or (parts[0] == "var" and parts[1] in _SYSTEM_BELOW_VAR)
+    ):
         return _SYSTEM_FOLDER
     return _HOME if parts[0] in _HOMES else None
 

@@ -1,8 +1,8 @@
 """What `npx` may carry: a package of the registry and the arguments of that package.
 
 Only exact spellings of harmless flags pass. npx forgives a great deal, and each kindness is a way in: it reads `-call`
-and `---call` as `--call`, takes `-yc` apart, reads `--yes=--call=x` as two flags, and swallows the word after `--no`
-and `--no-<anything>`, so that the flags meant for the server become its own.
+and `---call` as `--call`, takes `-yc` apart, reads `--yes=--call=x` as two flags, and swallows the word after `--no`,
+`--no-<anything>` and even `-yq`, so that the flags meant for the server become its own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SWITCHES = frozenset(
         "--prefer-online",
         "--offline",
     }
-    | {"--ignore-scripts", "-d", "-dd", "-ddd", "--verbose", "-yq", "-qy", "-ys", "-sy"}
+    | {"--ignore-scripts", "-d", "-dd", "-ddd", "--verbose"}
 )
 _PACKAGE_FLAGS = frozenset({"-p", "--package"})
 _LOG_LEVELS = frozenset({"silent", "error", "warn", "notice", "http", "info", "verbose", "silly"})

@@ -75,7 +75,7 @@ _CLAUSE = r"\s*(?:===|[=<>!~]=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*"
 _REQUIREMENT = re.compile(rf"(?P<name>{_NAME}){_EXTRAS}(?:{_CLAUSE}(?:,{_CLAUSE})*)?")
 _TARGET = re.compile(rf"(?P<name>{_NAME}){_EXTRAS}@(?:latest|v?\d[A-Za-z0-9.!+_-]*)")
 _CLAUSE_ONLY = re.compile(_CLAUSE)
-_COMMA = re.compile(r",(?![^\[\]]*\])")  # not those between the extras
+_ITEM = re.compile(r"(?:[^,\[]|\[[^\[\]]*\]|\[)+")  # up to a comma that is not between extras
 _COMMAND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PYTHON = re.compile(
     r"(?:(?:cpython|pypy|graalpy|python|cp|pp)[-@]?)?(?:[=<>!~]=|<|>)?\d[\d.*a-z+]*"
@@ -97,7 +97,7 @@ def _from(value: str) -> str | None:
 
 def _with(value: str) -> str | None:
     """A list with commas. Unlike for the tool itself, `name@1.0` is here the folder `1.0`."""
-    for part in _COMMA.split(value):
+    for part in _ITEM.findall(value) or [value]:
         match = _REQUIREMENT.fullmatch(part.strip())
         if not _CLAUSE_ONLY.fullmatch(part) and (match is None or _ARCHIVE.search(match["name"])):
             return _NOT_INDEX

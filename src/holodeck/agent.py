@@ -1,0 +1,111 @@
+"""An agent that runs: ask it, follow it, talk with it. `async with holodeck.load_agent("agent.yaml") as agent: ...`"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from holodeck.engine.eventlog import EventLog
+from holodeck.engine.loop import RunRequest, run
+from holodeck.lib.ids import new_id
+from holodeck.models.agent import Agent as AgentFile
+from holodeck.models.events import Event, RunFinished, RunResult
+from holodeck.models.exchange import ModelRequest, ToolChoice, ToolSpec
+from holodeck.models.items import Item, said
+from holodeck.providers.provider import ModelProvider
+from holodeck.tools.executor import ToolExecutor
+from holodeck.tools.mcp.executor import MCPExecutor
+from holodeck.tools.registry import Toolbox
+from holodeck.tools.results import ResultReader
+
+
+class Agent:
+    """A model with its tools. Nothing is started before it is needed; leaving `async with` ends everything."""
+
+    def __init__(
+        self, config: AgentFile, *, model: ModelProvider, functions: ToolExecutor, mcp: MCPExecutor, folder: Path
+    ) -> None:
+        self.config = config
+        self.folder = folder
+        self.model = model
+        self.mcp = mcp
+        self.functions = functions
+        self._reader = ResultReader()
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    async def run(self, question: str | Sequence[Item], **options: Any) -> RunResult:
+        """Ask, and wait for the end. `options` are those of `stream`."""
+        async with aclosing(self.stream(question, **options)) as events:
+            async for event in events:
+                if isinstance(event, RunFinished):
+                    return event.result
+        raise RuntimeError("a run always finishes")
+
+    async def stream(
+        self,
+        question: str | Sequence[Item],
+        *,
+        history: Sequence[Item] = (),
+        functions: Sequence[ToolSpec] = (),
+        tool_choice: ToolChoice | None = None,
+        max_turns: int | None = None,
+        max_tool_calls: int | None = None,
+        parallel_tool_calls: bool = True,
+    ) -> AsyncGenerator[Event, None]:
+        """Ask, and follow what happens. Leaving the iteration cancels the run.
+
+        `functions` are tools that the caller runs itself: a call to one ends the run.
+        """
+        items = (said("user", question),) if isinstance(question, str) else tuple(question)
+        request = RunRequest(
+            run_id=new_id("run"),
+            model=self._first((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls),
+            max_turns=max_turns or self.config.max_turns,
+            max_tool_calls=max_tool_calls,
+        )
+        toolbox = Toolbox([self.functions, self.mcp], client=functions, reader=self._reader)
+        log = EventLog()
+        task = asyncio.create_task(run(request, self.model, toolbox, log), name=request.run_id)
+        try:
+            async for _, event in log.read():
+                yield event
+            await task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def _first(self, items: tuple[Item, ...], choice: ToolChoice, is_parallel: bool) -> ModelRequest:
+        config, model = self.config, self.config.model
+        return ModelRequest(
+            items=items,
+            instructions=config.instructions if isinstance(config.instructions, str) else None,
+            tool_choice=choice,
+            parallel_tool_calls=is_parallel,
+            response_format=config.response_format if isinstance(config.response_format, dict) else None,
+            temperature=model.temperature,
+            top_p=model.top_p,
+            max_tokens=model.max_tokens,
+        )
+
+    async def close(self) -> None:
+        """End every server and connection. Bounded; may be called twice."""
+        try:
+            await self.mcp.close()
+        finally:
+            await self.model.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,152 @@
+"""`holodeck chat`: a conversation. Ctrl-C stops an answer, not the program; a server that dies comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holodeck.cli.commands import Commands, LeaveError
+from holodeck.cli.conversation import Conversation
+from holodeck.cli.follow import Follower
+from holodeck.cli.line_reader import Editor, LineReader, Pipe
+from holodeck.cli.opening import opened, read
+from holodeck.cli.terminal import Terminal
+from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.models.events import RunResult
+from holodeck.models.items import Message, said
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+    from holodeck.cli.notices import Notices
+    from holodeck.cli.screen import LiveScreen
+
+T = TypeVar("T")
+_EPILOG = """\b
+Examples:
+  holodeck chat
+  holodeck chat team/agent.yaml
+  printf 'What is in the data folder?\\n/tools\\n' | holodeck chat
+
+\b
+In the chat, /help lists the commands; /NAME asks with a prompt of a server."""
+
+
+@click.command("chat", epilog=_EPILOG)
+@click.argument("file", default=DEFAULT_AGENT_FILE, type=click.Path())
+def command(file: str) -> int:
+    """Talk with the agent in FILE (default: agent.yaml).
+
+    Without a terminal, each line of standard input is a question; the exit code is 1 when one of them failed.
+    """
+    is_person = sys.stdin.isatty() and sys.stdout.isatty()
+    screen: Terminal | LiveScreen = _live() if is_person else Terminal()
+    loaded = read(file, screen)
+    try:
+        return asyncio.run(_chat(loaded, screen))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise click.Abort from None
+
+
+def _live() -> LiveScreen:
+    from holodeck.cli.screen import LiveScreen
+
+    return LiveScreen()
+
+
+async def _chat(loaded: LoadedAgent, screen: Terminal | LiveScreen) -> int:
+    async with opened(loaded, screen) as (agent, notices):
+        chat = Chat(agent, screen, notices)
+        return await chat.run()
+
+
+class Chat:
+    """Question and answer, until the person leaves."""
+
+    def __init__(self, agent: Agent, screen: Terminal | LiveScreen, notices: Notices) -> None:
+        self._agent = agent
+        self._screen = screen
+        self._conversation = Conversation(agent)
+        self._reader: LineReader = Pipe() if isinstance(screen, Terminal) else Editor(lambda: self._commands.names)
+        self._commands = Commands(agent, self._conversation, screen, notices, self._reader.ask)
+        self._work: asyncio.Task[Any] | None = None
+        self._has_failed = False
+
+    async def run(self) -> int:
+        """Talk to the end, and return the exit code."""
+        loop, me = asyncio.get_running_loop(), asyncio.current_task()
+        loop.add_signal_handler(signal.SIGINT, self._interrupted, me)
+        if not isinstance(self._screen, Terminal):
+            self._screen.note(f"{self._agent.name} ({self._agent.model.name}). /help lists the commands.", dim=True)
+        try:
+            while (line := await self._line()) is not None:
+                if line.strip():
+                    await self._one(line.strip())
+        except LeaveError:
+            pass
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+        return 1 if self._has_failed else 0
+
+    async def _line(self) -> str | None:
+        """The next line; Ctrl-C twice at an empty one is the end, as Ctrl-D is."""
+        was_interrupted = False
+        while True:
+            try:
+                return await self._reader.line()
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                if was_interrupted:
+                    return None
+                was_interrupted = True
+                self._screen.note("Press Ctrl-C again, or Ctrl-D, to leave.", dim=True)
+
+    async def _one(self, line: str) -> None:
+        is_command = line.startswith("/") and "/" not in line[1:].partition(" ")[0]  # a path is no command
+        question: Sequence[Message] | None = (said("user", line),)
+        if is_command:
+            question = await self._stoppable(self._commands.run(line))
+        if question:
+            await self._answer(question)
+
+    async def _answer(self, question: Sequence[Message]) -> None:
+        drawing, show = self._follower()
+        with drawing:
+            result = await self._stoppable(self._conversation.ask(question, show.show))
+        if isinstance(result, RunResult) and result.status != "completed":
+            self._has_failed = True
+
+    def _follower(self) -> tuple[AbstractContextManager[None], Any]:
+        if isinstance(self._screen, Terminal):
+            return nullcontext(), Follower(self._agent, self._screen)
+        from holodeck.cli.follow_live import LiveFollower
+
+        return self._screen.drawing(), LiveFollower(self._agent, self._screen)
+
+    async def _stoppable(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do it, unless the person stops it first."""
+        me = asyncio.current_task()
+        task = asyncio.get_running_loop().create_task(work)
+        self._work = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if me is not None and me.cancelling():  # it is we who are to end
+                raise
+            self._screen.note("Stopped.", always=True, fg="yellow")
+            return None
+        finally:
+            self._work = None
+
+    def _interrupted(self, me: asyncio.Task[Any] | None) -> None:
+        """Ctrl-C while something is done. At the prompt it is a key like others, and never comes here."""
+        if self._work is not None:
+            self._work.cancel()
+        elif me is not None and isinstance(self._screen, Terminal):
+            me.cancel()

@@ -1,0 +1,144 @@
+"""Where the lines of a chat come from: an editor with a history on a terminal, standard input otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from holodeck.lib.limits import MAX_QUESTION_BYTES
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import CompleteEvent, Completion
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.history import History
+    from prompt_toolkit.key_binding import KeyBindings
+
+_PROMPT = "you> "
+
+
+class LineReader(Protocol):
+    """Gives one line after the other. Raises `EOFError` at the end, `KeyboardInterrupt` for Ctrl-C at an empty line."""
+
+    async def line(self) -> str: ...
+
+    async def ask(self, prompt: str) -> str | None:
+        """An answer to a question; None when there is none."""
+        ...
+
+
+class Editor:
+    """Lines that a person edits, with a history that outlives the chat and completion of commands."""
+
+    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.shortcuts import CompleteStyle
+
+        self._session: PromptSession[str] = PromptSession(
+            history=_history(),
+            completer=_completer(names),
+            complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+            key_bindings=_keys(),
+            enable_open_in_editor=False,
+        )
+        self._questions: PromptSession[str] = PromptSession(key_bindings=_keys())
+
+    async def line(self) -> str:
+        from prompt_toolkit.patch_stdout import patch_stdout
+
+        with patch_stdout(raw=True):  # what a server does meanwhile is told above the line
+            return await self._session.prompt_async(_PROMPT, handle_sigint=False)
+
+    async def ask(self, prompt: str) -> str | None:
+        try:
+            return await self._questions.prompt_async(prompt, handle_sigint=False)
+        except (EOFError, KeyboardInterrupt):
+            return None
+
+
+class Pipe:
+    """Lines from standard input, read beside whatever else goes on."""
+
+    def __init__(self) -> None:
+        self._stream: asyncio.StreamReader | None = None
+        self._is_file = False
+
+    async def line(self) -> str:
+        data = await self._read()
+        if not data:
+            raise EOFError
+        return data.decode("utf-8", "replace").rstrip("\r\n")
+
+    async def ask(self, prompt: str) -> str | None:
+        return None  # the next line is a question of its own
+
+    async def _read(self) -> bytes:
+        if self._stream is None and not self._is_file:
+            stream = asyncio.StreamReader(limit=MAX_QUESTION_BYTES)
+            try:
+                await asyncio.get_running_loop().connect_read_pipe(
+                    lambda: asyncio.StreamReaderProtocol(stream), sys.stdin
+                )
+                self._stream = stream
+            except (ValueError, PermissionError):  # a file is no pipe, and never makes anybody wait
+                self._is_file = True
+        if self._stream is None:
+            return sys.stdin.buffer.readline(MAX_QUESTION_BYTES)
+        return await self._stream.readline()
+
+
+def _history() -> History:
+    """A file that only its owner can read, where programs keep such things; nothing when it cannot be had."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    path = Path(state).expanduser() / "holodeck" / "chat_history"
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        path.chmod(0o600)
+        return FileHistory(path)
+    return InMemoryHistory()
+
+
+def _keys() -> KeyBindings:
+    """Ctrl-C clears the line, and leaves when there is nothing to clear; Alt-Enter begins another line."""
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("c-c")
+    def _(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=KeyboardInterrupt())
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def _completer(names: Callable[[], Iterable[str]]) -> _Commands:
+    from prompt_toolkit.completion import Completer, Completion
+
+    class Commands(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+            text = document.text_before_cursor
+            if text.startswith("/") and " " not in text:
+                for name in names():
+                    if name.startswith(text[1:]):
+                        yield Completion(name, start_position=1 - len(text))
+
+    return Commands()
+
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer as _Commands

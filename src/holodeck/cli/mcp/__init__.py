@@ -1,0 +1,1 @@
+"""The `holodeck mcp` commands: MCP servers from the shell, without a model and without an API key."""

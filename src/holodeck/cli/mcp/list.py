@@ -1,0 +1,123 @@
+"""`holodeck mcp list`: every server with its state; each line appears as soon as it is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holodeck.cli.mcp.remarks import remark_on
+from holodeck.cli.mcp.target import Target, failure_data, target_options
+from holodeck.cli.mcp.visit import Visit, run, short, visit_all, within
+from holodeck.cli.report import as_data
+from holodeck.config.servers import LoadedServers
+from holodeck.lib.display import one_line, printable
+from holodeck.lib.limits import MAX_REASON_SHOWN
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.plugin import MCPPlugin
+
+_COLUMNS = (("STATE", 9), ("ERA", 7), ("VERSION", 11), ("TOOLS", 6), ("PROMPTS", 8), ("START", 8))
+_COLOURS = {"up": "green", "down": "red", "invalid": "red", "disabled": "yellow"}
+_EPILOG = """\b
+Examples:
+  holodeck mcp list
+  holodeck mcp list -f ~/.claude.json --timeout 10"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _About:
+    """What a server that is up says of itself."""
+
+    era: str
+    version: str
+    tools: int
+    prompts: int
+    software: str
+
+
+@click.command("list", epilog=_EPILOG)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start.")
+@target_options
+def command(target: Target, timeout: float | None) -> int:
+    """Show each server: state, era, version, how many tools and prompts, time to start."""
+    loaded = target.read()
+    servers = [within(item, timeout) for item in loaded.tools]
+    names = [*(item.tool.name for item in servers), *loaded.refused]
+    width = max((len(name) for name in names), default=6) + 1
+    if not target.as_json:
+        _header(width, names)
+        for name, problems in loaded.refused.items():
+            _row(width, name, "invalid", (), problems[0].message)
+
+    def show(visit: Visit[_About]) -> None:
+        if not target.as_json:
+            _show(width, visit)
+
+    visits = run(visit_all(servers, _ask, on_visit=show, verb="starting"), verbose=target.verbose)
+    if target.as_json:
+        click.echo(json.dumps(_data(loaded, visits), indent=2))
+    else:
+        remark_on(loaded, target)
+    is_good = not loaded.refused and all(visit.error is None for visit in visits)
+    return 0 if is_good else 2 if loaded.refused and not visits else 1
+
+
+async def _ask(plugin: MCPPlugin) -> _About:
+    await plugin.connect()
+    info = plugin.server_info
+    return _About(
+        era=str(plugin.era or ""),
+        version=plugin.protocol_version or "",
+        tools=len(await plugin.list_tools()),
+        prompts=len(await plugin.list_prompts()),
+        software=" ".join(str(info[key]) for key in ("name", "version") if info.get(key)),
+    )
+
+
+def _header(width: int, names: Sequence[str]) -> None:
+    if not names:
+        click.echo("No servers are listed.")
+        return
+    cells = "".join(name.ljust(room + 1) for name, room in _COLUMNS)
+    click.secho(f"{'SERVER'.ljust(width)} {cells}ABOUT", bold=True)
+
+
+def _show(width: int, visit: Visit[_About]) -> None:
+    about = visit.answer
+    time = f"{visit.seconds:.2f} s"
+    if about is not None:
+        cells = (about.era, about.version, str(about.tools), str(about.prompts), time)
+        _row(width, visit.name, "up", cells, about.software)
+    elif visit.error is not None:
+        _row(width, visit.name, "down", ("", "", "", "", time), short(visit.error))
+    else:
+        _row(width, visit.name, "disabled", (), "")
+
+
+def _row(width: int, name: str, state: str, cells: Sequence[str], about: str) -> None:
+    rooms = [room for _, room in _COLUMNS]
+    shown = [one_line(cell, room).ljust(room + 1) for cell, room in zip(cells, rooms[1:], strict=False)]
+    rest = "".join(shown) or " " * (sum(rooms[1:]) + len(rooms) - 1)
+    label = click.style(state, fg=_COLOURS[state]) + " " * (rooms[0] + 1 - len(state))
+    click.echo(f"{printable(name).ljust(width)} {label}{rest}{one_line(about, MAX_REASON_SHOWN)}".rstrip())
+
+
+def _data(loaded: LoadedServers, visits: Sequence[Visit[_About]]) -> dict[str, Any]:
+    servers: list[dict[str, Any]] = []
+    for visit in visits:
+        state = "up" if visit.answer else "down" if visit.error else "disabled"
+        server: dict[str, Any] = {"name": visit.name, "state": state}
+        if visit.answer is not None:
+            server |= vars(visit.answer)
+        if visit.error is not None:
+            server |= failure_data(visit.error)
+        servers.append({**server, "seconds": round(visit.seconds, 3)} if visit.is_enabled else server)
+    servers += [
+        {"name": name, "state": "invalid", "error": {"message": problems[0].message}}
+        for name, problems in loaded.refused.items()
+    ]
+    return {"servers": servers, "problems": [as_data(problem) for problem in loaded.problems]}

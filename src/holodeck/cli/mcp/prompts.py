@@ -1,0 +1,61 @@
+"""`holodeck mcp prompts`: what the servers have ready to be asked, with the arguments that each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holodeck.cli.mcp.offers import show_offers
+from holodeck.cli.mcp.target import Target, plain, target_options
+from holodeck.lib.display import one_line, printable
+from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_TOOL_NAME_CHARS
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.discovery import MCPPromptInfo
+
+
+@click.command("prompts")
+@click.argument("server", required=False)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start.")
+@target_options
+def command(target: Target, server: str | None, timeout: float | None) -> int:
+    """Show the prompts of all servers, or of SERVER."""
+    show = partial(_show, is_full=target.verbose)
+    return show_offers(
+        target, server, timeout, kind="prompts", ask=lambda plugin: plugin.list_prompts(), show=show, data=_data
+    )
+
+
+def _show(prompts: list[MCPPromptInfo], *, is_full: bool) -> None:
+    heads = [_head(prompt) for prompt in prompts]
+    width = min(max(map(len, heads)), MAX_TOOL_NAME_CHARS)
+    for head, prompt in zip(heads, prompts, strict=True):
+        about = one_line(prompt.description or prompt.title or "", MAX_DESCRIPTION_SHOWN)
+        click.echo(f"  {head.ljust(width)}  {about}".rstrip())
+        for argument in prompt.arguments if is_full else ():
+            click.echo(f"    {_name(argument)}: {printable(str(argument.get('description') or ''))}".rstrip(": "))
+
+
+def _head(prompt: MCPPromptInfo) -> str:
+    """`review CODE [STYLE]`: optional arguments in brackets."""
+    names = [
+        _name(argument).upper() if argument.get("required") else f"[{_name(argument).upper()}]"
+        for argument in prompt.arguments
+    ]
+    return " ".join([one_line(prompt.name, MAX_TOOL_NAME_CHARS), *names])
+
+
+def _name(argument: Mapping[str, Any]) -> str:
+    return one_line(str(argument.get("name")), MAX_TOOL_NAME_CHARS)
+
+
+def _data(prompt: MCPPromptInfo) -> dict[str, Any]:
+    return {
+        "name": prompt.name,
+        "title": prompt.title,
+        "description": prompt.description,
+        "arguments": plain(list(prompt.arguments)),
+    }

@@ -1,0 +1,21 @@
+"""What a person should know about the file, in one line; all of it for those who ask."""
+
+from __future__ import annotations
+
+import click
+
+from holodeck.cli.mcp.target import Target
+from holodeck.cli.report import count, show_problems
+from holodeck.config.servers import LoadedServers
+from holodeck.lib.display import printable
+
+
+def remark_on(loaded: LoadedServers, target: Target) -> None:
+    """Say on standard error that the file has problems, or with -v which."""
+    if not loaded.problems:
+        return
+    if target.verbose:
+        click.echo(err=True)
+        show_problems(loaded.problems)
+        return
+    click.echo(f"\n{printable(target.shown)}: {count(loaded.problems)}; 'holodeck mcp doctor' shows them.", err=True)

@@ -1,0 +1,81 @@
+"""What servers do by themselves, told in sentences: they are ready, they are gone, they have something to say."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from holodeck.lib import log
+from holodeck.lib.display import one_line
+from holodeck.lib.limits import MAX_FAILURE_SHOWN
+
+Tell = Callable[[str, bool], None]
+"""Gets a sentence, and whether it is about something bad."""
+
+_SERVERS = f"{log.ROOT}.mcp.server"
+
+
+class Notices(logging.Handler):
+    """Listens to the log while an agent is in use; remembers the last failure of each server."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__(logging.INFO)
+        self.last_errors: dict[str, str] = {}
+        self._tell = tell
+        self._seen: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(f"{_SERVERS}."):
+            server = record.name.removeprefix(f"{_SERVERS}.")
+            self._tell(f"{server} says: {_short(record.getMessage())}", record.levelno >= logging.ERROR)
+            return
+        event, fields = getattr(record, "event", ""), getattr(record, "fields", {})
+        sentence = self._sentence(event, fields)
+        if sentence is None and record.levelno >= logging.WARNING:
+            sentence = _short(record.getMessage())
+        if sentence is not None:
+            self._tell(sentence, record.levelno >= logging.WARNING)
+
+    def _sentence(self, event: str, fields: Mapping[str, Any]) -> str | None:
+        server = str(fields.get("server", ""))
+        match event:
+            case "mcp.connected":
+                word = "is back" if server in self._seen else "is ready"
+                self._seen.add(server)
+                return f"{server} {word} ({fields.get('ms')} ms)"
+            case "mcp.lost":
+                self.last_errors[server] = str(fields.get("error"))
+                return f"{server} is gone: {_short(fields.get('error'))} It is started again when it is needed."
+            case "mcp.unavailable":
+                self.last_errors[server] = str(fields.get("reason"))
+                return f"{server} is not available: {_short(fields.get('reason'))}"
+            case "mcp.same_name":
+                tool, name = fields.get("tool"), fields.get("offered_as")
+                return f"Another server has a tool '{tool}', too: that of {server} is offered as '{name}'."
+            case "mcp.dropped":
+                return f"{server}: '{_short(fields.get('name'))}' is left out: {_short(fields.get('reason'))}"
+            case _:
+                return None
+
+
+@contextmanager
+def noticing(tell: Tell) -> Iterator[Notices]:
+    """Tell what happens until the end of the block, and only there."""
+    root, servers = logging.getLogger(log.ROOT), logging.getLogger(_SERVERS)
+    handler = Notices(tell)
+    before = root.level, root.propagate, servers.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    root.propagate = False
+    servers.setLevel(logging.WARNING)  # what a server chats about is not worth a line
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
+        root.level, root.propagate, servers.level = before
+
+
+def _short(value: object) -> str:
+    return one_line(str(value), MAX_FAILURE_SHOWN)

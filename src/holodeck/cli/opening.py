@@ -1,0 +1,39 @@
+"""An agent for a command: its file read, its warnings shown, the person at the terminal wired to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holodeck.cli.asking import people_at
+from holodeck.cli.notices import Notices, noticing
+from holodeck.cli.report import show_problems
+from holodeck.cli.terminal import Screen
+from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.runtime import read_agent, wire
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+
+
+def read(file: str, screen: Screen) -> LoadedAgent:
+    """Read the file of an agent, or of the agent in a folder. Raises `ConfigError`."""
+    path = Path(file) / DEFAULT_AGENT_FILE if Path(file).is_dir() else Path(file)
+    loaded = read_agent(path)
+    if loaded.warnings and not screen.is_quiet:
+        show_problems(loaded.warnings)
+    return loaded
+
+
+@asynccontextmanager
+async def opened(loaded: LoadedAgent, screen: Screen) -> AsyncIterator[tuple[Agent, Notices]]:
+    """The agent, ready to run; its servers are gone when the block is left."""
+
+    def tell(sentence: str, is_bad: bool) -> None:
+        screen.note(sentence, **({"fg": "yellow"} if is_bad else {"dim": True}))
+
+    with noticing(tell) as notices:
+        async with screen, wire(loaded, people=people_at(screen)) as agent:
+            yield agent, notices

@@ -1,0 +1,137 @@
+"""`holodeck run`: one question, one answer. Only the answer is on stdout; the exit code says how it went."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from holodeck.cli.events_json import event_line, json_text, result_data
+from holodeck.cli.follow import Follower
+from holodeck.cli.images import image_part
+from holodeck.cli.opening import opened, read
+from holodeck.cli.terminal import Terminal
+from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.engine.history import Record
+from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
+from holodeck.models.content import TextContent
+from holodeck.models.events import RunFinished, RunResult, Status
+from holodeck.models.items import ImageLink, Message
+
+EXIT_CODES: dict[Status, int] = {
+    "completed": 0,
+    "failed": 1,
+    "incomplete": 3,
+    "requires_action": 3,
+    "cancelled": 130,
+}
+_EPILOG = """\b
+Examples:
+  holodeck run "What is in the data folder?"
+  holodeck run team/agent.yaml "What time is it in Oslo?" > answer.txt
+  git diff | holodeck run - --quiet
+  holodeck run --image chart.png "What does it show?"
+  holodeck run --json "..." | jq .usage
+
+\b
+Exit codes: 0 completed, 1 failed, 2 wrong configuration or usage, 3 incomplete (a limit was reached),
+130 interrupted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Wish:
+    question: Message
+    max_turns: int | None
+    as_json: bool
+    as_events: bool
+
+
+@click.command("run", epilog=_EPILOG)
+@click.argument("words", nargs=-1, metavar='[FILE] "QUESTION"')
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
+@click.option("--events", "as_events", is_flag=True, help="Print what happens as JSON lines, as it happens.")
+@click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Attach an image (repeatable).")
+@click.option("--max-turns", type=click.IntRange(1, MAX_MAX_TURNS), help="How often the model may be asked.")
+@click.option("-q", "--quiet", is_flag=True, help="Nothing but the answer and errors.")
+def command(
+    words: tuple[str, ...],
+    as_json: bool,
+    as_events: bool,
+    images: tuple[Path, ...],
+    max_turns: int | None,
+    quiet: bool,
+) -> int:
+    """Ask the agent in FILE (default: agent.yaml) one QUESTION; `-` reads it from standard input."""
+    if as_json and as_events:
+        raise click.UsageError("Give --json or --events, not both.")
+    file, asked = _file_and_question(words)
+    terminal = Terminal(is_quiet=quiet)
+    loaded = read(file, terminal)
+    parts = [image_part(path) for path in images]
+    wish = _Wish(question=_message(asked, parts), max_turns=max_turns, as_json=as_json, as_events=as_events)
+    try:
+        result = asyncio.run(_ask(loaded, wish, terminal))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise click.Abort from None
+    return EXIT_CODES[result.status]
+
+
+def _file_and_question(words: tuple[str, ...]) -> tuple[str, str]:
+    match words:
+        case (word,) if word.endswith((".yaml", ".yml")):
+            raise click.UsageError(f'There is no question. Try: holodeck run {word} "What can you do?"')
+        case (question,):
+            return DEFAULT_AGENT_FILE, question
+        case (file, question):
+            return file, question
+        case ():
+            raise click.UsageError('There is no question. Try: holodeck run "What can you do?"')
+        case _:
+            raise click.UsageError("Too many words: put the question in quotes.")
+
+
+def _message(asked: str, images: Sequence[ImageLink]) -> Message:
+    text = _standard_input() if asked == "-" else asked
+    if not text.strip():
+        raise click.UsageError("The question is empty.")
+    return Message(role="user", content=(TextContent(text=text), *images))
+
+
+def _standard_input() -> str:
+    data = sys.stdin.buffer.read(MAX_QUESTION_BYTES + 1)
+    if len(data) > MAX_QUESTION_BYTES:
+        raise click.UsageError(f"The question on standard input has more than {MAX_QUESTION_BYTES // MIB} MiB.")
+    return data.decode("utf-8", "replace")
+
+
+async def _ask(loaded: LoadedAgent, wish: _Wish, terminal: Terminal) -> RunResult:
+    record, number = Record(), 0
+    async with opened(loaded, terminal) as (agent, _):
+        shows_answer = not (wish.as_json or wish.as_events)
+        follower = None if wish.as_events else Follower(agent, terminal, writes_answer=shows_answer)
+        try:
+            async with aclosing(agent.stream([wish.question], max_turns=wish.max_turns)) as events:
+                async for event in events:
+                    record.add(event)
+                    if wish.as_events:
+                        click.echo(event_line(number, event))
+                    if follower is not None:
+                        follower.show(event)
+                    number += 1
+                    if isinstance(event, RunFinished):
+                        result = event.result
+        except asyncio.CancelledError:
+            result = record.stopped()
+            if wish.as_json:
+                click.echo(json_text(result_data(result), indent=2))
+            if wish.as_events:
+                click.echo(event_line(number, RunFinished(result=result)))
+            raise
+    if wish.as_json:
+        click.echo(json_text(result_data(result), indent=2))
+    return result

@@ -1,0 +1,56 @@
+"""`holodeck serve`: an agent or a whole gateway behind the API that the OpenAI SDKs speak."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import click
+
+from holodeck.cli.report import show_problems
+from holodeck.config.loader import DEFAULT_AGENT_FILE
+from holodeck.lib.display import printable
+from holodeck.runtime import read_gateway
+
+_EPILOG = """\b
+Examples:
+  holodeck serve                       serve ./gateway.yaml, or else ./agent.yaml
+  holodeck serve agent.yaml            one agent, for you alone
+  HOLODECK_LISTEN__PORT=9000 holodeck serve gateway.yaml
+
+\b
+Then, with any OpenAI SDK:
+  client = OpenAI(base_url="http://127.0.0.1:8080/v1", api_key="...")"""
+
+
+@click.command("serve", epilog=_EPILOG)
+@click.argument("file", required=False, type=click.Path())
+def command(file: str | None) -> None:
+    """Serve a gateway FILE or an agent FILE over HTTP until Ctrl-C or SIGTERM."""
+    from holodeck.gateway.serving import Service
+    from holodeck.gateway.wiring import backends_of
+
+    path = Path(file) if file else _usual()
+    if path.is_dir():
+        path /= DEFAULT_AGENT_FILE
+    loaded = read_gateway(path)
+    if loaded.warnings:
+        show_problems(loaded.warnings)
+    service = Service(loaded, backends_of(loaded, environ=os.environ))
+
+    def ready(url: str) -> None:
+        models = ", ".join(service.backends)
+        click.echo(f"Serving {printable(models)} at {url}/v1", err=True)
+        if service.is_open:
+            click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
+
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(service.run(ready))
+
+
+def _usual() -> Path:
+    gateway = Path("gateway.yaml")
+    return gateway if gateway.exists() else Path(DEFAULT_AGENT_FILE)

@@ -1,0 +1,111 @@
+"""`holodeck test`: the test cases of an agent, each in a conversation of its own, and why one failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holodeck.cli import case_report
+from holodeck.cli.events_json import json_text
+from holodeck.cli.follow import Follower
+from holodeck.cli.opening import opened, read
+from holodeck.cli.terminal import Terminal
+from holodeck.cli.verdict import Verdict, Witness
+from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.lib.display import one_line
+from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN
+from holodeck.models.agent import TestCase
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+
+_EPILOG = """\b
+Examples:
+  holodeck test
+  holodeck test team/agent.yaml -k weather
+  holodeck test --report report.md
+
+\b
+In agent.yaml:
+  test_cases:
+    - name: adds
+      input: What is 1 + 2?
+      expected_tools: [calc, calc.add, add, {name: add, arguments: {a: 1}}]
+      ground_truth: "3"
+
+\b
+A tool may be named by its server, in full (server.tool or server__tool), or by its own name; arguments
+that are given must be among those of the call. An empty list means that no tool may be called.
+Exit codes: 0 all passed, 1 one failed, 2 wrong configuration or usage."""
+
+
+@click.command("test", epilog=_EPILOG)
+@click.argument("file", default=DEFAULT_AGENT_FILE, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--report", type=click.Path(path_type=Path), help="Also write it to a file: Markdown (.md) or JSON.")
+@click.option("-k", "pattern", default="", help="Only cases whose name or input has this text (or matches this glob).")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show what happens while a case runs.")
+def command(file: str, as_json: bool, report: Path | None, pattern: str, quiet: bool) -> int:
+    """Run the test cases of the agent in FILE (default: agent.yaml)."""
+    terminal = Terminal(is_quiet=quiet)
+    terminal.can_ask = False  # a test that depends on who is there is no test
+    loaded = read(file, terminal)
+    cases = _chosen(loaded, pattern)
+    try:
+        verdicts = asyncio.run(_run(loaded, cases, terminal, shows=not as_json))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise click.Abort from None
+    made = case_report.as_report(loaded.agent.name, file, verdicts)
+    if as_json:
+        click.echo(json_text(made, indent=2))
+    else:
+        click.echo()
+        terminal.table(("Verdict", "Case", "Calls", "Turns", "Tokens", "Time"), case_report.summary_rows(verdicts))
+        click.echo(f"\n{case_report.counted(verdicts)}")
+    if report is not None:
+        case_report.write(report, made)
+    return 0 if all(verdict.is_passed for verdict in verdicts) else 1
+
+
+def _chosen(loaded: LoadedAgent, pattern: str) -> list[tuple[str, TestCase]]:
+    named = [(case.name or one_line(case.input, MAX_DESCRIPTION_SHOWN), case) for case in loaded.agent.test_cases]
+    if not named:
+        raise click.UsageError(f"{loaded.path.name} has no 'test_cases'. 'holodeck test --help' shows how they look.")
+    chosen = [(name, case) for name, case in named if _matches(pattern, name) or _matches(pattern, case.input)]
+    if not chosen:
+        raise click.UsageError(f"No test case has '{pattern}'. There are: {', '.join(name for name, _ in named)}.")
+    return chosen
+
+
+def _matches(pattern: str, text: str) -> bool:
+    return pattern.lower() in text.lower() or fnmatch(text.lower(), pattern.lower())
+
+
+async def _run(
+    loaded: LoadedAgent, cases: Sequence[tuple[str, TestCase]], terminal: Terminal, *, shows: bool
+) -> list[Verdict]:
+    verdicts: list[Verdict] = []
+    async with opened(loaded, terminal) as (agent, _):
+        for name, case in cases:
+            verdict = await _judged(agent, name, case, terminal)
+            verdicts.append(verdict)
+            if shows:
+                case_report.show(verdict)
+    return verdicts
+
+
+async def _judged(agent: Agent, name: str, case: TestCase, terminal: Terminal) -> Verdict:
+    witness = Witness(agent)
+    follower = None if terminal.is_quiet else Follower(agent, terminal, writes_answer=False)
+    async with aclosing(agent.stream(case.input)) as events:
+        async for event in events:
+            witness.see(event)
+            if follower is not None:
+                follower.show(event)
+    return witness.judge(name, case)

@@ -1,0 +1,143 @@
+"""Whether a test case passed, and why not: the tools that were called against those that were expected."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from holodeck.cli.words import call_arguments, why
+from holodeck.models.agent import ExpectedTool, TestCase
+from holodeck.models.events import Event, RunFinished, RunResult, ToolFinished, ToolStarted
+from holodeck.tools.mcp.names import normalize_tool_name
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Called:
+    """A tool call that happened."""
+
+    call_id: str
+    name: str
+    """As the model knows the tool."""
+    server: str
+    """Empty for a function of the project."""
+    tool: str
+    """As its server knows it."""
+    arguments: Mapping[str, Any]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name by which a test case may mean this call."""
+        spelled = {self.tool, normalize_tool_name(self.tool)}
+        full = {f"{self.server}{joint}{tool}" for joint in (".", "__") for tool in spelled} if self.server else set()
+        return frozenset({self.name, *spelled, *full} | ({self.server} if self.server else set()))
+
+    def __str__(self) -> str:
+        return f"{f'{self.server}.' if self.server else ''}{self.tool}({call_arguments(self.arguments)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What came of one test case."""
+
+    name: str
+    case: TestCase
+    result: RunResult
+    called: tuple[Called, ...]
+    failed_calls: frozenset[str] = frozenset()
+    """The ids of calls that ended in an error."""
+    reasons: tuple[str, ...] = ()
+    """Why it failed; none: it passed."""
+
+    @property
+    def is_passed(self) -> bool:
+        return not self.reasons
+
+
+@dataclass
+class Witness:
+    """Follows a run and remembers its calls."""
+
+    agent: Agent
+    called: list[Called] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    result: RunResult | None = None
+
+    def see(self, event: Event) -> None:
+        match event:
+            case ToolStarted(call_id=call_id, name=name, arguments=arguments):
+                route = self.agent.mcp.route(name)
+                server, tool = (route.server.name, route.tool.name) if route is not None else ("", name)
+                self.called.append(Called(call_id=call_id, name=name, server=server, tool=tool, arguments=arguments))
+            case ToolFinished(call_id=call_id, output=output) if output.is_error:
+                self.failed.add(call_id)
+            case RunFinished(result=result):
+                self.result = result
+            case _:
+                pass
+
+    def judge(self, name: str, case: TestCase) -> Verdict:
+        """The verdict, once the run has ended."""
+        if self.result is None:
+            raise RuntimeError("a run always finishes")
+        called = tuple(self.called)
+        return Verdict(
+            name=name,
+            case=case,
+            result=self.result,
+            called=called,
+            failed_calls=frozenset(self.failed),
+            reasons=(*_ending(self.result), *_missing(case, called)),
+        )
+
+
+def _ending(result: RunResult) -> Sequence[str]:
+    return [] if result.status == "completed" else [f"the run is {result.status}: {why(result)}"]
+
+
+def _missing(case: TestCase, called: Sequence[Called]) -> Sequence[str]:
+    """Each expectation needs a call; the same one twice needs two."""
+    expected = [_expectation(each) for each in case.expected_tools]
+    if not expected and "expected_tools" in case.model_fields_set and called:
+        return [f"no tool was expected; called: {_listed(called)}"]
+    reasons: list[str] = []
+    wanted = Counter(_shown(each) for each in expected)
+    for each in {_shown(each): each for each in expected}.values():
+        named = [call for call in called if each.name in call.names]
+        fitting = [call for call in named if each.arguments is None or is_part(each.arguments, call.arguments)]
+        times = wanted[_shown(each)]
+        if len(fitting) >= times:
+            continue
+        what = f"{_shown(each)} was expected" + (f" {times} times" if times > 1 else "")
+        if named and not fitting:
+            reasons.append(f"{what}, and called with other arguments: {_listed(named)}")
+        else:
+            reasons.append(f"{what}; called: {_listed(called) if called else 'nothing'}")
+    return reasons
+
+
+def is_part(expected: Any, given: Any) -> bool:
+    """Whether what is expected is there: of a mapping the keys that are named, of anything else the whole."""
+    if isinstance(expected, Mapping):
+        return isinstance(given, Mapping) and all(
+            key in given and is_part(value, given[key]) for key, value in expected.items()
+        )
+    if isinstance(expected, list):
+        return isinstance(given, list) and len(expected) == len(given) and all(map(is_part, expected, given))
+    return bool(expected == given) and isinstance(expected, bool) == isinstance(given, bool)
+
+
+def _expectation(written: str | ExpectedTool) -> ExpectedTool:
+    return written if isinstance(written, ExpectedTool) else ExpectedTool(name=written)
+
+
+def _shown(expected: ExpectedTool) -> str:
+    return expected.name if expected.arguments is None else f"{expected.name}({call_arguments(expected.arguments)})"
+
+
+def _listed(called: Sequence[Called]) -> str:
+    return ", ".join(map(str, called))

@@ -1,0 +1,62 @@
+"""What happens in a run, in short words for one line of a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holodeck.cli.events_json import as_data
+from holodeck.lib.display import one_line
+from holodeck.lib.limits import MAX_ARGUMENTS_SHOWN, MAX_FAILURE_SHOWN, MAX_OUTCOME_SHOWN
+from holodeck.models.content import TextContent
+from holodeck.models.events import RunResult, ToolFinished
+from holodeck.models.items import FunctionCallOutput
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+
+
+def call_title(agent: Agent, name: str) -> str:
+    """`files.read_file` for a tool of a server; the bare name for any other."""
+    route = agent.mcp.route(name)
+    return one_line(f"{route.server.name}.{route.tool.name}" if route is not None else name, MAX_ARGUMENTS_SHOWN)
+
+
+def call_arguments(arguments: Mapping[str, Any]) -> str:
+    """`path="notes.md", lines=3`, as much of it as fits on the line."""
+    shown = ", ".join(f"{key}={json.dumps(as_data(value), ensure_ascii=False)}" for key, value in arguments.items())
+    return one_line(shown, MAX_ARGUMENTS_SHOWN)
+
+
+def call_outcome(event: ToolFinished) -> str:
+    """How long it took and how the result begins."""
+    limit = MAX_FAILURE_SHOWN if event.output.is_error else MAX_OUTCOME_SHOWN
+    return f"{duration(event.seconds)}  {one_line(output_text(event.output), limit)}".rstrip()
+
+
+def output_text(output: FunctionCallOutput) -> str:
+    """The text of a tool's output; what is not text is named by its kind."""
+    return "\n".join(part.text if isinstance(part, TextContent) else f"[{part.type}]" for part in output.content)
+
+
+def closing_line(result: RunResult) -> str:
+    """`completed: 2 turns, 1 tool call, 1,234 tokens (1,100 in, 134 out), 3.4 s`."""
+    usage = result.usage
+    parts = [_count(result.turns, "turn"), _count(result.tool_calls, "tool call")]
+    if usage.total_tokens:
+        parts.append(f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)")
+    return f"{result.status}: {', '.join([*parts, duration(result.seconds)])}"
+
+
+def why(result: RunResult) -> str:
+    """Why a run is not complete, in words; nothing when it is."""
+    return result.error.message if result.error is not None else result.reason
+
+
+def duration(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

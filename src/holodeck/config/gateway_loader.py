@@ -1,0 +1,155 @@
+"""`gateway.yaml` from text and environment to a validated gateway, with everything that is wrong reported at once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holodeck.config.document import KeyPath
+from holodeck.config.loader import LoadedAgent, load_agent_file
+from holodeck.config.overrides import overridden
+from holodeck.config.problems import problem_at
+from holodeck.config.secret_files import SecretFiles
+from holodeck.config.source import Source, read_source
+from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolFile
+from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
+from holodeck.models.agent import Agent
+from holodeck.models.gateway import GatewayFile, ServedModel
+from holodeck.models.tool import MCPTool, TransportType
+
+DEFAULT_GATEWAY_FILE = "gateway.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedGateway:
+    """A gateway that passed every check."""
+
+    gateway: GatewayFile
+    path: Path
+    agents: Mapping[str, LoadedAgent]
+    """Agents by the name that clients say."""
+    servers: tuple[LoadedTool, ...]
+    """The gateway's own MCP servers."""
+    warnings: tuple[Problem, ...]
+
+    @property
+    def models(self) -> Mapping[str, ServedModel]:
+        return {model.name: model for model in self.gateway.models}
+
+
+def load_gateway_file(
+    path: str | os.PathLike[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    checks: Sequence[ToolCheck] = (),
+) -> LoadedGateway:
+    """Read and validate a gateway file. Raises `ConfigError` with every problem that was found."""
+    environ = os.environ if environ is None else environ
+    source = _complete(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
+    file = ToolFile(source, "mcp_servers", checks)
+    gateway = file.validate(GatewayFile)
+    servers = file.tools()
+    file.problems += _processes(source, servers)
+    agents, problems = _agents(source, environ, home, checks)
+    found = [*file.sorted(), *problems, *_names(source, agents)]
+    errors = [problem for problem in found if problem.severity == "error"]
+    if errors or gateway is None:
+        raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
+    return LoadedGateway(
+        gateway=gateway, path=source.path, agents=agents, servers=tuple(servers), warnings=tuple(found)
+    )
+
+
+def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None = None) -> LoadedGateway:
+    """The gateway that serves one agent: `holodeck serve agent.yaml`. Its file is a person's own: stdio is fine."""
+    data, problems = overridden({}, os.environ if environ is None else environ, set(GatewayFile.model_fields))
+    if problems:
+        raise ConfigError.of(problems)
+    gateway = GatewayFile.model_validate({**data, "allow_stdio": True})
+    return LoadedGateway(
+        gateway=gateway, path=loaded.path, agents={loaded.agent.name: loaded}, servers=(), warnings=loaded.warnings
+    )
+
+
+def is_gateway(path: Path, shown_as: str) -> bool:
+    """Whether a file describes a gateway rather than an agent."""
+    from holodeck.config.document import read_document
+
+    value = read_document(path, shown_as).value
+    own = set(GatewayFile.model_fields) - set(Agent.model_fields)
+    return isinstance(value, dict) and "name" not in value and bool(own & set(value))
+
+
+def _complete(source: Source, environ: Mapping[str, str]) -> Source:
+    """Values of the environment win over the file's; then secrets are read, and literals refused."""
+    data, problems = overridden(dict(source.data), environ, set(GatewayFile.model_fields))
+    for server in data["mcp_servers"] if isinstance(data.get("mcp_servers"), list) else ():
+        if isinstance(server, dict):
+            server.setdefault("type", "mcp")
+            if "url" in server:
+                server.setdefault("transport", "http")
+    secrets = SecretFiles(source.document, source.folder)
+    resolved = secrets.resolved(data)
+    return replace(source, data=resolved, problems=(*source.problems, *problems, *secrets.problems))
+
+
+def _processes(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:
+    if source.data.get("allow_stdio") is True:
+        return []
+    problems = []
+    for index, item in enumerate(servers):
+        if isinstance(item.tool, MCPTool) and item.tool.transport is TransportType.STDIO and item.tool.enabled:
+            message = "a gateway starts no process unless its file says so"
+            fix = "Use transport: http, or write 'allow_stdio: true' at the top level of this file."
+            path: KeyPath = ("mcp_servers", index)
+            problems.append(problem_at(source.document, path, message, fix=fix, kind=MCPConfigError))
+    return problems
+
+
+def _agents(
+    source: Source, environ: Mapping[str, str], home: Path | None, checks: Sequence[ToolCheck]
+) -> tuple[dict[str, LoadedAgent], list[Problem]]:
+    agents: dict[str, LoadedAgent] = {}
+    problems: list[Problem] = []
+    entries = source.data.get("agents")
+    for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+        if not isinstance(entry, dict) or not isinstance(entry.get("file"), str):
+            continue
+        try:
+            loaded = load_agent_file(source.folder / entry["file"], environ=environ, home=home, checks=checks)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        problems += loaded.warnings
+        if source.data.get("allow_stdio") is not True and _starts_processes(loaded):
+            message = "this agent starts processes, and the gateway's file does not say 'allow_stdio: true'"
+            problems.append(problem_at(source.document, ("agents", index, "file"), message, kind=MCPConfigError))
+        name = entry.get("name") or loaded.agent.name
+        if name in agents:
+            problems.append(problem_at(source.document, ("agents", index), f"two agents are served as '{name}'"))
+        agents[str(name)] = loaded
+    return agents, problems
+
+
+def _starts_processes(loaded: LoadedAgent) -> bool:
+    tools = loaded.agent.tools
+    return any(isinstance(t, MCPTool) and t.enabled and t.transport is TransportType.STDIO for t in tools)
+
+
+def _names(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
+    problems: list[Problem] = []
+    for area in ("models", "keys"):
+        entries = source.data.get(area)
+        seen = set(agents) if area == "models" else set()
+        for index, entry in enumerate(entries if isinstance(entries, list) else ()):
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if isinstance(name, str) and name in seen:
+                problems.append(problem_at(source.document, (area, index, "name"), "this name is taken above"))
+            seen.add(str(name))
+    if not agents and not source.data.get("models") and not source.data.get("agents"):
+        message = "the file serves nothing: it has neither 'models' nor 'agents'"
+        problems.append(problem_at(source.document, (), message, fix="Add a model or an agent."))
+    return problems

@@ -1,0 +1,74 @@
+"""Secrets of an operator's file are references: a `${VARIABLE}` or a mounted `*_file`. A literal is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from holodeck.config.document import Document, KeyPath
+from holodeck.config.files import read_text
+from holodeck.config.problems import problem_at
+from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.limits import MAX_SECRET_FILE_BYTES
+from holodeck.models.base import Substituted
+
+SECRET_FIELDS = frozenset({"api_key", "token", "client_secret"})
+_SECRET_NAMES = re.compile(
+    r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?|authorization|cookie)$", re.IGNORECASE
+)
+_MAPPINGS = frozenset({"headers", "env"})
+
+
+class SecretFiles:
+    """Walks a file's values: reads `*_file`, refuses literals, collects the problems."""
+
+    def __init__(self, document: Document, folder: Path) -> None:
+        self._document = document
+        self._folder = folder
+        self.problems: list[Problem] = []
+
+    def resolved(self, value: Any, path: KeyPath = ()) -> Any:
+        """The value with secrets read from their files."""
+        if isinstance(value, list):
+            return [self.resolved(item, (*path, index)) for index, item in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        result: dict[str, Any] = {}
+        for key, item in value.items():
+            base = key.removesuffix("_file")
+            if key.endswith("_file") and base in SECRET_FIELDS:
+                if base in value:
+                    self._problem((*path, key), f"'{base}' and '{key}' are given; one is enough")
+                elif isinstance(item, str):
+                    result[base] = self._read(item, (*path, key))
+                else:
+                    self._problem((*path, key), f"'{key}' must be the path of a file")
+                continue
+            if key in SECRET_FIELDS:
+                self._refuse_literal(item, (*path, key), key)
+            if key in _MAPPINGS and isinstance(item, dict):
+                for name, text in item.items():
+                    if _SECRET_NAMES.search(str(name)):
+                        self._refuse_literal(text, (*path, key, name), name)
+            result[key] = self.resolved(item, (*path, key))
+        return result
+
+    def _read(self, name: str, path: KeyPath) -> Substituted | None:
+        try:
+            text = read_text(self._folder / Path(name).expanduser(), name, MAX_SECRET_FILE_BYTES)
+        except (ConfigError, RuntimeError) as error:
+            reason = error.problems[0].message if isinstance(error, ConfigError) else "the home folder is not known"
+            self._problem(path, f"cannot read the secret: {reason}")
+            return None
+        return Substituted(text.strip("\r\n"), written=f"({path[-1]})")
+
+    def _refuse_literal(self, value: Any, path: KeyPath, name: str) -> None:
+        if isinstance(value, str) and value and not isinstance(value, Substituted) and "${" not in value:
+            variable = re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
+            fix = f"Write ${{{variable}}} and set the variable"
+            fix += f", or mount a file and name it in '{name}_file'." if name in SECRET_FIELDS else "."
+            self._problem(path, "a secret must not be written into this file", fix)
+
+    def _problem(self, path: KeyPath, message: str, fix: str = "") -> None:
+        self.problems.append(problem_at(self._document, path, message, fix=fix))

@@ -1,0 +1,61 @@
+"""The spine of a run: events are appended and numbered, and any number of readers follow, early or late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from holodeck.models.events import Event, RunFinished
+
+
+class EventLog:
+    """Append-only. The first event has number 0; the last one is `RunFinished`."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self._events) and isinstance(self._events[-1], RunFinished)
+
+    def append(self, event: Event) -> int:
+        """Add an event and wake the readers. Nothing can follow the end."""
+        if self.is_finished:
+            raise RuntimeError("the run has ended; its log takes no more events")
+        self._events.append(event)
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        return len(self._events) - 1
+
+    async def read(self, starting_after: int = -1) -> AsyncIterator[tuple[int, Event]]:
+        """Every event after a number, those to come included, until the run has ended."""
+        position = starting_after + 1
+        async for batch in self.batches(starting_after):
+            for event in batch:
+                yield position, event
+                position += 1
+
+    async def batches(self, starting_after: int = -1) -> AsyncGenerator[list[Event], None]:
+        """The same, with what has happened since the last look in one piece: cheaper for a reader in a hurry."""
+        position = starting_after + 1
+        while True:
+            if position < len(self._events):
+                batch = self._events[position:]
+                position += len(batch)
+                yield batch
+                continue
+            if self.is_finished:
+                return
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            finally:
+                if waiter in self._waiting:
+                    self._waiting.remove(waiter)

@@ -1,0 +1,78 @@
+"""What a run adds to a conversation, however it ended: every call has its output, so that a model accepts it again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from holodeck.models.content import TextContent
+from holodeck.models.events import Event, ItemFinished, RunFinished, RunResult, TextAdded, ToolFinished, TurnStarted
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, said
+
+STOPPED_MARK = "[stopped by the user]"
+_NOT_RUN = "This call was not run."
+_UNKNOWN = "The user stopped the run before this call had a result. It may or may not have taken effect."
+
+
+class Record:
+    """Follows the events of a run, because a run that is stopped gives no result."""
+
+    def __init__(self) -> None:
+        self.result: RunResult | None = None
+        self._items: list[Item] = []
+        self._said: dict[str, str] = {}
+        self._outputs: dict[str, FunctionCallOutput] = {}
+        self._turns = 0
+        self._began = time.monotonic()
+
+    def add(self, event: Event) -> None:
+        match event:
+            case TurnStarted(turn=turn):
+                self._turns = turn
+            case TextAdded(item_id=item_id, text=text):
+                self._said[item_id] = self._said.get(item_id, "") + text
+            case ItemFinished(item=item):
+                self._said.clear()
+                self._items.append(item)
+            case ToolFinished(output=output):
+                self._outputs[output.call_id] = output
+            case RunFinished(result=result):
+                self.result = result
+            case _:
+                pass
+
+    def stopped(self) -> RunResult:
+        """The run as it stands, for whoever stopped it: what was being said is kept, and marked."""
+        items = list(self._items)
+        partial = "".join(self._said.values())
+        if partial or not items:
+            items.append(said("assistant", f"{partial} {STOPPED_MARK}".strip()))
+        words = [item.text for item in items if isinstance(item, Message) and item.role == "assistant"]
+        return RunResult(
+            status="cancelled",
+            text=words[-1] if words else "",
+            items=tuple(items),
+            reason="The run was cancelled.",
+            turns=self._turns,
+            tool_calls=len(self._outputs),
+            seconds=time.monotonic() - self._began,
+        )
+
+    def history(self) -> tuple[Item, ...]:
+        """What the next question may build on. A call without an output gets one that tells the truth."""
+        result = self.result or self.stopped()
+        note = _UNKNOWN if result.status == "cancelled" else _NOT_RUN
+        answered = {item.call_id for item in result.items if isinstance(item, FunctionCallOutput)}
+        missing = [item for item in result.items if isinstance(item, FunctionCall) and item.call_id not in answered]
+        return (*_calls_last(result.items, missing), *(self._output(call, note) for call in missing))
+
+    def _output(self, call: FunctionCall, note: str) -> FunctionCallOutput:
+        known = self._outputs.get(call.call_id)
+        if known is not None:
+            return replace(known)
+        return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=note),), is_error=True)
+
+
+def _calls_last(items: tuple[Item, ...], missing: list[FunctionCall]) -> tuple[Item, ...]:
+    """Outputs must follow their calls at once, so nothing may stand between the open calls and the end."""
+    return (*(item for item in items if item not in missing), *missing) if missing else items

@@ -1,0 +1,131 @@
+"""The agent loop: ask the model, run the tools that it asks for, tell it what came of them, until it has an answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from holodeck.engine.eventlog import EventLog
+from holodeck.engine.toolphase import ToolPhase
+from holodeck.engine.turn import take_turn
+from holodeck.lib.errors import HoloDeckError, ModelError
+from holodeck.lib.limits import DEFAULT_MAX_TURNS
+from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
+from holodeck.models.exchange import ModelRequest, ToolChoice
+from holodeck.models.items import FunctionCall, Item, Message, Usage
+from holodeck.providers.provider import ModelProvider
+from holodeck.tools.registry import Toolbox
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRequest:
+    """One run: what the model is told first, and how far it may go."""
+
+    run_id: str
+    model: ModelRequest
+    """The first turn's request; its tools come from the toolbox."""
+    max_turns: int = DEFAULT_MAX_TURNS
+    max_tool_calls: int | None = None
+    pending: tuple[FunctionCall, ...] = ()
+    """Calls of an earlier run that waited for the client or for approval; they run before the model is asked."""
+    can_wait: bool = True
+    """False when nobody will bring this run's pending calls back: only those that need approval are left then."""
+
+
+@dataclass
+class _Progress:
+    items: list[Item] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    turns: int = 0
+    calls: int = 0
+
+
+async def run(request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog) -> RunResult:
+    """Run to the end. The log gets everything, `RunFinished` last, also when it fails or is cancelled."""
+    began = time.monotonic()
+    progress = _Progress()
+    log.append(RunStarted(run_id=request.run_id, model=model.name))
+    result = _result(progress, "cancelled", reason="The run was cancelled.")
+    try:
+        result = await _turns(request, model, toolbox, log, progress)
+    except HoloDeckError as error:
+        code = "model_error" if isinstance(error, ModelError) else "run_error"
+        result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
+    finally:
+        result = replace(result, seconds=time.monotonic() - began)
+        log.append(RunFinished(result=result))
+    return result
+
+
+async def _turns(
+    request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, progress: _Progress
+) -> RunResult:
+    ask, choice = request.model, request.model.tool_choice
+    phase = ToolPhase(toolbox, log, allowed=choice.allowed, is_parallel=ask.parallel_tool_calls)
+
+    async def execute(calls: list[FunctionCall]) -> None:
+        left = None if request.max_tool_calls is None else request.max_tool_calls - progress.calls
+        progress.items += await phase.run(calls, budget=left)
+        progress.calls += len(calls) if left is None else min(len(calls), max(left, 0))
+
+    if request.pending:
+        await toolbox.offer()
+        await execute(list(request.pending))
+    while True:
+        specs = await toolbox.offer()
+        progress.turns += 1
+        log.append(TurnStarted(turn=progress.turns, tools=len(specs)))
+        turn = replace(ask, items=(*ask.items, *progress.items), tools=specs, tool_choice=choice)
+        answered = await take_turn(model, turn, log)
+        progress.items += answered.items
+        progress.usage += answered.usage
+        calls = [item for item in answered.items if isinstance(item, FunctionCall)]
+        if not calls:
+            return _ended(progress, answered.finish)
+        own = [call for call in calls if not toolbox.is_client(call.name) or not phase.allows(call.name)]
+        held = [call for call in own if toolbox.holds(call)]
+        if len(own) < len(calls) or held:  # somebody must act before anything runs
+            if not request.can_wait:
+                await execute([call for call in own if call not in held])
+                own = held
+            return _result(progress, "requires_action" if own else "completed", pending=tuple(own))
+        if progress.turns >= request.max_turns:
+            reason = f"The limit of {request.max_turns} turns is reached; {len(calls)} more tool calls were not run."
+            return _result(progress, "incomplete", reason=reason, cause="max_turns")
+        await execute(own)
+        is_spent = request.max_tool_calls is not None and progress.calls >= request.max_tool_calls
+        choice = ToolChoice(mode="none" if is_spent else "auto", allowed=choice.allowed)
+
+
+def _ended(progress: _Progress, finish: str) -> RunResult:
+    if finish == "length":
+        reason = "The answer was cut at the limit of tokens."
+        return _result(progress, "incomplete", reason=reason, cause="max_output_tokens")
+    if finish == "content_filter":
+        reason = "The provider's content filter stopped the answer."
+        return _result(progress, "incomplete", reason=reason, cause="content_filter")
+    return _result(progress, "completed")
+
+
+def _result(
+    progress: _Progress,
+    status: Status,
+    *,
+    reason: str = "",
+    cause: Cause | None = None,
+    error: Failure | None = None,
+    pending: tuple[FunctionCall, ...] = (),
+) -> RunResult:
+    said = [item.text for item in progress.items if isinstance(item, Message) and item.role == "assistant"]
+    return RunResult(
+        status=status,
+        text=said[-1] if said else "",
+        items=tuple(progress.items),
+        reason=reason,
+        cause=cause,
+        error=error,
+        pending=pending,
+        turns=progress.turns,
+        tool_calls=progress.calls,
+        usage=progress.usage,
+    )

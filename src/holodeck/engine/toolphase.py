@@ -1,0 +1,94 @@
+"""The tool calls of one turn: checked, run side by side, and answered in the order in which they were asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Sequence
+
+from holodeck.engine.eventlog import EventLog
+from holodeck.lib.ids import new_id
+from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
+from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.tools.arguments import BadArgumentsError, check_arguments, parse_arguments
+from holodeck.tools.executor import ToolCall, ToolResult
+from holodeck.tools.registry import Toolbox
+
+
+class ToolPhase:
+    """Runs calls. Whatever goes wrong with one is its result, in words that the model can act on."""
+
+    def __init__(self, toolbox: Toolbox, log: EventLog, *, allowed: Collection[str] | None, is_parallel: bool) -> None:
+        self._toolbox = toolbox
+        self._log = log
+        self._allowed = allowed
+        self._is_parallel = is_parallel
+
+    def allows(self, name: str) -> bool:
+        """False for a tool that the choice of tools leaves out."""
+        return self._allowed is None or name in self._allowed
+
+    async def run(self, calls: Sequence[FunctionCall], *, budget: int | None) -> list[FunctionCallOutput]:
+        """One output for each call, in the order of the calls; `budget` is how many may really run."""
+        within = len(calls) if budget is None else max(budget, 0)
+        width = len(calls) if self._is_parallel else 1
+        gate = asyncio.Semaphore(max(width, 1))
+
+        async def one(index: int, call: FunctionCall) -> FunctionCallOutput:
+            async with gate:
+                return await self._one(call, is_within=index < within)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(index, call)) for index, call in enumerate(calls)]
+        outputs = [task.result() for task in tasks]
+        for output in outputs:
+            self._log.append(ItemFinished(item=output))
+        return outputs
+
+    async def _one(self, call: FunctionCall, *, is_within: bool) -> FunctionCallOutput:
+        began = time.monotonic()
+        result = await self._result(call, is_within=is_within)
+        output = FunctionCallOutput(
+            call_id=call.call_id, content=result.content, is_error=result.is_error, id=new_id("out")
+        )
+        seconds = time.monotonic() - began
+        self._log.append(
+            ToolFinished(
+                call_id=call.call_id, name=call.name, output=output, seconds=seconds, metadata=dict(result.metadata)
+            )
+        )
+        return output
+
+    async def _result(self, call: FunctionCall, *, is_within: bool) -> ToolResult:
+        try:
+            arguments = parse_arguments(call.arguments)
+        except BadArgumentsError as error:
+            self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments={}))
+            return ToolResult.failed(call.call_id, str(error))
+        self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=arguments))
+        if not is_within:
+            return ToolResult.failed(call.call_id, "The limit of tool calls is reached; this one was not run.")
+        spec = self._toolbox.spec(call.name)
+        if spec is None:
+            return ToolResult.failed(call.call_id, _unknown(call.name, self._toolbox.names))
+        if not self.allows(call.name):
+            return ToolResult.failed(call.call_id, f"The tool '{call.name}' is not allowed in this run.")
+        try:
+            check_arguments(spec.parameters, arguments)
+        except BadArgumentsError as error:
+            return ToolResult.failed(call.call_id, str(error))
+
+        def progressed(text: str) -> None:
+            self._log.append(ToolProgressed(call_id=call.call_id, text=text))
+
+        return await self._toolbox.execute(
+            ToolCall(call_id=call.call_id, name=call.name, arguments=arguments, on_progress=progressed)
+        )
+
+
+def _unknown(name: str, names: Collection[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, names, n=3)
+    hint = f" Did you mean {' or '.join(repr(each) for each in close)}?" if close else ""
+    return f"There is no tool '{name}'.{hint}"

@@ -1,0 +1,72 @@
+"""One turn: the model is asked; what it says goes into the log as it comes, and is handed on when it is whole."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import replace
+from typing import cast
+
+from holodeck.engine.eventlog import EventLog
+from holodeck.lib.errors import ModelError
+from holodeck.lib.ids import new_id
+from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
+from holodeck.models.exchange import Answered, CallDelta, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.items import FunctionCall, Item, Message, Reasoning
+from holodeck.providers.provider import ModelProvider
+
+
+async def take_turn(model: ModelProvider, request: ModelRequest, log: EventLog) -> Answered:
+    """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`."""
+    ids = _Ids()
+    answered: Answered | None = None
+    async with aclosing(model.stream(request)) as stream:
+        async for event in stream:
+            match event:
+                case TextDelta(text=text):
+                    log.append(TextAdded(item_id=ids.message, text=text))
+                case ReasoningDelta(text=text):
+                    log.append(ReasoningAdded(item_id=ids.reasoning, text=text))
+                case CallDelta():
+                    item_id, call_id, name = ids.call(event)
+                    log.append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
+                case Answered():
+                    answered = event
+    if answered is None:
+        raise ModelError("The model stopped without finishing its answer.", provider=model.name, is_retryable=True)
+    items = tuple(ids.named(item) for item in answered.items)
+    for item in items:
+        log.append(ItemFinished(item=item))
+    return replace(answered, items=items)
+
+
+class _Ids:
+    """The ids of one turn's items, given when the first piece of each arrives."""
+
+    def __init__(self) -> None:
+        self.message = new_id("msg")
+        self.reasoning = new_id("rs")
+        self._calls: dict[int, tuple[str, str, str]] = {}
+        self._used: set[str] = set()
+
+    def call(self, delta: CallDelta) -> tuple[str, str, str]:
+        if delta.index not in self._calls:
+            self._calls[delta.index] = (new_id("fc"), delta.call_id, delta.name)
+        return self._calls[delta.index]
+
+    def named(self, item: Item) -> Item:
+        match item:
+            case Message():
+                return replace(item, id=self._once(self.message, "msg"))
+            case Reasoning():
+                return replace(item, id=self._once(self.reasoning, "rs"))
+            case FunctionCall():
+                known = next((entry[0] for entry in self._calls.values() if entry[1] == item.call_id), None)
+                return replace(item, id=known or new_id("fc"))
+            case _:
+                return cast(Item, item)
+
+    def _once(self, item_id: str, prefix: str) -> str:
+        if item_id in self._used:
+            return new_id(prefix)
+        self._used.add(item_id)
+        return item_id

@@ -1,0 +1,300 @@
+"""The HTTP surface: who asks, whether they may, which route it is, and the answer written down."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from holodeck.gateway.callers import Caller, Callers
+from holodeck.gateway.hosts import HostPolicy
+from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.problems import WireError, reply_for, unauthorized
+from holodeck.gateway.rates import Rates
+from holodeck.gateway.replies import Reply, Streamed
+from holodeck.lib import log
+from holodeck.lib.errors import BadRequestError
+from holodeck.lib.ids import new_id
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """A request on its way to its route."""
+
+    caller: Caller
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes = b""
+
+    def json(self) -> Any:
+        """The body as data. Raises the 400 of a body that is none."""
+        try:
+            return orjson.loads(self.body)
+        except ValueError:
+            raise BadRequestError("The body is not valid JSON.", code="invalid_json") from None
+
+
+Handler = Callable[[Call], Awaitable[Reply | Streamed]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """A method and a path with what answers it. `is_open` needs no key; `is_admin` needs an operator's."""
+
+    method: str
+    path: str
+    handler: Handler
+    is_open: bool = False
+    is_admin: bool = False
+    is_counted: bool = True
+    """Whether it counts against the limits of its caller."""
+
+
+SocketHandler = Callable[[Caller, Receive, Send, Callable[[], bool]], Awaitable[None]]
+
+
+class Gateway:
+    """An ASGI application. It refuses at once what it cannot take on, and never answers with a traceback."""
+
+    def __init__(
+        self,
+        routes: list[Route],
+        *,
+        callers: Callers,
+        rates: Rates,
+        hosts: HostPolicy,
+        metrics: Metrics,
+        body_limit: int,
+        sockets: Mapping[str, SocketHandler] | None = None,
+    ) -> None:
+        """`sockets`: by their paths, what serves WebSockets. They need a key like every route."""
+        self.routes = routes
+        self.sockets = sockets or {}
+        self.is_draining = False
+        self._callers = callers
+        self._rates = rates
+        self._hosts = hosts
+        self._metrics = metrics
+        self._body_limit = body_limit
+        self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
+        self._patterns = [(route, _pattern(route.path)) for route in routes if "{" in route.path]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id, began = new_id("req"), time.perf_counter()
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        status = 0
+
+        async def write(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id.encode()),
+                    *self._hosts.cors(headers),
+                ]
+            await send(message)
+
+        try:
+            await self._answer(scope, headers, receive, write)
+        except Exception as error:  # the boundary: whatever it was, the client gets a wire error
+            if status:
+                raise
+            await _write_reply(write, reply_for(error, request_id))
+        finally:
+            path = scope["path"]
+            seconds = time.perf_counter() - began
+            self._metrics.request(scope.get("holodeck.route", "unknown"), scope["method"], status, seconds)
+            ms = round(seconds * 1000, 1)
+            log.info("gateway.request", request=request_id, method=scope["method"], path=path, status=status, ms=ms)
+
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
+        request_id = new_id("req")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        await receive()  # websocket.connect
+        try:
+            self._hosts.check(headers)
+            handler, caller = self._socket(scope["path"]), await self._known(headers)
+        except Exception as error:  # the boundary, as for HTTP
+            await _refuse_socket(send, reply_for(error, request_id))
+            return
+        await send({"type": "websocket.accept", "headers": [(b"x-request-id", request_id.encode())]})
+        log.info("gateway.socket", request=request_id, path=scope["path"])
+        await handler(caller, receive, send, lambda: self.is_draining)
+
+    async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+        self._hosts.check(headers)
+        if scope["method"] == "OPTIONS":
+            await _write_reply(send, Reply(status=204))
+            return
+        route, path = self._route(scope["method"], scope["path"])
+        scope["holodeck.route"] = route.path
+        caller = Caller(id="") if route.is_open else await self._admitted(headers, route)
+        if self.is_draining and route.is_counted and not route.is_open:
+            raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
+        body = await _body(receive, headers, self._body_limit) if scope["method"] in {"POST", "PATCH"} else b""
+        call = Call(caller=caller, path=path, query=query, body=body)
+        if not route.is_counted or route.is_open:
+            await self._write(await route.handler(call), receive, send)
+            return
+        with self._rates.request(caller):
+            await self._write(await _unless_gone(route.handler(call), receive), receive, send)
+
+    def _socket(self, path: str) -> SocketHandler:
+        if path not in self.sockets:
+            raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
+        return self.sockets[path]
+
+    async def _known(self, headers: Mapping[str, str]) -> Caller:
+        caller = await self._callers.caller(headers)
+        if caller is None:
+            raise unauthorized()
+        return caller
+
+    async def _admitted(self, headers: Mapping[str, str], route: Route) -> Caller:
+        caller = await self._known(headers)
+        if route.is_admin and not caller.is_admin:
+            raise WireError(403, "This needs an operator's key.", kind="invalid_request", code="forbidden")
+        return caller
+
+    def _route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+        found = self._exact.get((method, path))
+        if found is not None:
+            return found, {}
+        allowed = {route.method for route in self.routes if route.path == path}
+        for route, pattern in self._patterns:
+            match = pattern.fullmatch(path)
+            if match is not None:
+                if route.method == method:
+                    return route, match.groupdict()
+                allowed.add(route.method)
+        if allowed:
+            message = f"{method} is not allowed on {path}; {', '.join(sorted(allowed))} is."
+            raise WireError(405, message, kind="invalid_request", code="method_not_allowed")
+        raise WireError(404, f"Unknown request URL: {method} {path}.", kind="not_found", code="unknown_url")
+
+    async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send) -> None:
+        if isinstance(answer, Reply):
+            await _write_reply(send, answer)
+        else:
+            await _write_stream(send, receive, answer)
+
+
+async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive) -> Reply | Streamed:
+    """Wait for an answer, but not longer than somebody waits for it."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.create_task(_disconnected(receive))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await asyncio.wait({task})
+        raise _gone()
+    finally:
+        task.cancel()
+        gone.cancel()
+        with suppress(asyncio.CancelledError):
+            await gone
+
+
+def _gone() -> WireError:
+    """Nobody reads this; it stands in the log."""
+    return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
+    too_large = WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
+    declared = headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _gone()
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > limit:
+            raise too_large
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return b"".join(chunks)
+
+
+async def _write_reply(send: Send, reply: Reply) -> None:
+    headers = [(b"content-type", reply.content_type.encode()), (b"content-length", str(len(reply.body)).encode())]
+    headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
+
+
+async def _refuse_socket(send: Send, reply: Reply) -> None:
+    """Say no before there is a WebSocket."""
+
+    async def write(message: MutableMapping[str, Any]) -> None:
+        await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
+
+    await _write_reply(write, reply)
+
+
+async def _write_stream(send: Send, receive: Receive, answer: Streamed) -> None:
+    headers = [(b"content-type", answer.content_type.encode()), (b"cache-control", b"no-store")]
+    headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(_write_pieces(send, answer))
+        leaving = group.create_task(_cancelled_when_gone(receive, writing))
+        writing.add_done_callback(lambda _: leaving.cancel())
+
+
+async def _write_pieces(send: Send, answer: Streamed) -> None:
+    async with aclosing(answer.pieces) as pieces:
+        async for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _cancelled_when_gone(receive: Receive, writing: asyncio.Task[None]) -> None:
+    """A reader that has left ends the writing, and with it the run behind it."""
+    await _disconnected(receive)
+    writing.cancel()
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))

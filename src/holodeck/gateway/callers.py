@@ -1,0 +1,93 @@
+"""Who is calling: a key that was made for them, or a token of an identity provider. Everything else is nobody."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holodeck.models.gateway import CallerKey, KeyLimits
+
+KEY_PREFIX = "hd-"
+_KEY_BYTES = 32
+LOCAL = "local"
+"""The owner of everything on a gateway without keys, which listens on loopback only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Somebody who may use the gateway. `id` owns what they store."""
+
+    id: str
+    is_admin: bool = False
+    limits: KeyLimits | None = None
+
+
+class CallerProvider(Protocol):
+    """Recognises a bearer token, or does not."""
+
+    async def caller(self, token: str) -> Caller | None: ...
+
+
+class APIKeys:
+    """Callers by the hash of their key. Every comparison takes the same time, whoever matches."""
+
+    def __init__(self, keys: Sequence[CallerKey]) -> None:
+        self._keys = tuple((key.hash.removeprefix("sha256:"), _caller(key)) for key in keys)
+
+    async def caller(self, token: str) -> Caller | None:
+        digest = hash_key(token).removeprefix("sha256:")
+        found: Caller | None = None
+        for known, caller in self._keys:
+            if hmac.compare_digest(known, digest):
+                found = caller
+        return found
+
+
+class Callers:
+    """All ways to be recognised, in order. With none configured, everybody is the person at this machine."""
+
+    def __init__(self, providers: Sequence[CallerProvider]) -> None:
+        self._providers = tuple(providers)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._providers
+
+    async def caller(self, headers: Mapping[str, str]) -> Caller | None:
+        """The caller of a request by its headers, or None."""
+        if self.is_open:
+            return Caller(id=LOCAL, is_admin=True)
+        token = _token(headers)
+        if token is None:
+            return None
+        for provider in self._providers:
+            caller = await provider.caller(token)
+            if caller is not None:
+                return caller
+        return None
+
+
+def new_key() -> str:
+    """A fresh key, to be shown once."""
+    return KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
+
+
+def hash_key(key: str) -> str:
+    """What a file keeps of a key. Keys are long and random, so a plain hash cannot be guessed backwards."""
+    return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _caller(key: CallerKey) -> Caller:
+    return Caller(id=f"key:{key.name}", is_admin=key.is_admin, limits=key.limits)
+
+
+def _token(headers: Mapping[str, str]) -> str | None:
+    """`Authorization: Bearer ...`, as every OpenAI client sends it; `api-key` as Azure's do."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        return token.strip()
+    return headers.get("api-key") or None

@@ -1,0 +1,57 @@
+"""`/v1/chat/completions`: the same loop with the same tools, for clients that know only the older API."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from holodeck.gateway.callers import Caller
+from holodeck.gateway.problems import reply_for_failed_run
+from holodeck.gateway.replies import Reply, Streamed, json_reply
+from holodeck.gateway.runs import LiveRun, Runs
+from holodeck.gateway.starting import Starter
+from holodeck.gateway.wire.chat import ChatWriter, chat_sse
+from holodeck.gateway.wire.chat_request import ChatRequest, read_chat
+from holodeck.gateway.wire.context import check_answered
+from holodeck.gateway.wire.encoder import DONE
+from holodeck.lib.ids import new_id
+
+
+class ChatCompletions:
+    """Nothing is kept: a client of this API sends the whole conversation each time."""
+
+    def __init__(self, starter: Starter, runs: Runs) -> None:
+        self._starter = starter
+        self._runs = runs
+
+    async def create(self, body: object, caller: Caller) -> Reply | Streamed:
+        """Answer one request. A stream ends the run when nobody reads it any more."""
+        request = read_chat(body)
+        live = await self._prepare(request, caller)
+        if request.response.stream:
+            return Streamed(pieces=_framed(self._runs.advance(live)))
+        await self._runs.finish(live)
+        completion = live.writer.completion()
+        if live.result is not None and live.result.status in ("failed", "cancelled"):
+            return reply_for_failed_run(live.result, completion)
+        return json_reply(completion)
+
+    async def _prepare(self, chat: ChatRequest, caller: Caller) -> LiveRun[ChatWriter]:
+        check_answered(chat.response.input.items, pending=(), param="messages")
+        start = await self._starter.start(chat.response, new_id("chatcmpl"), can_wait=False)
+        writer = ChatWriter(
+            chat,
+            completion_id=start.request.run_id,
+            created_at=time.time(),
+            model=start.backend.name,
+            is_silent=not chat.response.stream,
+        )
+        return LiveRun(start.request, start.backend.provider, start.toolbox, writer, owner=caller.id)
+
+
+async def _framed(batches: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(batches) as source:
+        async for batch in source:
+            yield b"".join(map(chat_sse, batch))
+    yield DONE

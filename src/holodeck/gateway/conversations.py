@@ -1,0 +1,112 @@
+"""`/v1/conversations`: items that clients keep here between responses."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from holodeck.gateway.problems import WireError, not_found
+from holodeck.gateway.replies import Reply, json_reply
+from holodeck.gateway.responses import page_of
+from holodeck.gateway.wire.fields import Fields
+from holodeck.gateway.wire.input import read_input
+from holodeck.gateway.wire.options import read_metadata
+from holodeck.gateway.wire.seal import Seal
+from holodeck.lib.ids import new_id
+from holodeck.storage.store import Conversation, ConversationItem, ResponseStore
+
+if TYPE_CHECKING:
+    from holodeck.gateway.app import Call
+
+_MAX_NEW_ITEMS = 20
+_MAX_LISTED = 10_000
+
+
+class Conversations:
+    """The conversations of all callers; each sees only its own."""
+
+    def __init__(self, store: ResponseStore, seal: Seal) -> None:
+        self._store = store
+        self._seal = seal
+
+    async def create(self, call: Call) -> Reply:
+        fields = Fields(call.json() if call.body else {})
+        items = self._read(fields.take("items") or [])
+        metadata = dict(read_metadata(fields))
+        fields.done()
+        made = Conversation(
+            id=new_id("conv"), owner=call.caller.id, created_at=time.time(), metadata=orjson.dumps(metadata)
+        )
+        await self._store.create_conversation(made, [_kept(item) for item in items])
+        return json_reply(_shown(made))
+
+    async def get(self, call: Call) -> Reply:
+        return json_reply(_shown(await self._found(call)))
+
+    async def update(self, call: Call) -> Reply:
+        found = await self._found(call)
+        fields = Fields(call.json())
+        metadata = orjson.dumps(dict(read_metadata(fields)))
+        fields.done()
+        await self._store.update_conversation(found.id, call.caller.id, metadata)
+        return json_reply({**_shown(found), "metadata": orjson.loads(metadata)})
+
+    async def delete(self, call: Call) -> Reply:
+        conversation_id = call.path["id"]
+        if not await self._store.delete_conversation(conversation_id, call.caller.id):
+            raise not_found("Conversation", conversation_id)
+        return json_reply({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+
+    async def add_items(self, call: Call) -> Reply:
+        fields = Fields(call.json())
+        items = self._read(fields.take("items"))
+        fields.done()
+        added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
+        if not added:
+            raise not_found("Conversation", call.path["id"])
+        return json_reply(page_of(items, {"order": "asc", "limit": str(len(items))}))
+
+    async def list_items(self, call: Call) -> Reply:
+        listed = await self._store.items(call.path["id"], call.caller.id, limit=_MAX_LISTED)
+        if listed is None:
+            raise not_found("Conversation", call.path["id"])
+        return json_reply(page_of([orjson.loads(item.data) for item in listed], call.query))
+
+    async def get_item(self, call: Call) -> Reply:
+        item = await self._store.item(call.path["id"], call.caller.id, call.path["item_id"])
+        if item is None:
+            raise not_found("Item", call.path["item_id"])
+        return Reply(body=item.data)
+
+    async def delete_item(self, call: Call) -> Reply:
+        found = await self._found(call)
+        if not await self._store.delete_item(found.id, call.caller.id, call.path["item_id"]):
+            raise not_found("Item", call.path["item_id"])
+        return json_reply(_shown(found))
+
+    async def _found(self, call: Call) -> Conversation:
+        found = await self._store.conversation(call.path["id"], call.caller.id)
+        if found is None:
+            raise not_found("Conversation", call.path["id"])
+        return found
+
+    def _read(self, value: object) -> list[dict[str, Any]]:
+        if isinstance(value, list) and len(value) > _MAX_NEW_ITEMS:
+            message = f"Invalid 'items': at most {_MAX_NEW_ITEMS} at a time."
+            raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="items")
+        return read_input(value, seal=self._seal, path="items").shown
+
+
+def _kept(item: dict[str, Any]) -> ConversationItem:
+    return ConversationItem(id=item["id"], data=orjson.dumps(item))
+
+
+def _shown(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": int(conversation.created_at),
+        "metadata": orjson.loads(conversation.metadata),
+    }

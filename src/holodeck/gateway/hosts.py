@@ -1,0 +1,50 @@
+"""Which names a gateway answers to, and which web pages may call it; no other page reaches it by a trick."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from urllib.parse import urlsplit
+
+from holodeck.gateway.problems import WireError
+from holodeck.models.url import is_loopback
+
+
+class HostPolicy:
+    """Checks `Host` against DNS rebinding and `Origin` against pages that were not invited."""
+
+    def __init__(self, *, allowed_hosts: Collection[str], origins: Collection[str], is_local: bool) -> None:
+        self._hosts = {host.lower() for host in allowed_hosts}
+        self._origins = set(origins)
+        self._is_local = is_local
+
+    def check(self, headers: Mapping[str, str]) -> None:
+        """Raise for a request that a browser was tricked into."""
+        host = _hostname(headers.get("host", ""))
+        if (self._hosts and host not in self._hosts and not is_loopback(host)) or (
+            self._is_local and not self._hosts and not is_loopback(host)
+        ):
+            message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
+            raise WireError(421, message, kind="invalid_request", code="unknown_host")
+        origin = headers.get("origin")
+        if origin is not None and origin not in self._origins and _hostname(urlsplit(origin).netloc) != host:
+            message = "Web pages of this origin may not use the gateway. Add it to 'cors_origins'."
+            raise WireError(403, message, kind="invalid_request", code="origin_not_allowed")
+
+    def cors(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+        """What a browser wants to see for a page that is invited."""
+        origin = headers.get("origin")
+        if origin is None or origin not in self._origins:
+            return []
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
+            (b"access-control-allow-headers", b"authorization, content-type"),
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"vary", b"origin"),
+        ]
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,84 @@
+"""Callers with a token of an identity provider: signature, issuer, audience and time are checked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from holodeck.gateway.callers import Caller
+from holodeck.lib import log
+from holodeck.lib.limits import JWKS_MIN_REFRESH, JWKS_TIMEOUT, JWT_LEEWAY, MIB
+from holodeck.lib.net import http_client, read_body
+from holodeck.models.gateway import JWTCallers
+
+_MAX_JWKS_BYTES = 1 * MIB
+
+
+class JWTProvider:
+    """Recognises tokens. A key that is not known makes one fetch, however many tokens wait for it."""
+
+    def __init__(self, config: JWTCallers, folder: Path) -> None:
+        self._config = config
+        self._folder = folder
+        self._keys: dict[str, Any] = {}
+        self._fetched = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def caller(self, token: str) -> Caller | None:
+        import jwt
+
+        try:
+            header = jwt.get_unverified_header(token)
+            if header.get("alg") not in self._config.algorithms:
+                return None
+            key = await self._key(str(header.get("kid", "")))
+            if key is None:
+                return None
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=list(self._config.algorithms),
+                audience=self._config.audience,
+                issuer=self._config.issuer,
+                leeway=JWT_LEEWAY,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except jwt.PyJWTError:
+            return None
+        who = claims.get(self._config.caller_claim)
+        if not isinstance(who, str) or not who:
+            return None
+        scopes = str(claims.get("scope", "")).split()
+        return Caller(id=f"jwt:{who}", is_admin=self._config.admin_scope in scopes)
+
+    async def _key(self, kid: str) -> Any:
+        if kid not in self._keys:
+            async with self._lock:
+                if kid not in self._keys and time.monotonic() - self._fetched > JWKS_MIN_REFRESH:
+                    await self._fetch()
+        return self._keys.get(kid)
+
+    async def _fetch(self) -> None:
+        import jwt
+
+        try:
+            data = orjson.loads(await self._read())
+            self._keys = {str(key.key_id or ""): key.key for key in jwt.PyJWKSet.from_dict(data).keys}
+        except Exception as error:  # whatever goes wrong at the provider, callers are simply not recognised
+            log.warning("gateway.jwks_failed", issuer=self._config.issuer, error=type(error).__name__)
+        self._fetched = time.monotonic()
+
+    async def _read(self) -> bytes:
+        if self._config.jwks_file:
+            return await asyncio.to_thread((self._folder / self._config.jwks_file).read_bytes)
+        async with (
+            asyncio.timeout(JWKS_TIMEOUT),
+            http_client(connect_timeout=JWKS_TIMEOUT) as client,
+            client.get(str(self._config.jwks_url), allow_redirects=False) as response,
+        ):
+            response.raise_for_status()
+            return await read_body(response, _MAX_JWKS_BYTES)

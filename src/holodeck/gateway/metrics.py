@@ -1,0 +1,88 @@
+"""Numbers for dashboards, in the text form that Prometheus reads. Labels are names, never values of arguments."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holodeck.models.events import Event, RunFinished, ToolFinished
+
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class _Histogram:
+    counts: list[int] = field(default_factory=lambda: [0] * (len(_BUCKETS) + 1))
+    total: float = 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(_BUCKETS, value)] += 1
+        self.total += value
+
+
+class Metrics:
+    """Counts what happens. Cheap enough for every request."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
+        self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(lambda: defaultdict(_Histogram))
+
+    def request(self, route: str, method: str, status: int, seconds: float) -> None:
+        labels = (("route", route), ("method", method), ("status", str(status)))
+        self._counters["holodeck_requests_total"][labels] += 1
+        self._histograms["holodeck_request_seconds"][(("route", route),)].observe(seconds)
+
+    def observer(self, model: str) -> Callable[[Event], None]:
+        """Counts the events of a run of this model."""
+        return lambda event: self._event(event, model)
+
+    def _event(self, event: Event, model: str) -> None:
+        if isinstance(event, ToolFinished):
+            server, tool = str(event.metadata.get("server", "")), str(event.metadata.get("tool", event.name))
+            outcome = "error" if event.output.is_error else "ok"
+            labels = (("server", server), ("tool", tool), ("outcome", outcome))
+            self._counters["holodeck_tool_calls_total"][labels] += 1
+            self._histograms["holodeck_tool_seconds"][(("server", server), ("tool", tool))].observe(event.seconds)
+        elif isinstance(event, RunFinished):
+            result = event.result
+            name = ("model", model)
+            self._counters["holodeck_runs_total"][(name, ("status", result.status))] += 1
+            self._counters["holodeck_turns_total"][(name,)] += result.turns
+            self._counters["holodeck_tokens_total"][(name, ("direction", "input"))] += result.usage.input_tokens
+            self._counters["holodeck_tokens_total"][(name, ("direction", "output"))] += result.usage.output_tokens
+
+    def text(self, gauges: Mapping[str, Iterable[tuple[Labels, float]]]) -> bytes:
+        """Everything, with what is true only now."""
+        lines: list[str] = []
+        for name, counters in sorted(self._counters.items()):
+            lines.append(f"# TYPE {name} counter")
+            lines += [f"{name}{_labels(labels)} {value:g}" for labels, value in counters.items()]
+        for name, histograms in sorted(self._histograms.items()):
+            lines.append(f"# TYPE {name} histogram")
+            for labels, histogram in histograms.items():
+                lines += _histogram(name, labels, histogram)
+        for name, values in sorted(gauges.items()):
+            lines.append(f"# TYPE {name} gauge")
+            lines += [f"{name}{_labels(labels)} {value:g}" for labels, value in values]
+        return ("\n".join(lines) + "\n").encode()
+
+
+def _histogram(name: str, labels: Labels, histogram: _Histogram) -> list[str]:
+    lines, so_far = [], 0
+    for bound, count in zip((*map(str, _BUCKETS), "+Inf"), histogram.counts, strict=True):
+        so_far += count
+        lines.append(f"{name}_bucket{_labels((*labels, ('le', bound)))} {so_far}")
+    return [*lines, f"{name}_sum{_labels(labels)} {histogram.total:g}", f"{name}_count{_labels(labels)} {so_far}"]
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

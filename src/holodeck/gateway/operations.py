@@ -1,0 +1,101 @@
+"""What an operator looks at: is it alive, is it ready, which models and MCP servers it has, and in which state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holodeck.gateway.backends import Backend
+from holodeck.gateway.metrics import Labels, Metrics
+from holodeck.gateway.problems import not_found
+from holodeck.gateway.replies import Reply, json_reply
+from holodeck.lib.errors import MCPError, StorageError
+from holodeck.storage.store import ResponseStore
+from holodeck.tools.mcp.plugin import MCPPlugin
+
+if TYPE_CHECKING:
+    from holodeck.gateway.app import Call
+
+
+class Operations:
+    """Answers without touching a model. MCP being down never makes the gateway unready."""
+
+    def __init__(
+        self, backends: Mapping[str, Backend], store: ResponseStore, metrics: Metrics, in_flight: Callable[[], int]
+    ) -> None:
+        self._backends = backends
+        self._store = store
+        self._metrics = metrics
+        self._in_flight = in_flight
+
+    async def healthz(self, call: Call) -> Reply:
+        return json_reply({"status": "ok"})
+
+    async def readyz(self, call: Call) -> Reply:
+        try:
+            is_ready = await self._store.is_healthy()
+        except StorageError:
+            is_ready = False
+        return json_reply({"status": "ok" if is_ready else "no storage"}, 200 if is_ready else 503)
+
+    async def metrics(self, call: Call) -> Reply:
+        """Everything that was counted, and what is true now."""
+        states: list[tuple[Labels, float]] = [
+            ((("server", name), ("state", server.state.name.lower())), 1.0) for name, server in self._all().items()
+        ]
+        in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
+        gauges = {"holodeck_in_flight": in_flight, "holodeck_mcp_server_state": states}
+        return Reply(body=self._metrics.text(gauges), content_type="text/plain; version=0.0.4")
+
+    async def models(self, call: Call) -> Reply:
+        return json_reply({"object": "list", "data": [backend.card() for backend in self._backends.values()]})
+
+    async def model(self, call: Call) -> Reply:
+        backend = self._backends.get(call.path["id"])
+        if backend is None:
+            raise not_found("Model", call.path["id"])
+        return json_reply(backend.card())
+
+    async def servers(self, call: Call) -> Reply:
+        return json_reply({"object": "list", "data": [self._server(name) for name in self._all()]})
+
+    async def tools(self, call: Call) -> Reply:
+        server = self._found(call)
+        try:
+            tools = await server.list_tools()
+        except MCPError as error:
+            return json_reply({"object": "list", "data": [], "error": str(error)})
+        shown = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
+        return json_reply({"object": "list", "data": shown})
+
+    async def refresh(self, call: Call) -> Reply:
+        """Connect anew, now."""
+        server = self._found(call)
+        await server.disconnect()
+        try:
+            await server.connect()
+        except MCPError as error:
+            return json_reply({**self._server(server.name), "last_error": str(error)})
+        return json_reply(self._server(server.name))
+
+    def _all(self) -> dict[str, MCPPlugin]:
+        return {name: server for backend in self._backends.values() for name, server in backend.mcp.servers.items()}
+
+    def _found(self, call: Call) -> MCPPlugin:
+        server = self._all().get(call.path["name"])
+        if server is None:
+            raise not_found("MCP server", call.path["name"])
+        return server
+
+    def _server(self, name: str) -> dict[str, Any]:
+        server = self._all()[name]
+        failures = [b.mcp.failures[name] for b in self._backends.values() if name in b.mcp.failures]
+        return {
+            "name": name,
+            "object": "mcp_server",
+            "state": server.state.name.lower(),
+            "transport": server.config.transport.value,
+            "era": server.era.value if server.era is not None else None,
+            "protocol_version": server.protocol_version,
+            "last_error": str(failures[0]) if failures else None,
+        }

@@ -1,0 +1,79 @@
+"""Every error becomes a wire error here, and nowhere else."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import orjson
+
+from holodeck.gateway.rates import TooManyError
+from holodeck.gateway.replies import Reply, json_reply
+from holodeck.lib import log
+from holodeck.lib.errors import BadRequestError, HoloDeckError, StorageError
+from holodeck.models.events import RunResult
+
+
+class WireError(HoloDeckError):
+    """An answer that is not 200, with what it says."""
+
+    def __init__(
+        self, status: int, message: str, *, kind: str, code: str | None = None, param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.code = code
+        self.param = param
+
+
+def not_found(what: str, item_id: str) -> WireError:
+    """The same words for what does not exist and for what is somebody else's."""
+    return WireError(404, f"{what} with id '{item_id}' not found.", kind="not_found", code="not_found")
+
+
+def unauthorized() -> WireError:
+    message = "Incorrect API key provided. Ask the operator of this gateway for a key."
+    return WireError(401, message, kind="invalid_request", code="invalid_api_key")
+
+
+def reply_for(error: BaseException, request_id: str) -> Reply:
+    """The answer for an error that ended a request before it had one."""
+    match error:
+        case WireError():
+            return _reply(error.status, str(error), error.kind, error.code, error.param)
+        case BadRequestError():
+            return _reply(400, str(error), "invalid_request", error.code, error.param)
+        case TooManyError():
+            after = str(max(1, math.ceil(error.retry_after)))
+            return _reply(429, str(error), "too_many_requests", "rate_limit_exceeded", None, retry_after=after)
+        case StorageError():
+            log.error("gateway.storage_failed", request=request_id, error=error)
+            return _reply(
+                503, "The gateway cannot reach its storage. Try again.", "server_error", "storage_error", None
+            )
+        case _:
+            log.error("gateway.failed", request=request_id, error=f"{type(error).__name__}: {error}")
+            return _reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
+
+
+def envelope_for(error: BaseException) -> bytes:
+    """The same for a WebSocket, which goes on afterwards."""
+    reply = reply_for(error, "")
+    body: dict[str, Any] = orjson.loads(reply.body)["error"]
+    body["code"] = body["code"] or body["type"]
+    return orjson.dumps({"type": "error", "status": reply.status, "error": body})
+
+
+def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
+    """A run that failed, for a client that did not stream. Once a tool has run, it must not be repeated by itself."""
+    message = result.error.message if result.error is not None else "The run failed."
+    code = result.error.code if result.error is not None else "server_error"
+    kind = "model_error" if code == "model_error" else "server_error"
+    body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
+    headers = {"x_should_retry": "false"} if result.tool_calls else {}
+    return json_reply(body, 500, **headers)
+
+
+def _reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:
+    return json_reply({"error": {"message": message, "type": kind, "code": code, "param": param}}, status, **headers)

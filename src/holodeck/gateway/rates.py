@@ -1,0 +1,87 @@
+"""How much a caller may ask for: at once, and in a minute. Over it the answer is no, with when to try again."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from holodeck.gateway.callers import Caller
+from holodeck.models.gateway import KeyLimits
+
+_MINUTE = 60.0
+
+
+class TooManyError(Exception):
+    """The caller is over a limit. `retry_after` is in seconds."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+@dataclass
+class _Account:
+    in_flight: int = 0
+    requests: deque[float] = field(default_factory=deque)
+    tokens: deque[tuple[float, int]] = field(default_factory=deque)
+
+
+class Rates:
+    """Accounts of all callers, and of the gateway as a whole. In memory: each gateway counts for itself."""
+
+    def __init__(self, default: KeyLimits, in_flight: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._default = default
+        self._limit = in_flight
+        self._clock = clock
+        self._total = 0
+        self._accounts: dict[str, _Account] = {}
+
+    @property
+    def in_flight(self) -> int:
+        return self._total
+
+    @contextmanager
+    def request(self, caller: Caller) -> Iterator[None]:
+        """Count a request while it lasts. Raises `TooManyError` instead of waiting."""
+        limits = caller.limits or self._default
+        account = self._accounts.setdefault(caller.id, _Account())
+        now = self._clock()
+        self._check(account, limits, now)
+        self._total += 1
+        account.in_flight += 1
+        if limits.requests_per_minute is not None:
+            account.requests.append(now)
+        try:
+            yield
+        finally:
+            self._total -= 1
+            account.in_flight -= 1
+            if not account.in_flight and not account.requests and not account.tokens:
+                self._accounts.pop(caller.id, None)
+
+    def spent(self, caller: Caller, tokens: int) -> None:
+        """Note what a finished request has used."""
+        limits = caller.limits or self._default
+        if limits.tokens_per_minute is not None and tokens:
+            self._accounts.setdefault(caller.id, _Account()).tokens.append((self._clock(), tokens))
+
+    def _check(self, account: _Account, limits: KeyLimits, now: float) -> None:
+        if self._total >= self._limit:
+            raise TooManyError("The gateway is at its limit of requests at once.", 1.0)
+        if account.in_flight >= limits.in_flight:
+            raise TooManyError(f"This key is at its limit of {limits.in_flight} requests at once.", 1.0)
+        while account.requests and account.requests[0] <= now - _MINUTE:
+            account.requests.popleft()
+        per_minute = limits.requests_per_minute
+        if per_minute is not None and len(account.requests) >= per_minute:
+            wait = account.requests[0] + _MINUTE - now
+            raise TooManyError(f"This key is at its limit of {per_minute} requests a minute.", wait)
+        while account.tokens and account.tokens[0][0] <= now - _MINUTE:
+            account.tokens.popleft()
+        tokens = limits.tokens_per_minute
+        if tokens is not None and sum(count for _, count in account.tokens) >= tokens:
+            wait = account.tokens[0][0] + _MINUTE - now
+            raise TooManyError(f"This key is at its limit of {tokens} tokens a minute.", wait)

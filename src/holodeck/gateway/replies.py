@@ -1,0 +1,36 @@
+"""What a route answers: a whole body, or a stream of pieces. The HTTP layer only writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+JSON = "application/json"
+EVENTS = "text/event-stream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """A whole answer."""
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = JSON
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Streamed:
+    """An answer in pieces, each written at once. Closing the iterator tells the source that nobody reads any more."""
+
+    pieces: AsyncGenerator[bytes, None]
+    content_type: str = EVENTS
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def json_reply(data: Any, status: int = 200, **headers: str) -> Reply:
+    """An answer of plain data."""
+    return Reply(status=status, body=orjson.dumps(data), headers={k.replace("_", "-"): v for k, v in headers.items()})

@@ -1,0 +1,180 @@
+"""Runs that are going on: each is pumped once, from engine events to wire events, and read by any number of clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import Any, Generic, Protocol, TypeVar
+
+from holodeck.engine.eventlog import EventLog
+from holodeck.engine.loop import RunRequest, run
+from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.models.events import Event, RunFinished, RunResult
+from holodeck.providers.provider import ModelProvider
+from holodeck.tools.registry import Toolbox
+
+
+class Writer(Protocol):
+    """Makes wire events of engine events, for one way in."""
+
+    def feed(self, event: Event) -> list[bytes]: ...
+
+
+W = TypeVar("W", bound=Writer)
+
+
+class LiveRun(Generic[W]):
+    """One response in the making."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        model: ModelProvider,
+        toolbox: Toolbox,
+        writer: W,
+        *,
+        owner: str,
+        keep: Callable[[LiveRun[W]], Awaitable[None]] | None = None,
+    ) -> None:
+        """`keep` stores a run that has ended; the client hears of its end only afterwards."""
+        self.id = request.run_id
+        self.model = model.name
+        self.owner = owner
+        self.writer = writer
+        self.payloads: list[bytes] = []
+        self.result: RunResult | None = None
+        self.is_done = asyncio.Event()
+        self.observe: Callable[[Event], None] = _unobserved
+        """Hears every event of the run."""
+        self._request = request
+        self._model = model
+        self._toolbox = toolbox
+        self._keep = keep
+        self._task: asyncio.Task[RunResult] | None = None
+        self._news = asyncio.Event()
+
+    async def advance(self) -> AsyncGenerator[list[bytes], None]:
+        """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
+        log = EventLog()
+        self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, log), name=self.id)
+        try:
+            async for batch in log.batches():
+                payloads: list[bytes] = []
+                for event in batch:
+                    self.observe(event)
+                    payloads += self.writer.feed(event)
+                self.payloads += payloads
+                if isinstance(batch[-1], RunFinished):
+                    self.result = batch[-1].result
+                    await self._kept()
+                if payloads:
+                    self._tell()
+                    yield payloads
+        finally:
+            if not self._task.done():
+                await self._stop(log)
+            self.is_done.set()
+            self._tell()
+
+    def cancel(self) -> None:
+        """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[bytes], None]:
+        """Every wire event after a number, those to come included."""
+        position = starting_after + 1
+        while True:
+            if position < len(self.payloads):
+                batch = self.payloads[position:]
+                position += len(batch)
+                yield batch
+                continue
+            if self.is_done.is_set():
+                return
+            await self._news.wait()
+
+    async def _kept(self) -> None:
+        if self._keep is not None:
+            await self._keep(self)
+
+    def _tell(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def _stop(self, log: EventLog) -> None:
+        """Nobody follows any more: end the run, then keep it."""
+        assert self._task is not None  # noqa: S101 - it is made before anything can be cancelled
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        if log.is_finished and self.result is None:
+            async for _, event in log.read():
+                if isinstance(event, RunFinished):
+                    self.payloads += self.writer.feed(event)
+                    self.result = event.result
+            await asyncio.shield(self._kept())
+
+
+def _unobserved(event: Event) -> None:
+    """Nobody counts."""
+
+
+class Runs:
+    """All runs of this gateway that have not ended."""
+
+    def __init__(self, metrics: Metrics | None = None) -> None:
+        self._metrics = metrics
+        self._live: dict[str, LiveRun[Any]] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def get(self, run_id: str, owner: str) -> LiveRun[ResponseWriter] | None:
+        """A response in the making that is this owner's."""
+        live = self._live.get(run_id)
+        return live if live is not None and live.owner == owner and isinstance(live.writer, ResponseWriter) else None
+
+    async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
+        """Run one to its end, findable by others in the meantime."""
+        self._live[live.id] = live
+        if self._metrics is not None:
+            live.observe = self._metrics.observer(live.model)
+        try:
+            async with aclosing(live.advance()) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            self._live.pop(live.id, None)
+
+    async def finish(self, live: LiveRun[Any]) -> None:
+        """Run one to its end."""
+        async with aclosing(self.advance(live)) as batches:
+            async for _ in batches:
+                pass
+
+    def start(self, live: LiveRun[Any]) -> None:
+        """Run one without anybody waiting for it."""
+        self._live[live.id] = live
+        task = asyncio.create_task(self.finish(live), name=f"background {live.id}")
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def drain(self, seconds: float) -> None:
+        """Let runs go on for a while, then stop what is left."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while self._live:
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            waits = [asyncio.create_task(live.is_done.wait()) for live in self._live.values()]
+            await asyncio.wait(waits, timeout=left)
+            for wait in waits:
+                wait.cancel()
+        for live in list(self._live.values()):
+            live.cancel()
+        for live in list(self._live.values()):
+            await live.is_done.wait()

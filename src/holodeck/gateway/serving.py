@@ -1,0 +1,203 @@
+"""From a loaded gateway to one that answers: parts are put together, the server is run, and the end is orderly."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.app import Gateway
+from holodeck.gateway.backends import Backend
+from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
+from holodeck.gateway.chat import ChatCompletions
+from holodeck.gateway.continuing import Continuing
+from holodeck.gateway.conversations import Conversations
+from holodeck.gateway.hosts import HostPolicy
+from holodeck.gateway.jwt_callers import JWTProvider
+from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.operations import Operations
+from holodeck.gateway.rates import Rates
+from holodeck.gateway.responses import Responses
+from holodeck.gateway.routes import all_routes
+from holodeck.gateway.runs import Runs
+from holodeck.gateway.sockets import ResponseSockets
+from holodeck.gateway.starting import Starter
+from holodeck.gateway.windows import Windows
+from holodeck.gateway.wire.seal import Seal
+from holodeck.lib import log
+from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.lib.limits import HEADER_TIMEOUT, RETENTION_INTERVAL
+from holodeck.models.url import is_loopback
+from holodeck.storage.factory import open_store
+from holodeck.storage.store import ResponseStore
+
+_DAY = 86_400.0
+_BACKLOG = 2_048
+
+
+class Service:
+    """A gateway with everything behind it. `run` serves until it is told to stop."""
+
+    def __init__(self, loaded: LoadedGateway, backends: Mapping[str, Backend]) -> None:
+        config = loaded.gateway
+        self.config = config
+        self.backends = backends
+        self.store: ResponseStore = open_store(
+            config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
+        )
+        metrics = Metrics()
+        self.runs = Runs(metrics)
+        self._server: _Server | None = None
+        seal = Seal(secrets.token_bytes(32))
+        callers = Callers(_providers(loaded, loaded.path.parent))
+        if callers.is_open and not is_loopback(config.listen.host):
+            raise ConfigError(
+                f"Without keys the gateway listens on loopback only, not on {config.listen.host}. "
+                "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
+            )
+        self.is_open = callers.is_open
+        starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        rates = Rates(config.limits.key, config.limits.in_flight)
+        responses = Responses(starter, self.store, self.runs, seal, continuing)
+        sockets = ResponseSockets(responses, self.runs, rates, seal, seconds=config.limits.socket_seconds)
+        self.app = Gateway(
+            all_routes(
+                responses,
+                Conversations(self.store, seal),
+                Operations(backends, self.store, metrics, lambda: rates.in_flight),
+                Windows(starter, continuing, seal),
+                ChatCompletions(starter, self.runs),
+            ),
+            sockets={"/v1/responses": sockets.serve},
+            callers=callers,
+            rates=rates,
+            hosts=HostPolicy(
+                allowed_hosts=config.listen.allowed_hosts,
+                origins=config.cors_origins,
+                is_local=is_loopback(config.listen.host),
+            ),
+            metrics=metrics,
+            body_limit=config.limits.body_bytes,
+        )
+
+    async def run(self, on_ready: Callable[[str], None]) -> None:
+        """Serve. SIGTERM and SIGINT drain: new requests are refused, running ones get their time."""
+        listener = _listener(self.config.listen.host, self.config.listen.port)
+        self._server = server = _Server(
+            uvicorn.Config(
+                self.app,
+                log_config=None,
+                access_log=False,
+                timeout_keep_alive=HEADER_TIMEOUT,
+                timeout_graceful_shutdown=int(self.config.limits.drain_seconds) + HEADER_TIMEOUT,
+                server_header=False,
+                lifespan="off",
+                ws="websockets-sansio",
+                ws_max_size=self.config.limits.body_bytes,
+            ),
+            on_exit=self._drain,
+        )
+        host, port = listener.getsockname()[:2]
+        keeping = asyncio.create_task(self._retain(), name="retention")
+        try:
+            await self._mark_lost()
+            on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+            await server.serve(sockets=[listener])
+        finally:
+            keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await keeping
+            await self.close()
+            listener.close()
+
+    def stop(self) -> None:
+        """End it as SIGTERM does; `run` returns when that is done."""
+        if self._server is not None:
+            self._server.handle_exit(signal.SIGTERM, None)
+
+    async def close(self) -> None:
+        """End runs, servers, models and storage, in this order."""
+        await self.runs.drain(0)
+        await asyncio.gather(*(backend.mcp.close() for backend in self.backends.values()))
+        await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
+        await self.store.close()
+
+    async def _drain(self) -> None:
+        self.app.is_draining = True
+        await self.runs.drain(self.config.limits.drain_seconds)
+
+    async def _mark_lost(self) -> None:
+        """Background runs of a process that has gone are failed, with an honest reason; never silently gone."""
+        from dataclasses import replace
+
+        import orjson
+
+        for record in await self.store.unfinished():
+            resource = orjson.loads(record.resource)
+            message = "The gateway stopped while this response was being made."
+            resource |= {"status": "failed", "error": {"code": "server_error", "message": message}}
+            await self.store.save(replace(record, status="failed", resource=orjson.dumps(resource), events=b""))
+
+    async def _retain(self) -> None:
+        while True:
+            try:
+                gone = await self.store.forget(time.time() - self.config.storage.retention_days * _DAY)
+                if gone:
+                    log.info("gateway.forgot", rows=gone)
+            except StorageError as error:
+                log.warning("gateway.retention_failed", error=error)
+            await asyncio.sleep(RETENTION_INTERVAL)
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn, with our own end: it stops listening when the runs are drained."""
+
+    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], object]) -> None:
+        super().__init__(config)
+        self._on_exit = on_exit
+        self._draining: asyncio.Task[None] | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._draining is not None:  # asked twice: now
+            self.force_exit = True
+            self.should_exit = True
+            return
+        self._draining = asyncio.get_running_loop().create_task(self._drain(sig))
+
+    async def _drain(self, sig: int) -> None:
+        log.info("gateway.draining", signal=signal.Signals(sig).name)
+        done = self._on_exit()
+        if asyncio.iscoroutine(done):
+            await done
+        self.should_exit = True
+
+
+def _providers(loaded: LoadedGateway, folder: Path) -> list[CallerProvider]:
+    providers: list[CallerProvider] = []
+    if loaded.gateway.keys:
+        providers.append(APIKeys(loaded.gateway.keys))
+    if loaded.gateway.jwt is not None:
+        providers.append(JWTProvider(loaded.gateway.jwt, folder))
+    return providers
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)  # whoever reads that we are ready may connect at once
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another 'listen.port'.") from None
+    return listener

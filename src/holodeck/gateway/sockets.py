@@ -1,0 +1,109 @@
+"""`/v1/responses` over a WebSocket: one response at a time, and the connection remembers what nobody stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from holodeck.gateway.callers import Caller
+from holodeck.gateway.continuing import Recent
+from holodeck.gateway.problems import WireError, envelope_for
+from holodeck.gateway.rates import Rates
+from holodeck.gateway.responses import Responses
+from holodeck.gateway.runs import Runs
+from holodeck.gateway.wire.request import read_message
+from holodeck.gateway.wire.seal import Seal
+from holodeck.lib.errors import BadRequestError
+from holodeck.lib.limits import MAX_QUEUED_MESSAGES
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_GOING_AWAY = 1001
+
+
+class ResponseSockets:
+    """Every connection of every caller."""
+
+    def __init__(self, responses: Responses, runs: Runs, rates: Rates, seal: Seal, *, seconds: float) -> None:
+        self._responses = responses
+        self._runs = runs
+        self._rates = rates
+        self._seal = seal
+        self._seconds = seconds
+
+    async def serve(self, caller: Caller, receive: Receive, send: Send, is_draining: Callable[[], bool]) -> None:
+        """Answer one accepted connection until it ends. Its end is the end of the run that it waits for."""
+        messages: asyncio.Queue[str | bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
+        async with asyncio.TaskGroup() as group:
+            answering = group.create_task(self._answer_all(caller, messages, send, is_draining))
+            listening = group.create_task(_listen(receive, messages, answering))
+            answering.add_done_callback(lambda _: listening.cancel())
+
+    async def _answer_all(
+        self, caller: Caller, messages: asyncio.Queue[str | bytes], send: Send, is_draining: Callable[[], bool]
+    ) -> None:
+        deadline = asyncio.get_running_loop().time() + self._seconds
+        recent = Recent()
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    message = await messages.get()
+            except TimeoutError:
+                await _tell(send, envelope_for(_too_long(self._seconds)))
+                await send({"type": "websocket.close", "code": _GOING_AWAY})
+                return
+            if is_draining():
+                shutting = WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+                await _tell(send, envelope_for(shutting))
+                continue
+            await self._answer(message, caller, recent, send)
+
+    async def _answer(self, message: str | bytes, caller: Caller, recent: Recent, send: Send) -> None:
+        body: object = None
+        try:
+            body = _data(message)
+            request = replace(read_message(body, seal=self._seal), stream=True)
+            with self._rates.request(caller):
+                live = await self._responses.prepare(request, caller, recent)
+                async with aclosing(self._runs.advance(live)) as batches:
+                    async for batch in batches:
+                        for payload in batch:
+                            await _tell(send, payload)
+            is_failed = live.result is None or live.result.status == "failed"
+        except Exception as error:  # the boundary: whatever it was, the connection goes on
+            is_failed = True
+            await _tell(send, envelope_for(error))
+        if is_failed and isinstance(body, dict):
+            recent.forget(str(body.get("previous_response_id")))
+
+
+async def _listen(receive: Receive, messages: asyncio.Queue[str | bytes], answering: asyncio.Task[None]) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "websocket.disconnect":
+            answering.cancel()
+            return
+        if message["type"] == "websocket.receive":
+            await messages.put(message.get("text") or message.get("bytes") or "")
+
+
+def _data(message: str | bytes) -> object:
+    try:
+        return orjson.loads(message)
+    except ValueError:
+        raise BadRequestError("The message is not valid JSON.", code="invalid_json") from None
+
+
+def _too_long(seconds: float) -> WireError:
+    message = f"A WebSocket is open for at most {seconds / 60:.0f} minutes. Open a new one and go on there."
+    return WireError(400, message, kind="invalid_request", code="websocket_connection_limit_reached")
+
+
+async def _tell(send: Send, payload: bytes) -> None:
+    await send({"type": "websocket.send", "text": payload.decode()})

@@ -1,0 +1,74 @@
+"""What every way in has in common: the model by its name, the tools of the request, and a run that is ready to go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holodeck.engine.loop import RunRequest
+from holodeck.gateway.backends import Backend
+from holodeck.gateway.mcp_view import RequestServers
+from holodeck.gateway.problems import WireError
+from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.models.gateway import GatewayFile
+from holodeck.models.items import FunctionCall, Item
+from holodeck.tools.registry import Toolbox
+from holodeck.tools.results import ResultReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A run that only needs somebody to write it down."""
+
+    backend: Backend
+    servers: RequestServers
+    toolbox: Toolbox
+    request: RunRequest
+
+
+class Starter:
+    """Knows the models and agents of this gateway."""
+
+    def __init__(self, backends: Mapping[str, Backend], config: GatewayFile) -> None:
+        self.config = config
+        self._backends = backends
+
+    def backend(self, name: str | None) -> Backend:
+        """The model or agent of this name. Raises the 404 of an unknown one."""
+        if name is None and len(self._backends) == 1:
+            return next(iter(self._backends.values()))
+        if name is None:
+            raise WireError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
+        if name not in self._backends:
+            known = ", ".join(self._backends)
+            message = f"The model '{name}' does not exist here. There are: {known}."
+            raise WireError(404, message, kind="not_found", code="model_not_found", param="model")
+        return self._backends[name]
+
+    async def start(
+        self,
+        request: ResponseRequest,
+        run_id: str,
+        *,
+        items: tuple[Item, ...] = (),
+        pending: tuple[FunctionCall, ...] = (),
+        can_wait: bool,
+    ) -> Start:
+        """Put a run together. `items` came before the request, `pending` are calls of it that may now run."""
+        backend = self.backend(request.model)
+        servers = RequestServers(backend.mcp, request.tools.declarations)
+        if request.tool_choice.server is not None or request.tool_choice.allowed is not None:
+            await servers.specs()  # a choice by server needs to know the names of its tools
+        choice = request.tool_choice.resolved(servers.names)
+        toolbox = Toolbox(
+            [*backend.functions, servers], client=request.tools.functions, reader=ResultReader(), hold=servers.holds
+        )
+        run_request = RunRequest(
+            run_id=run_id,
+            model=request.model_request(items, choice, instructions=backend.instructions),
+            max_turns=min(backend.max_turns, self.config.limits.max_turns),
+            max_tool_calls=request.max_tool_calls,
+            pending=pending,
+            can_wait=can_wait,
+        )
+        return Start(backend=backend, servers=servers, toolbox=toolbox, request=run_request)

@@ -1,0 +1,88 @@
+"""`/v1/responses/compact` and `/v1/responses/input_tokens`: how large a conversation is, and how to make it small."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import orjson
+
+from holodeck.gateway.callers import Caller
+from holodeck.gateway.continuing import Continuing
+from holodeck.gateway.replies import Reply, json_reply
+from holodeck.gateway.starting import Starter
+from holodeck.gateway.wire.compact_request import compacted, read_compact
+from holodeck.gateway.wire.items_codec import encode_items
+from holodeck.gateway.wire.request import read_request
+from holodeck.gateway.wire.seal import Seal
+from holodeck.lib.limits import CHARS_PER_TOKEN, TOKENS_PER_IMAGE, TOKENS_PER_ITEM
+from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
+from holodeck.models.exchange import ModelRequest
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Usage
+
+
+class Windows:
+    """Answers about a conversation without asking the model."""
+
+    def __init__(self, starter: Starter, continuing: Continuing, seal: Seal) -> None:
+        self._starter = starter
+        self._continuing = continuing
+        self._seal = seal
+
+    async def compact(self, body: object, caller: Caller) -> Reply:
+        """The conversation as one item that the client cannot read. It is folded, not summed up: nothing is lost."""
+        request = read_compact(body, seal=self._seal)
+        self._starter.backend(request.model)
+        items: tuple[Item, ...] = ()
+        if request.previous_response_id is not None:
+            items, _ = await self._continuing.response(request.previous_response_id, caller)
+        whole = (*items, *request.input.items)
+        tokens = count_tokens(ModelRequest(items=whole, instructions=request.instructions))
+        usage = Usage(input_tokens=tokens, output_tokens=0)
+        return json_reply(compacted(whole, seal=self._seal, created_at=time.time(), usage=usage))
+
+    async def input_tokens(self, body: object, caller: Caller) -> Reply:
+        """An estimate, which is all that can be said for models of many makers: see `count_tokens`."""
+        request = read_request(body, seal=self._seal)
+        before = await self._continuing.before(request, caller)
+        start = await self._starter.start(request, "", items=before.items, can_wait=request.store)
+        tools = await start.toolbox.offer()
+        first = start.request.model
+        asked = ModelRequest(items=first.items, instructions=first.instructions, tools=tuple(tools))
+        return json_reply({"object": "response.input_tokens", "input_tokens": count_tokens(asked)})
+
+
+def count_tokens(request: ModelRequest) -> int:
+    """About how many tokens a model reads: four characters make one, a picture counts as one of 1024 by 1024."""
+    characters = len(request.instructions or "")
+    for tool in request.tools:
+        characters += len(tool.name) + len(tool.description) + len(orjson.dumps(dict(tool.parameters)))
+    tokens = -(-characters // CHARS_PER_TOKEN) + (TOKENS_PER_ITEM if request.instructions else 0)
+    return tokens + sum(_tokens_of(item) for item in request.items)
+
+
+def _tokens_of(item: Item) -> int:
+    if isinstance(item, FunctionCall):
+        return TOKENS_PER_ITEM + _of_text(item.name + item.arguments)
+    if isinstance(item, Message | FunctionCallOutput):
+        return TOKENS_PER_ITEM + _of_parts(item.content)
+    return _of_text(encode_items((item,)).decode())
+
+
+def _of_parts(parts: Sequence[object]) -> int:
+    tokens = 0
+    for part in parts:
+        match part:
+            case TextContent(text=text):
+                tokens += _of_text(text)
+            case ImageContent() | ImageLink():
+                tokens += TOKENS_PER_IMAGE
+            case FileData(url=data) | AudioContent(data=data) | BinaryContent(data=data):
+                tokens += -(-len(data) // CHARS_PER_TOKEN)
+            case _:
+                tokens += TOKENS_PER_ITEM
+    return tokens
+
+
+def _of_text(text: str) -> int:
+    return -(-len(text) // CHARS_PER_TOKEN)

@@ -1,0 +1,61 @@
+"""The answers of a person to requests for approval, matched with exactly the calls that wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holodeck.gateway.wire.fields import refuse
+from holodeck.gateway.wire.ids import approval_id
+from holodeck.gateway.wire.reading import ApprovalAnswer
+from holodeck.lib.ids import new_id
+from holodeck.models.content import TextContent
+from holodeck.models.items import FunctionCall, FunctionCallOutput
+
+REFUSED = "The person did not approve this call; it was not run."
+UNDECIDED = "The person went on without approving this call; it was not run."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decided:
+    """What happens to the calls that waited."""
+
+    run: tuple[FunctionCall, ...] = ()
+    approved: frozenset[str] = frozenset()
+    """The ids of those calls in `run` that a person approved."""
+    refused: tuple[FunctionCallOutput, ...] = ()
+    """What the model is told about the others."""
+
+
+def decide(pending: Sequence[FunctionCall], asked: Iterable[str], answers: Sequence[ApprovalAnswer]) -> Decided:
+    """`asked` are the ids of the pending calls that need approval. Raises `BadRequestError` for an unknown request.
+
+    The arguments are those of the call that waits: an approval is for them and for no others.
+    """
+    needed = set(asked)
+    requests = {approval_id(call): call for call in pending if call.call_id in needed}
+    given: dict[str, ApprovalAnswer] = {}
+    for answer in answers:
+        call = requests.get(answer.request_id)
+        if call is None:
+            message = f"There is no approval request '{answer.request_id}' that waits for an answer."
+            refuse(message, answer.param, "approval_request_not_found")
+        if call.call_id in given:
+            refuse(f"The approval request '{answer.request_id}' is answered twice.", answer.param)
+        given[call.call_id] = answer
+    run, refused = [], []
+    for call in pending:
+        answered = given.get(call.call_id)
+        if call.call_id not in needed or (answered is not None and answered.approve):
+            run.append(call)
+        else:
+            refused.append(_refusal(call, answered))
+    approved = frozenset(call_id for call_id, answer in given.items() if answer.approve)
+    return Decided(run=tuple(run), approved=approved, refused=tuple(refused))
+
+
+def _refusal(call: FunctionCall, answer: ApprovalAnswer | None) -> FunctionCallOutput:
+    words = UNDECIDED if answer is None else REFUSED
+    if answer is not None and answer.reason:
+        words = f"{words} Their reason: {answer.reason}"
+    return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=words),), is_error=True, id=new_id("out"))

@@ -1,0 +1,41 @@
+"""What of a response becomes part of the next: every call in it has an answer, so that any model can go on from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from holodeck.gateway.wire.fields import refuse
+from holodeck.lib.ids import new_id
+from holodeck.models.content import TextContent
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+
+NOT_RUN = "This call was not run: the response ended before it."
+
+
+def settled(
+    items: Sequence[Item], *, pending: Collection[FunctionCall], is_client: Callable[[str], bool]
+) -> tuple[Item, ...]:
+    """The items of a run with an answer for each call of ours that got none. Calls that wait stay as they are."""
+    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+    waiting = {call.call_id for call in pending}
+    settled: list[Item] = []
+    for item in items:
+        settled.append(item)
+        if not isinstance(item, FunctionCall) or item.call_id in answered | waiting or is_client(item.name):
+            continue
+        content = (TextContent(text=NOT_RUN),)
+        settled.append(FunctionCallOutput(call_id=item.call_id, content=content, is_error=True, id=new_id("out")))
+    return tuple(settled)
+
+
+def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], param: str = "input") -> None:
+    """Refuse a conversation in which the client has not answered one of its functions, or answers one nobody called."""
+    called = {item.call_id for item in items if isinstance(item, FunctionCall)}
+    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+    waiting = {call.call_id for call in pending}
+    for item in items:
+        if isinstance(item, FunctionCall) and item.call_id not in answered | waiting:
+            refuse(f"No tool output found for function call {item.call_id}.", param, "missing_tool_output")
+        if isinstance(item, FunctionCallOutput) and item.call_id not in called:
+            message = f"No tool call found for function call output with call_id {item.call_id}."
+            refuse(message, param, "unknown_call_id")

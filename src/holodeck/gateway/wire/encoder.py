@@ -1,0 +1,63 @@
+"""Wire events as bytes: numbered from 0, each encoded once."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import orjson
+
+from holodeck.lib.limits import OBFUSCATION_CHARS
+
+DONE = b"data: [DONE]\n\n"
+"""What ends a stream."""
+
+_TYPE_AT = len(b'{"type":"')
+
+
+def sse(payload: bytes) -> bytes:
+    """An event as server-sent events have it; its name is the type of the payload."""
+    return b"event: %b\ndata: %b\n\n" % (event_type(payload), payload)
+
+
+def event_type(payload: bytes) -> bytes:
+    """The type of an encoded event, which is always its first field."""
+    return payload[_TYPE_AT : payload.index(b'"', _TYPE_AT)]
+
+
+class Encoder:
+    """Collects events until they are taken. One that is silent only counts on being asked for nothing."""
+
+    __slots__ = ("_events", "is_obfuscated", "is_silent", "sequence")
+
+    def __init__(self, *, is_silent: bool = False, is_obfuscated: bool = False) -> None:
+        self.is_silent = is_silent
+        self.is_obfuscated = is_obfuscated
+        self.sequence = 0
+        self._events: list[bytes] = []
+
+    def emit(self, kind: str, **body: Any) -> None:
+        if self.is_silent:
+            return
+        self._events.append(orjson.dumps({"type": kind, "sequence_number": self.sequence, **body}))
+        self.sequence += 1
+
+    def head(self, kind: str, **body: Any) -> bytes:
+        """The part that all deltas of one content have in common."""
+        return orjson.dumps({"type": kind, **body})[:-1]
+
+    def delta(self, head: bytes, text: str) -> None:
+        """One delta, which starts with its `head`."""
+        if self.is_silent:
+            return
+        tail = b"}"
+        if self.is_obfuscated:
+            padding = secrets.token_hex(OBFUSCATION_CHARS)[: OBFUSCATION_CHARS - len(text) % OBFUSCATION_CHARS]
+            tail = b',"obfuscation":"%b"}' % padding.encode()
+        self._events.append(b'%b,"sequence_number":%d,"delta":%b%b' % (head, self.sequence, orjson.dumps(text), tail))
+        self.sequence += 1
+
+    def take(self) -> list[bytes]:
+        """The events since the last time."""
+        events, self._events = self._events, []
+        return events

@@ -1,0 +1,28 @@
+"""Ids that belong together: one call is `fc_x` to the engine, `mcp_x` and `mcpr_x` on the wire."""
+
+from __future__ import annotations
+
+from holodeck.models.items import FunctionCall
+
+
+def _stem(item_id: str) -> str:
+    return item_id.partition("_")[2] or item_id
+
+
+def mcp_call_id(call: FunctionCall) -> str:
+    return f"mcp_{_stem(call.id or call.call_id)}"
+
+
+def approval_id(call: FunctionCall) -> str:
+    """The id of the request for approval of exactly this call."""
+    return f"mcpr_{_stem(call.id or call.call_id)}"
+
+
+def item_id_of(wire_id: str) -> str:
+    """The engine's id of a call that the wire shows as `mcp_…` or `mcpr_…`."""
+    return f"fc_{_stem(wire_id)}"
+
+
+def call_id_of(wire_id: str) -> str:
+    """A call id for a call that came back without one."""
+    return f"call_{_stem(wire_id)}"

@@ -1,0 +1,94 @@
+"""Every form of `input` that clients send becomes items for the engine, and items that the client may list again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
+from holodeck.gateway.wire.input_items import ITEM_READERS
+from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored, plain_name
+from holodeck.gateway.wire.seal import Seal
+from holodeck.lib.ids import new_id
+from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_INPUT_TEXT_CHARS
+from holodeck.models.items import said
+
+
+def read_input(
+    value: object,
+    *,
+    find: Find = nothing_stored,
+    tool_name: ToolName = plain_name,
+    seal: Seal | None = None,
+    path: str = "input",
+) -> Input:
+    """Read all of it. Raises `BadRequestError` with the path of the first field that is wrong."""
+    into = Input(find=find, tool_name=tool_name, seal=seal)
+    if isinstance(value, str):
+        if len(value) > MAX_INPUT_TEXT_CHARS:
+            message = f"Invalid '{path}': string too long. Expected at most {MAX_INPUT_TEXT_CHARS} characters."
+            refuse(message, path, "string_above_max_length")
+        _say(value, into)
+        return into
+    if not isinstance(value, list):
+        wrong_type(path, "a string or an array of input items", value)
+    if len(value) > MAX_INPUT_ITEMS:
+        message = f"Invalid '{path}': array too long. Expected at most {MAX_INPUT_ITEMS} elements."
+        refuse(message, path, "array_above_max_length")
+    for index, entry in enumerate(value):
+        _read_item(entry, f"{path}[{index}]", into)
+    return into
+
+
+def references(value: object) -> list[str]:
+    """The ids of all items that an input only refers to, so that they can be fetched before it is read."""
+    entries = value if isinstance(value, list) else []
+    return [
+        entry["id"]
+        for entry in entries
+        if isinstance(entry, dict) and _kind(entry) == "item_reference" and isinstance(entry.get("id"), str)
+    ]
+
+
+def _say(text: str, into: Input) -> None:
+    message = said("user", text)
+    item_id = new_id("msg")
+    into.items.append(message)
+    content = [{"type": "input_text", "text": text}]
+    into.shown.append({"id": item_id, "type": "message", "status": "completed", "role": "user", "content": content})
+
+
+def _read_item(entry: object, path: str, into: Input, *, is_found: bool = False) -> None:
+    fields = Fields(entry, path)
+    kind = _kind(fields.value)
+    if kind is None:
+        fields.missing("type")
+    if kind == "item_reference":
+        _follow(fields, into, is_found=is_found)
+        return
+    if not isinstance(kind, str) or kind not in ITEM_READERS:
+        not_one_of(fields.at("type"), kind, (*ITEM_READERS, "item_reference"))
+    fields.take("type")
+    fields.take("created_by")
+    ITEM_READERS[kind](fields, into)
+    fields.done()
+
+
+def _kind(entry: Mapping[str, Any]) -> Any:
+    """The type of an item; it may be left out of a message and of a reference."""
+    kind = entry.get("type")
+    if kind is not None:
+        return kind
+    if "role" in entry:
+        return "message"
+    return "item_reference" if set(entry) <= {"type", "id"} and "id" in entry else None
+
+
+def _follow(fields: Fields, into: Input, *, is_found: bool) -> None:
+    fields.take("type")
+    item_id = fields.required("id", may_be_empty=False)
+    fields.done()
+    found = None if is_found else into.find(item_id)
+    if found is None:
+        refuse(f"Item with id '{item_id}' not found.", fields.at("id"), "item_not_found")
+    _read_item(dict(found), fields.path, into, is_found=True)

@@ -1,0 +1,234 @@
+"""One reader for each type of input item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import orjson
+
+from holodeck.gateway.wire.compaction import unfold
+from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
+from holodeck.gateway.wire.ids import call_id_of, item_id_of
+from holodeck.gateway.wire.parts import read_parts
+from holodeck.gateway.wire.reading import ApprovalAnswer, Input
+from holodeck.gateway.wire.seal import BrokenSealError
+from holodeck.lib.ids import new_id
+from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
+from holodeck.models.content import TextContent
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
+
+REASONING_PURPOSE = "reasoning"
+_RESPONSES_KEY = "responses"  # under which the provider of that dialect keeps reasoning that it can read again
+_ROLES = ("user", "assistant", "system", "developer")
+_STATUSES = ("in_progress", "completed", "incomplete")
+_MCP_STATUSES = (*_STATUSES, "calling", "failed")
+_NO_PROGRAMS = "This gateway runs no programs that call tools."
+
+
+def _message(fields: Fields, into: Input) -> None:
+    role = fields.choice("role", _ROLES) or fields.missing("role")
+    if not fields.has("content"):
+        fields.missing("content")
+    content, shown = read_parts(fields.take("content"), fields.at("content"), is_assistant=role == "assistant")
+    item_id = fields.text("id") or new_id("msg")
+    status = fields.choice("status", _STATUSES) or "completed"
+    phase = fields.choice("phase", ("commentary", "final_answer"))
+    into.items.append(Message(role=cast(Role, role), content=content, id=item_id))
+    entry: dict[str, Any] = {"id": item_id, "type": "message", "status": status, "role": role, "content": shown}
+    into.shown.append({**entry, "phase": phase} if phase else entry)
+
+
+def _function_call(fields: Fields, into: Input) -> None:
+    _direct(fields)
+    fields.take("parsed_arguments")  # SDKs keep what they made of the arguments beside them, and send it along
+    item_id = fields.text("id") or new_id("fc")
+    call = FunctionCall(
+        call_id=fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False),
+        name=fields.required("name", longest=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False),
+        arguments=fields.required("arguments"),
+        id=item_id,
+    )
+    status = fields.choice("status", _STATUSES) or "completed"
+    into.items.append(call)
+    into.shown.append(
+        {
+            "id": item_id,
+            "type": "function_call",
+            "status": status,
+            "call_id": call.call_id,
+            "name": call.name,
+            "arguments": call.arguments,
+        }
+    )
+
+
+def _function_call_output(fields: Fields, into: Input) -> None:
+    _direct(fields)
+    fields.text("name")
+    item_id = fields.text("id") or new_id("out")
+    call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
+    if not fields.has("output"):
+        fields.missing("output")
+    output = fields.take("output")
+    content, parts = read_parts(output, fields.at("output"))
+    status = fields.choice("status", _STATUSES) or "completed"
+    into.items.append(FunctionCallOutput(call_id=call_id, content=content, id=item_id))
+    shown = output if isinstance(output, str) else parts
+    into.shown.append(
+        {"id": item_id, "type": "function_call_output", "status": status, "call_id": call_id, "output": shown}
+    )
+
+
+def _direct(fields: Fields) -> None:
+    fields.refuse_given("This gateway has no tool namespaces.", "namespace")
+    fields.refuse_given("Calls are answered in order.", "async")
+    caller = fields.object("caller")
+    if caller is not None and caller.take("type") != "direct":
+        unsupported(fields.at("caller"), _NO_PROGRAMS)
+
+
+def _reasoning(fields: Fields, into: Input) -> None:
+    item_id = fields.text("id") or new_id("rs")
+    fields.choice("status", _STATUSES)
+    if not isinstance(fields.value.get("summary"), list):
+        wrong_type(fields.at("summary"), "an array", fields.value.get("summary"))
+    summary = _texts(fields, "summary", "summary_text")
+    text = _texts(fields, "content", "reasoning_text")
+    encrypted = fields.text("encrypted_content")
+    shown: dict[str, Any] = {
+        "id": item_id,
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": each} for each in summary],
+    }
+    if text:
+        shown["content"] = [{"type": "reasoning_text", "text": each} for each in text]
+    if encrypted is not None:
+        shown["encrypted_content"] = encrypted
+    opaque = {} if encrypted is None else _opened(encrypted, shown, fields, into)
+    into.items.append(
+        Reasoning(text="".join(text), summary="\n\n".join(summary), opaque=opaque, id=item_id),
+    )
+    into.shown.append(shown)
+
+
+def _texts(fields: Fields, key: str, kind: str) -> list[str]:
+    texts = []
+    for part in fields.objects(key):
+        if part.take("type") not in (kind, "text"):
+            not_one_of(part.at("type"), part.value.get("type"), (kind,))
+        texts.append(part.required("text", longest=MAX_INPUT_TEXT_CHARS))
+        part.done()
+    return texts
+
+
+def _opened(encrypted: str, shown: dict[str, Any], fields: Fields, into: Input) -> dict[str, Any]:
+    """What we sealed is opened; what another provider sealed is kept for it, as it came."""
+    try:
+        content = None if into.seal is None else into.seal.open(REASONING_PURPOSE, encrypted)
+    except BrokenSealError as error:
+        refuse(str(error), fields.at("encrypted_content"), "invalid_encrypted_content")
+    return {_RESPONSES_KEY: dict(shown)} if content is None else orjson.loads(content)
+
+
+def _compaction(fields: Fields, into: Input) -> None:
+    item_id = fields.text("id") or new_id("cmp")
+    encrypted = fields.required("encrypted_content", longest=4 * MAX_INPUT_TEXT_CHARS)
+    where = fields.at("encrypted_content")
+    try:
+        items = None if into.seal is None else unfold(encrypted, into.seal)
+    except BrokenSealError as error:
+        refuse(str(error), where, "invalid_encrypted_content")
+    if items is None:
+        refuse("This compaction was not made by this gateway.", where, "invalid_encrypted_content")
+    into.items += items
+    into.shown.append({"id": item_id, "type": "compaction", "encrypted_content": encrypted})
+
+
+def _mcp_list_tools(fields: Fields, into: Input) -> None:
+    label = fields.required("server_label", may_be_empty=False)
+    if not fields.has("tools"):
+        fields.missing("tools")
+    for tool in fields.objects("tools"):
+        tool.required("name", may_be_empty=False)
+        if tool.mapping("input_schema") is None:
+            tool.missing("input_schema")
+        tool.text("description")
+        tool.mapping("annotations")
+        tool.done()
+    error = fields.text("error")
+    shown = {**fields.value, "id": fields.text("id") or new_id("mcpl")}
+    if error is None:
+        into.listed[label] = shown
+    into.shown.append(shown)
+
+
+def _mcp_call(fields: Fields, into: Input) -> None:
+    """A call that was made in an earlier response: the model sees it as the call and the output that it was."""
+    item_id = fields.required("id", may_be_empty=False)
+    call = _called(fields, into, item_id)
+    fields.text("approval_request_id")
+    fields.choice("status", _MCP_STATUSES)
+    output, error = fields.text("output"), fields.take("error")
+    told = output if error is None else _words(error)
+    if told is None:
+        told, error = "This call came to no result.", True
+    content = (TextContent(text=told),)
+    into.items += [
+        call,
+        FunctionCallOutput(call_id=call.call_id, content=content, is_error=error is not None, id=f"{item_id}_out"),
+    ]
+    into.shown.append(dict(fields.value))
+
+
+def _mcp_approval_request(fields: Fields, into: Input) -> None:
+    call = _called(fields, into, fields.required("id", may_be_empty=False))
+    into.items.append(call)
+    into.waiting.append(call)
+    into.shown.append(dict(fields.value))
+
+
+def _called(fields: Fields, into: Input, item_id: str) -> FunctionCall:
+    label = fields.required("server_label", may_be_empty=False)
+    tool = fields.required("name", may_be_empty=False)
+    name = into.tool_name(label, tool)
+    arguments = fields.required("arguments")
+    return FunctionCall(call_id=call_id_of(item_id), name=name, arguments=arguments, id=item_id_of(item_id))
+
+
+def _words(error: Any) -> str:
+    """The error of a call in words, from each of the forms that clients have for it."""
+    if isinstance(error, str):
+        return error
+    if isinstance(error, dict):
+        told = error.get("message", error.get("content"))
+        if isinstance(told, list):
+            return "\n".join(str(part.get("text", "")) for part in told if isinstance(part, dict))
+        if isinstance(told, str):
+            return told
+    return orjson.dumps(error).decode()
+
+
+def _mcp_approval_response(fields: Fields, into: Input) -> None:
+    request_id = fields.required("approval_request_id", may_be_empty=False)
+    approve = fields.flag("approve")
+    if approve is None:
+        fields.missing("approve")
+    reason = fields.text("reason", longest=MAX_INPUT_TEXT_CHARS)
+    param = fields.at("approval_request_id")
+    into.approvals.append(ApprovalAnswer(request_id=request_id, approve=approve, reason=reason, param=param))
+    item_id = fields.text("id") or new_id("mcpa")
+    into.shown.append({**fields.value, "id": item_id})
+
+
+ITEM_READERS: dict[str, Callable[[Fields, Input], None]] = {
+    "message": _message,
+    "function_call": _function_call,
+    "function_call_output": _function_call_output,
+    "reasoning": _reasoning,
+    "compaction": _compaction,
+    "mcp_list_tools": _mcp_list_tools,
+    "mcp_call": _mcp_call,
+    "mcp_approval_request": _mcp_approval_request,
+    "mcp_approval_response": _mcp_approval_response,
+}

@@ -1,0 +1,76 @@
+"""Engine items as plain JSON, for storage: what is written is read back the same, bytes and all."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import orjson
+
+from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
+
+_PARTS: dict[str, type[Part]] = {
+    "text": TextContent,
+    "image": ImageContent,
+    "audio": AudioContent,
+    "binary": BinaryContent,
+    "image_link": ImageLink,
+    "file": FileData,
+}
+_ITEMS: dict[str, type[Item]] = {
+    "message": Message,
+    "function_call": FunctionCall,
+    "function_call_output": FunctionCallOutput,
+    "reasoning": Reasoning,
+}
+
+
+def encode_items(items: Sequence[Item]) -> bytes:
+    """A JSON array."""
+    return orjson.dumps([encode_item(item) for item in items])
+
+
+def decode_items(encoded: bytes) -> tuple[Item, ...]:
+    return tuple(decode_item(entry) for entry in orjson.loads(encoded))
+
+
+def encode_item(item: Item) -> dict[str, Any]:
+    """One item as a JSON object; what has its default value is left out."""
+    entry = _plain(item)
+    if "content" in entry:
+        entry["content"] = [_plain(part) for part in entry["content"]]
+    return entry
+
+
+def decode_item(entry: Mapping[str, Any]) -> Item:
+    values = dict(entry)
+    if "content" in values:
+        values["content"] = tuple(_part(part) for part in values["content"])
+    make: Callable[..., Item] = _ITEMS[values["type"]]
+    return make(**values)
+
+
+def _plain(value: Item | Part) -> dict[str, Any]:
+    entry: dict[str, Any] = {"type": value.type}
+    for each in fields(value):
+        content = getattr(value, each.name)
+        if each.name != "type" and content != each.default:
+            entry[each.name] = _json(content)
+    return entry
+
+
+def _json(content: Any) -> Any:
+    if isinstance(content, bytes):
+        return base64.b64encode(content).decode()
+    return dict(content) if isinstance(content, Mapping) else content
+
+
+def _part(entry: Mapping[str, Any]) -> Part:
+    values = dict(entry)
+    if values["type"] == "binary" and "data" in values:
+        values["data"] = base64.b64decode(values["data"])
+    make: Callable[..., Part] = _PARTS[values["type"]]
+    return make(**values)

@@ -1,0 +1,163 @@
+"""`{"type": "mcp"}` in a request: which server, which of its tools, and which of them a person must approve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
+from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.secret import Secret
+
+_NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
+_NO_SEARCH = "This gateway offers all tools at once."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolFilter:
+    """Some of a server's tools: those with a name, or those that only read, or those that do both."""
+
+    names: tuple[str, ...] | None = None
+    read_only: bool | None = None
+
+    def matches(self, tool: str, *, is_read_only: bool) -> bool:
+        if self.names is not None and tool not in self.names:
+            return False
+        return self.read_only is None or self.read_only is is_read_only
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalRule:
+    """`default` is for a tool that neither filter matches; `never` wins for a tool that both match."""
+
+    default: Literal["always", "never"] = "always"
+    always: ToolFilter | None = None
+    never: ToolFilter | None = None
+
+    def asks(self, tool: str, *, is_read_only: bool) -> bool:
+        """True when a person must approve a call of this tool first."""
+        if self.never is not None and self.never.matches(tool, is_read_only=is_read_only):
+            return False
+        if self.always is not None and self.always.matches(tool, is_read_only=is_read_only):
+            return True
+        return self.default == "always"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MCPDeclaration:
+    """A server that the request asks for. Without a URL it is one of the operator's."""
+
+    server_label: str
+    server_url: str | None = None
+    server_description: str | None = None
+    authorization: Secret | None = None
+    headers: Mapping[str, Secret] = field(default_factory=dict)
+    allowed: ToolFilter | None = None
+    approval: ApprovalRule = field(default_factory=ApprovalRule)
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    """The declaration as it is shown again: without credentials, and without the path of the URL."""
+    param: str = "tools"
+
+    def allows(self, tool: str, *, is_read_only: bool) -> bool:
+        return self.allowed is None or self.allowed.matches(tool, is_read_only=is_read_only)
+
+
+def read_declaration(fields: Fields) -> MCPDeclaration:
+    """Raises `BadRequestError`."""
+    fields.take("type")
+    fields.refuse_given(_NO_CONNECTORS, "connector_id", "tunnel_id")
+    if fields.flag("defer_loading"):
+        refuse(f"Unsupported parameter: '{fields.at('defer_loading')}'. {_NO_SEARCH}", fields.at("defer_loading"))
+    label = fields.required("server_label", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    url = _url(fields)
+    token = fields.text("authorization")
+    headers = _headers(fields, has_token=token is not None)
+    description = fields.text("server_description", longest=MAX_INPUT_TEXT_CHARS)
+    allowed = _filter(fields, "allowed_tools")
+    approval = _approval(fields)
+    if (callers := fields.strings("allowed_callers")) not in (None, ["direct"]):
+        not_one_of(fields.at("allowed_callers"), callers, ("direct",))
+    fields.done()
+    return MCPDeclaration(
+        server_label=label,
+        server_url=url,
+        server_description=description,
+        authorization=None if token is None else Secret(token),
+        headers=headers,
+        allowed=allowed,
+        approval=approval,
+        echo=_echo(fields.value, url),
+        param=fields.path,
+    )
+
+
+def _url(fields: Fields) -> str | None:
+    url = fields.text("server_url", longest=MAX_INPUT_TEXT_CHARS)
+    if url is None:
+        return None
+    where = fields.at("server_url")
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("https", "http") and bool(parts.hostname)
+        has_password = parts.username is not None or parts.password is not None
+    except ValueError:
+        is_good, has_password = False, False
+    if not is_good:
+        refuse(f"Invalid '{where}': expected an http or https URL with a host.", where, "invalid_url")
+    if has_password:
+        refuse(f"Invalid '{where}': credentials belong into 'authorization' or 'headers'.", where, "invalid_url")
+    return url
+
+
+def _headers(fields: Fields, *, has_token: bool) -> dict[str, Secret]:
+    where = fields.at("headers")
+    headers: dict[str, Secret] = {}
+    for name, value in (fields.mapping("headers") or {}).items():
+        if not isinstance(value, str):
+            wrong_type(f"{where}.{name}", "a string", value)
+        if any(char in name + value for char in "\r\n\0"):
+            refuse(f"Invalid '{where}.{name}': a header is one line.", f"{where}.{name}")
+        if has_token and name.lower() == "authorization":
+            refuse(f"Give only one of '{fields.at('authorization')}' and '{where}.{name}'.", f"{where}.{name}")
+        headers[name] = Secret(value)
+    return headers
+
+
+def _filter(fields: Fields, key: str) -> ToolFilter | None:
+    """A list of names, or an object."""
+    if isinstance(fields.value.get(key), list):
+        return ToolFilter(names=tuple(fields.strings(key) or ()))
+    if isinstance(fields.value.get(key), str):
+        wrong_type(fields.at(key), "an array of names or an object", fields.value[key])
+    inner = fields.object(key)
+    if inner is None:
+        return None
+    names, read_only = inner.strings("tool_names"), inner.flag("read_only")
+    inner.done()
+    return ToolFilter(names=None if names is None else tuple(names), read_only=read_only)
+
+
+def _approval(fields: Fields) -> ApprovalRule:
+    value = fields.value.get("require_approval")
+    if value is None or isinstance(value, str):
+        chosen = fields.choice("require_approval", ("always", "never"))
+        return ApprovalRule(default="never" if chosen == "never" else "always")
+    inner = fields.object("require_approval")
+    if inner is None:  # pragma: no cover - not null, as seen above
+        return ApprovalRule()
+    always, never = _filter(inner, "always"), _filter(inner, "never")
+    inner.done()
+    # Only the tools that need approval are listed: then the others need none.
+    return ApprovalRule(default="never" if always and not never else "always", always=always, never=never)
+
+
+def _echo(value: Mapping[str, Any], url: str | None) -> dict[str, Any]:
+    shown = {key: value[key] for key in value if key not in ("authorization", "headers")}
+    shown.setdefault("allowed_tools", None)
+    shown.setdefault("require_approval", "always")
+    if url is not None:
+        parts = urlsplit(url)
+        shown["server_url"] = f"{parts.scheme}://{parts.netloc}/<redacted>"
+    return shown

@@ -1,0 +1,119 @@
+"""Output items while they are being written: each announces itself, takes what comes, and closes as it was streamed."""
+
+from __future__ import annotations
+
+from holodeck.gateway.wire.encoder import Encoder
+from holodeck.gateway.wire.output import WireItem
+from holodeck.gateway.wire.resource import Dialect
+
+REASONING_NAMES: dict[Dialect, str] = {"openai": "response.reasoning_text", "open_responses": "response.reasoning"}
+
+
+class OpenMessage:
+    """A message of the assistant, with one part of text."""
+
+    def __init__(self, encoder: Encoder, index: int, item_id: str) -> None:
+        self._encoder = encoder
+        self._at = {"item_id": item_id, "output_index": index, "content_index": 0}
+        self.place = index
+        self._item: WireItem = {"id": item_id, "type": "message", "status": "in_progress", "role": "assistant"}
+        self._texts: list[str] = []
+        encoder.emit("response.output_item.added", output_index=index, item={**self._item, "content": []})
+        encoder.emit("response.content_part.added", **self._at, part=_output_text(""))
+        self._head = encoder.head("response.output_text.delta", **self._at, logprobs=[])
+
+    def more(self, text: str) -> None:
+        if not text:
+            return
+        self._texts.append(text)
+        self._encoder.delta(self._head, text)
+
+    def close(self, status: str = "completed") -> WireItem:
+        text = "".join(self._texts)
+        part = _output_text(text)
+        item = {**self._item, "status": status, "content": [part]}
+        emit = self._encoder.emit
+        emit("response.output_text.done", **self._at, text=text, logprobs=[])
+        emit("response.content_part.done", **self._at, part=part)
+        emit("response.output_item.done", output_index=self.place, item=item)
+        return item
+
+
+class OpenReasoning:
+    """Thoughts. They are shown as a summary to a client that asked for one."""
+
+    def __init__(self, encoder: Encoder, index: int, item_id: str, *, dialect: Dialect, is_summary: bool) -> None:
+        self._encoder = encoder
+        self.place = index
+        self._item: WireItem = {"id": item_id, "type": "reasoning", "status": "in_progress", "summary": []}
+        self._is_summary = is_summary
+        where = "summary_index" if is_summary else "content_index"
+        self._at = {"item_id": item_id, "output_index": index, where: 0}
+        self._name = "response.reasoning_summary_text" if is_summary else REASONING_NAMES[dialect]
+        self._part = "response.reasoning_summary_part" if is_summary else "response.content_part"
+        self._texts: list[str] = []
+        self._head = encoder.head(f"{self._name}.delta", **self._at)
+        encoder.emit("response.output_item.added", output_index=index, item=self._item)
+
+    def more(self, text: str) -> None:
+        if not text:
+            return
+        if not self._texts:
+            self._encoder.emit(f"{self._part}.added", **self._at, part=self._shown(""))
+        self._texts.append(text)
+        self._encoder.delta(self._head, text)
+
+    def close(self, status: str = "completed", encrypted: str | None = None) -> WireItem:
+        item = {**self._item, "status": status}
+        if self._texts:
+            text = "".join(self._texts)
+            part = self._shown(text)
+            item["summary" if self._is_summary else "content"] = [part]
+            self._encoder.emit(f"{self._name}.done", **self._at, text=text)
+            self._encoder.emit(f"{self._part}.done", **self._at, part=part)
+        if encrypted is not None:
+            item["encrypted_content"] = encrypted
+        self._encoder.emit("response.output_item.done", output_index=self.place, item=item)
+        return item
+
+    def _shown(self, text: str) -> WireItem:
+        return {"type": "summary_text" if self._is_summary else "reasoning_text", "text": text}
+
+
+class OpenCall:
+    """A call of a function."""
+
+    def __init__(self, encoder: Encoder, index: int, item_id: str, call_id: str, name: str) -> None:
+        self._encoder = encoder
+        self.place = index
+        self._at = {"item_id": item_id, "output_index": index}
+        self._item: WireItem = {
+            "id": item_id,
+            "type": "function_call",
+            "status": "in_progress",
+            "call_id": call_id,
+            "name": name,
+            "arguments": "",
+        }
+        self._texts: list[str] = []
+        self._head = encoder.head("response.function_call_arguments.delta", **self._at)
+        encoder.emit("response.output_item.added", output_index=index, item=self._item)
+
+    def more(self, arguments: str) -> None:
+        if not arguments:
+            return
+        self._texts.append(arguments)
+        self._encoder.delta(self._head, arguments)
+
+    def close(self, status: str = "completed") -> WireItem:
+        arguments = "".join(self._texts)
+        item = {**self._item, "status": status, "arguments": arguments}
+        name = self._item["name"]
+        emit = self._encoder.emit
+        emit("response.function_call_arguments.done", **self._at, name=name, arguments=arguments)
+        emit("response.output_item.done", output_index=self.place, item=item)
+        return item
+
+
+def _output_text(text: str) -> WireItem:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}

@@ -1,0 +1,53 @@
+"""What was read of an input, and what it takes to read one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holodeck.gateway.wire.seal import Seal
+from holodeck.models.items import FunctionCall, Item
+from holodeck.tools.mcp.names import normalize_tool_name
+
+WireItem = dict[str, Any]
+Find = Callable[[str], Mapping[str, Any] | None]
+"""The wire item of an id that the caller may refer to."""
+ToolName = Callable[[str, str], str]
+"""From a server's label and its tool to the name under which the model knows it."""
+
+
+def nothing_stored(item_id: str) -> None:
+    """Finds no item: for a place without a store."""
+
+
+def plain_name(server_label: str, tool: str) -> str:
+    """The name of a tool when no other tool has it."""
+    return normalize_tool_name(tool)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalAnswer:
+    """A person's word about a call that waits."""
+
+    request_id: str
+    approve: bool
+    reason: str | None = None
+    param: str = ""
+    """Where in the request it stands."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Input:
+    """What was read. `items` are for the model, `shown` for the client that lists its input again."""
+
+    items: list[Item] = field(default_factory=list)
+    shown: list[WireItem] = field(default_factory=list)
+    approvals: list[ApprovalAnswer] = field(default_factory=list)
+    waiting: list[FunctionCall] = field(default_factory=list)
+    """Calls whose request for approval the client sent along."""
+    listed: dict[str, WireItem] = field(default_factory=dict)
+    """Tool lists that are in the context already, by the label of their server."""
+    find: Find = nothing_stored
+    tool_name: ToolName = plain_name
+    seal: Seal | None = None

@@ -1,0 +1,92 @@
+"""The response resource: all of its fields, always, whatever the request left out and however the run ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.models.items import Usage
+
+Dialect = Literal["openai", "open_responses"]
+"""Where the two contracts differ: the names of reasoning events, and the schema in the echo of `text.format`."""
+
+_DEFAULT_TEMPERATURE = 1.0
+_DEFAULT_TOP_P = 1.0
+
+
+class ResponseResource:
+    """What stays the same for one response is made once; `at` adds how far it has come."""
+
+    def __init__(
+        self, request: ResponseRequest, *, response_id: str, created_at: float, model: str, dialect: Dialect = "openai"
+    ) -> None:
+        answer = request.answer
+        self._head: dict[str, Any] = {"id": response_id, "object": "response", "created_at": int(created_at)}
+        self._tail: dict[str, Any] = {
+            "model": model,
+            "previous_response_id": request.previous_response_id,
+            "instructions": request.instructions,
+            "tools": list(request.tools.echo),
+            "tool_choice": request.tool_choice.echo,
+            "truncation": request.truncation,
+            "parallel_tool_calls": request.parallel_tool_calls,
+            "text": _text(request, dialect),
+            "top_p": _DEFAULT_TOP_P if answer.top_p is None else answer.top_p,
+            "presence_penalty": answer.presence_penalty or 0.0,
+            "frequency_penalty": answer.frequency_penalty or 0.0,
+            "top_logprobs": 0,
+            "temperature": _DEFAULT_TEMPERATURE if answer.temperature is None else answer.temperature,
+            "reasoning": {"effort": answer.effort, "summary": answer.summary},
+            "max_output_tokens": answer.max_output_tokens,
+            "max_tool_calls": request.max_tool_calls,
+            "store": request.store,
+            "background": request.background,
+            "service_tier": "default",
+            "metadata": dict(request.metadata),
+            "safety_identifier": request.safety_identifier,
+            "prompt_cache_key": request.prompt_cache_key,
+        }
+        if request.conversation_id is not None:
+            self._tail["conversation"] = {"id": request.conversation_id}
+        if request.user is not None:
+            self._tail["user"] = request.user
+
+    def at(
+        self,
+        status: str,
+        output: Sequence[dict[str, Any]],
+        *,
+        completed_at: float | None = None,
+        error: dict[str, str] | None = None,
+        incomplete: str | None = None,
+        usage: Usage | None = None,
+    ) -> dict[str, Any]:
+        """The resource in a status, with what has been put out so far."""
+        return {
+            **self._head,
+            "completed_at": None if completed_at is None else int(completed_at),
+            "status": status,
+            "incomplete_details": None if incomplete is None else {"reason": incomplete},
+            "output": list(output),
+            "error": error,
+            "usage": None if usage is None else show_usage(usage),
+            **self._tail,
+        }
+
+
+def show_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _text(request: ResponseRequest, dialect: Dialect) -> dict[str, Any]:
+    shown = dict(request.answer.format)
+    if dialect == "open_responses" and "schema" in shown:
+        shown["schema"] = None  # that contract has nothing else for it
+    return {"format": shown, "verbosity": request.answer.verbosity or "medium"}

@@ -1,0 +1,177 @@
+"""`tools` and `tool_choice` of a request. A kind of tool that this gateway does not have is refused by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, cast
+
+from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
+from holodeck.gateway.wire.mcp_declarations import MCPDeclaration, read_declaration
+from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
+from holodeck.models.exchange import ToolChoice, ToolSpec
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_MODES = ("none", "auto", "required")
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+ServerNames = Callable[[str, str | None], Iterable[str]]
+"""From a server's label, and one of its tools or None for all, to the names that the model knows."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tools:
+    """The client's own functions, the MCP servers that it asks for, and both as they are shown again."""
+
+    functions: tuple[ToolSpec, ...] = ()
+    declarations: tuple[MCPDeclaration, ...] = ()
+    echo: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choice:
+    """A tool choice before the tools of the servers are known."""
+
+    mode: Literal["auto", "required", "none"] = "auto"
+    function: str | None = None
+    """The one function that must be called."""
+    server: tuple[str, str | None] | None = None
+    """The server, and perhaps the tool of it, that must be called."""
+    allowed: tuple[str | tuple[str, str | None], ...] | None = None
+    """Names of functions, and servers with a tool or with None for all of theirs."""
+    echo: str | Mapping[str, Any] = field(default="auto")
+
+    def resolved(self, names: ServerNames) -> ToolChoice:
+        """The choice for the engine. Raises `BadRequestError` when it forces a tool that nobody has."""
+        if self.function is not None:
+            return ToolChoice(mode="required", name=self.function)
+        if self.server is not None:
+            found = tuple(names(*self.server))
+            if not found:
+                message = f"Tool choice {self.server[1] or self.server[0]!r} not found in the tools of the request."
+                refuse(message, "tool_choice", "invalid_value")
+            if self.server[1] is not None:
+                return ToolChoice(mode="required", name=found[0])
+            return ToolChoice(mode="required", allowed=found)
+        if self.allowed is None:
+            return ToolChoice(mode=self.mode)
+        known: list[str] = []
+        for entry in self.allowed:
+            known += [entry] if isinstance(entry, str) else names(*entry)
+        return ToolChoice(mode=self.mode, allowed=tuple(dict.fromkeys(known)))
+
+
+def read_tools(fields: Fields) -> Tools:
+    functions: list[ToolSpec] = []
+    declarations: list[MCPDeclaration] = []
+    echo: list[Mapping[str, Any]] = []
+    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            functions.append(_function(entry))
+            echo.append(echo_function(entry.value))
+        elif kind == "mcp":
+            declarations.append(read_declaration(entry))
+            echo.append(declarations[-1].echo)
+        elif kind is None:
+            entry.missing("type")
+        else:
+            not_one_of(entry.at("type"), kind, ("function", "mcp"))
+    _unique([spec.name for spec in functions], "function name")
+    _unique([each.server_label for each in declarations], "server_label")
+    return Tools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo))
+
+
+def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A function tool as it is shown again: with all of its fields."""
+    return {
+        "type": "function",
+        "name": tool["name"],
+        "description": tool.get("description"),
+        "parameters": tool.get("parameters"),
+        "strict": tool.get("strict"),
+    }
+
+
+def function_spec(fields: Fields) -> ToolSpec:
+    """Name, description, parameters and `strict`, wherever the dialect keeps them."""
+    name = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    if not _NAME.fullmatch(name):
+        where = fields.at("name")
+        message = f"Invalid '{where}': string does not match pattern. Expected letters, digits, '_' and '-'."
+        refuse(message, where, "invalid_value")
+    return ToolSpec(
+        name=name,
+        description=fields.text("description") or "",
+        parameters=fields.mapping("parameters") or _NO_PARAMETERS,
+        strict=fields.flag("strict") or False,
+    )
+
+
+def read_choice(value: object) -> Choice:
+    """`tool_choice` in each of its forms."""
+    if value is None:
+        return Choice()
+    if isinstance(value, str):
+        if value not in _MODES:
+            not_one_of("tool_choice", value, _MODES)
+        return Choice(mode=cast(Literal["auto", "required", "none"], value), echo=value)
+    if not isinstance(value, dict):
+        wrong_type("tool_choice", "a string or an object", value)
+    fields = Fields(value, "tool_choice")
+    kind = fields.required("type")
+    if kind == "allowed_tools":
+        return _allowed(fields, value)
+    found = _named(fields, kind, ("function", "mcp", "allowed_tools"))
+    echo = dict(value)
+    return Choice(function=found, echo=echo) if isinstance(found, str) else Choice(server=found, echo=echo)
+
+
+def _allowed(fields: Fields, value: Mapping[str, Any]) -> Choice:
+    mode = fields.choice("mode", _MODES) or "auto"
+    if not fields.has("tools"):
+        fields.missing("tools")
+    allowed = []
+    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+        allowed.append(_named(entry, entry.required("type"), ("function", "mcp")))
+    fields.done()
+    if not allowed:
+        refuse("Invalid 'tool_choice.tools': empty array.", "tool_choice.tools", "empty_array")
+    mode = cast(Literal["auto", "required", "none"], mode)
+    return Choice(mode=mode, allowed=tuple(allowed), echo={**value, "mode": mode})
+
+
+def _named(fields: Fields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str, str | None]:
+    if kind == "function":
+        found: str | tuple[str, str | None] = fields.required("name", may_be_empty=False)
+    elif kind == "mcp":
+        found = (fields.required("server_label", may_be_empty=False), fields.text("name"))
+    else:
+        not_one_of(fields.at("type"), kind, kinds)
+    fields.done()
+    return found
+
+
+def _function(fields: Fields) -> ToolSpec:
+    fields.take("type")
+    if fields.flag("defer_loading"):
+        _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
+    if fields.flag("async"):
+        _unsupported(fields, "async", "Calls are answered in order.")
+    fields.refuse_given("What a function returns is not checked here.", "output_schema")
+    if (callers := fields.strings("allowed_callers")) not in (None, ["direct"]):
+        not_one_of(fields.at("allowed_callers"), callers, ("direct",))
+    spec = function_spec(fields)
+    fields.done()
+    return spec
+
+
+def _unsupported(fields: Fields, key: str, reason: str) -> NoReturn:
+    refuse(f"Unsupported parameter: '{fields.at(key)}'. {reason}", fields.at(key), "unsupported_parameter")
+
+
+def _unique(names: list[str], what: str) -> None:
+    twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+    if twice is not None:
+        refuse(f"Duplicate {what} in 'tools': {twice!r}.", "tools", "duplicate_value")

@@ -1,0 +1,170 @@
+"""A run as the client sees it: events go in, wire events come out, and the resource says exactly what was streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
+
+from holodeck.gateway.wire.calls import Calls
+from holodeck.gateway.wire.encoder import Encoder
+from holodeck.gateway.wire.endings import Ending, ending_of
+from holodeck.gateway.wire.mcp_items import Routes, write_listing
+from holodeck.gateway.wire.output import Output
+from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.gateway.wire.resource import Dialect, ResponseResource
+from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.speech import Speech
+from holodeck.lib.clock import Clock, wall_clock
+from holodeck.models.events import (
+    CallAdded,
+    Event,
+    ItemFinished,
+    ReasoningAdded,
+    RunFinished,
+    RunResult,
+    RunStarted,
+    TextAdded,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+)
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+
+Mode = Literal["portable", "openai"]
+
+
+class ResponseWriter:
+    """Writes one response. `feed` it every event of the run, in order; a silent one only keeps the resource."""
+
+    def __init__(
+        self,
+        request: ResponseRequest,
+        *,
+        response_id: str,
+        created_at: float,
+        model: str = "",
+        mode: Mode | None = None,
+        routes: Routes | None = None,
+        pending: Sequence[FunctionCall] = (),
+        approved: Collection[str] = (),
+        listed: Collection[str] | None = None,
+        dialect: Dialect = "openai",
+        seal: Seal | None = None,
+        is_silent: bool = False,
+        clock: Clock = wall_clock,
+    ) -> None:
+        """`pending`: calls of an earlier response that run first; `approved`: the call ids that a person approved.
+
+        `listed`: labels of servers whose tools are in the context already.
+        """
+        self._frame = ResponseResource(
+            request,
+            response_id=response_id,
+            created_at=created_at,
+            model=model or request.model or "",
+            dialect=dialect,
+        )
+        is_openai = (mode or ("openai" if request.declares_mcp else "portable")) == "openai"
+        self._routes = routes if is_openai else None
+        self._listed: Collection[str] | None = request.input.listed if listed is None else listed
+        self._clock = clock
+        self._encoder = Encoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated)
+        self._output = Output(self._encoder)
+        self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
+        self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
+        self._is_begun = False
+        self._status = "queued"
+        self._end: dict[str, Any] = {}
+
+    def resource(self) -> dict[str, Any]:
+        """The response as it is now."""
+        return self._frame.at(self._status, self._output.done(), **self._end)
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self._end)
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next event."""
+        return self._encoder.sequence
+
+    def queue(self) -> list[bytes]:
+        """The first events of a response that has to wait for its turn."""
+        self._is_begun = True
+        self._encoder.emit("response.created", response=self.resource())
+        self._encoder.emit("response.queued", response=self.resource())
+        return self._encoder.take()
+
+    def feed(self, event: Event) -> list[bytes]:
+        """What this event means on the wire: complete payloads, often none."""
+        match event:
+            case TextAdded():
+                self._speech.say(event.item_id, event.text)
+            case ReasoningAdded():
+                self._speech.think(event.item_id, event.text)
+            case CallAdded():
+                self._speech.pause()
+                self._calls.more(event)
+            case ItemFinished():
+                self._finished(event.item)
+            case ToolStarted():
+                self._list_servers()
+                self._calls.start(event.call_id)
+            case ToolFinished():
+                self._calls.finish(event)
+            case RunStarted():
+                self._begin()
+            case TurnStarted():
+                self._speech.begin_turn()
+                self._list_servers()
+            case RunFinished():
+                self._finish(event.result)
+        return self._encoder.take()
+
+    def _begin(self) -> None:
+        self._status = "in_progress"
+        if not self._is_begun:
+            self._is_begun = True
+            self._encoder.emit("response.created", response=self.resource())
+        self._encoder.emit("response.in_progress", response=self.resource())
+
+    def _finished(self, item: Item) -> None:
+        match item:
+            case Message():
+                self._speech.finish_message(item)
+            case Reasoning():
+                self._speech.finish_reasoning(item)
+            case FunctionCall():
+                self._calls.called(item)
+            case FunctionCallOutput():
+                self._calls.answered(item)
+
+    def _list_servers(self) -> None:
+        """Once the tools are known: those of each declared server, unless the context has them."""
+        if self._listed is None or self._routes is None:
+            return
+        for listing in self._routes.listings():
+            if listing.server_label not in self._listed:
+                write_listing(listing, self._output)
+        self._listed = None
+
+    def _finish(self, result: RunResult) -> None:
+        self._speech.abandon()
+        self._calls.abandon()
+        asks_person = self._calls.ask_approval(result.pending)
+        ending = ending_of(result, is_only_approval=asks_person and not self._calls.asks_client)
+        self._end_with(ending, result)
+
+    def _end_with(self, ending: Ending, result: RunResult) -> None:
+        self._status = ending.status
+        self._end = {
+            "completed_at": self._clock() if ending.status == "completed" else None,
+            "error": ending.error,
+            "incomplete": ending.incomplete,
+            "usage": result.usage,
+        }
+        if ending.error is not None:
+            flat = {"code": ending.error["code"], "message": ending.error["message"], "param": None}
+            self._encoder.emit("error", error={"type": ending.error_type, **flat}, **flat)
+        self._encoder.emit(ending.event, response=self.resource())

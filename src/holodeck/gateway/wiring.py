@@ -1,0 +1,47 @@
+"""What a gateway serves, put together: each model and agent of the file becomes a backend. Nothing is started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.gateway.backends import Backend
+from holodeck.models.tool import MCPTool
+from holodeck.runtime import open_model, wire
+from holodeck.tools.mcp.executor import MCPExecutor
+from holodeck.tools.mcp.factory import create_mcp_plugin
+
+
+def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[str, Backend]:
+    """Backends by the names that clients say. The gateway's own MCP servers are shared by its models."""
+    folder, created = loaded.path.parent, int(time.time())
+    tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
+    shared = MCPExecutor([create_mcp_plugin(tool, base_dir=folder) for tool in tools])
+    backends: dict[str, Backend] = {}
+    for name, served in loaded.models.items():
+        backends[name] = Backend(
+            name=name,
+            created=created,
+            llm=served.model,
+            provider=open_model(served.model, environ),
+            mcp=shared if served.use_mcp else MCPExecutor([]),
+            instructions=served.instructions,
+            max_turns=loaded.gateway.limits.max_turns,
+        )
+    for name, agent in loaded.agents.items():
+        wired = wire(agent, environ=environ)
+        config = wired.config
+        backends[name] = Backend(
+            name=name,
+            created=created,
+            llm=config.model,
+            provider=wired.model,
+            mcp=wired.mcp,
+            functions=(wired.functions,),
+            instructions=config.instructions if isinstance(config.instructions, str) else None,
+            response_format=config.response_format if isinstance(config.response_format, dict) else None,
+            max_turns=config.max_turns,
+            is_agent=True,
+        )
+    return backends

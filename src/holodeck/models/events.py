@@ -1,0 +1,141 @@
+"""What happens in a run, in the order it happens. The log keeps these; every door shows them its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Usage
+
+Cause = Literal["max_output_tokens", "content_filter", "max_turns"]
+Status = Literal["completed", "incomplete", "failed", "cancelled", "requires_action"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunStarted:
+    run_id: str
+    model: str
+    type: Literal["run.started"] = "run.started"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TurnStarted:
+    """The model is asked; `tools` is how many it is offered."""
+
+    turn: int
+    tools: int
+    type: Literal["turn.started"] = "turn.started"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextAdded:
+    """More of a message, which will be finished under the same `item_id`."""
+
+    item_id: str
+    text: str
+    type: Literal["text.added"] = "text.added"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReasoningAdded:
+    item_id: str
+    text: str
+    type: Literal["reasoning.added"] = "reasoning.added"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallAdded:
+    """More of a tool call's arguments; the first one of an item names the tool."""
+
+    item_id: str
+    call_id: str
+    name: str
+    arguments: str
+    type: Literal["call.added"] = "call.added"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ItemFinished:
+    """A message, a call, a thought or an output is whole."""
+
+    item: Item
+    type: Literal["item.finished"] = "item.finished"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolStarted:
+    call_id: str
+    name: str
+    arguments: Mapping[str, Any]
+    type: Literal["tool.started"] = "tool.started"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolProgressed:
+    call_id: str
+    text: str
+    type: Literal["tool.progressed"] = "tool.progressed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolFinished:
+    """A call has come to an end, good or bad; `metadata` says by whom and how long."""
+
+    call_id: str
+    name: str
+    output: FunctionCallOutput
+    seconds: float
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    type: Literal["tool.finished"] = "tool.finished"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Why a run failed, for people (`message`) and programs (`code`)."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunResult:
+    """How a run ended, and everything that it added to the conversation."""
+
+    status: Status
+    text: str
+    """What the model said last."""
+    items: tuple[Item, ...] = ()
+    reason: str = ""
+    """Why it is incomplete, in words."""
+    cause: Cause | None = None
+    """The same for programs."""
+    error: Failure | None = None
+    pending: tuple[FunctionCall, ...] = ()
+    """Calls that wait until the client has answered its own, or until a person has approved some of them."""
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFinished:
+    """The last event of every run."""
+
+    result: RunResult
+    type: Literal["run.finished"] = "run.finished"
+
+
+Event = (
+    RunStarted
+    | TurnStarted
+    | TextAdded
+    | ReasoningAdded
+    | CallAdded
+    | ItemFinished
+    | ToolStarted
+    | ToolProgressed
+    | ToolFinished
+    | RunFinished
+)

@@ -1,0 +1,149 @@
+"""A gateway as it stands in its file: what it serves, to whom, with which servers behind it, within which limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ModelWrapValidatorHandler, model_validator
+
+from holodeck.lib.limits import (
+    DEFAULT_BODY_BYTES,
+    DEFAULT_DRAIN_SECONDS,
+    DEFAULT_IN_FLIGHT,
+    DEFAULT_KEY_IN_FLIGHT,
+    DEFAULT_MAX_TURNS,
+    DEFAULT_RETENTION_DAYS,
+    DISCOVERY_WAIT,
+    MAX_MAX_TURNS,
+    MAX_SOCKET_SECONDS,
+    MAX_TIMEOUT,
+    MAX_TOOLS,
+    MIB,
+)
+from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
+from holodeck.models.llm import LLM
+from holodeck.models.rules import Violation, checked
+from holodeck.models.tool import Tool
+
+Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
+PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]
+
+
+class Listen(FileModel):
+    """Where the gateway listens."""
+
+    host: NonEmpty = "127.0.0.1"
+    port: Annotated[Integer, Field(ge=0, le=65535)] = 8080
+    """0: any free one, which is printed."""
+    allowed_hosts: list[NonEmpty] = Field(default_factory=list)
+    """Names that requests may be addressed to (`Host`). Absent: the host itself, and loopback names."""
+
+
+class ServedModel(FileModel):
+    """A plain model behind a name of ours."""
+
+    name: PublicName
+    """What clients say as `model`."""
+    model: LLM
+    instructions: NonEmpty | None = None
+    use_mcp: Boolean = True
+    """Whether the gateway's MCP servers are offered to it."""
+
+
+class ServedAgent(FileModel):
+    """An agent file served under its name."""
+
+    file: NonEmpty
+    """Relative to the gateway file."""
+    name: PublicName | None = None
+    """What clients say as `model`. Absent: the agent's own name."""
+
+
+class KeyLimits(FileModel):
+    """How much one caller may ask for."""
+
+    in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_IN_FLIGHT
+    requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+
+
+class CallerKey(FileModel):
+    """A caller, known by the hash of a key that `holodeck keys create` showed once."""
+
+    name: PublicName
+    hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    is_admin: Boolean = Field(default=False, alias="admin")
+    """May see `/v1/mcp/servers` and `/metrics`."""
+    limits: KeyLimits | None = None
+
+
+class JWTCallers(FileModel):
+    """Callers who bring a token of an identity provider."""
+
+    issuer: NonEmpty
+    audience: NonEmpty
+    jwks_url: NonEmpty | None = None
+    jwks_file: NonEmpty | None = None
+    caller_claim: NonEmpty = "sub"
+    admin_scope: NonEmpty | None = None
+    algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), strict=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[JWTCallers]) -> JWTCallers:
+        return checked(cls.__name__, data, handler, _one_key_set)
+
+
+def _one_key_set(data: dict[str, Any]) -> list[Violation]:
+    if (data.get("jwks_url") is None) == (data.get("jwks_file") is None):
+        return [Violation(key="jwks_url", message="give 'jwks_url' or 'jwks_file', one of them")]
+    return []
+
+
+class Storage(FileModel):
+    """Where responses and conversations are kept."""
+
+    url: NonEmpty = "sqlite:///holodeck.db"
+    """`sqlite:///path`, relative to the gateway file, or `postgresql://...`."""
+    retention_days: Annotated[Number, Field(gt=0)] = DEFAULT_RETENTION_DAYS
+    durability: Literal["fast", "safe"] = "fast"
+    """`safe` waits for the disk on every save; `fast` may lose the last moments when the power fails."""
+
+
+class GatewayLimits(FileModel):
+    """What the gateway as a whole takes on."""
+
+    in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_IN_FLIGHT
+    """Requests at once; one more is refused at once."""
+    body_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_BODY_BYTES
+    max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
+    discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT
+    """How long a request waits for an MCP server to say what it has."""
+    drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
+    """How long running requests may go on after SIGTERM."""
+    socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
+    """How long a WebSocket may stay open; the API itself ends it after an hour."""
+    key: KeyLimits = Field(default_factory=KeyLimits)
+    """For every caller without limits of its own."""
+
+
+class GatewayFile(FileModel):
+    """The whole of `gateway.yaml`."""
+
+    listen: Listen = Field(default_factory=Listen)
+    models: list[ServedModel] = Field(default_factory=list)
+    agents: list[ServedAgent] = Field(default_factory=list)
+    mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    keys: list[CallerKey] = Field(default_factory=list)
+    jwt: JWTCallers | None = None
+    storage: Storage = Field(default_factory=Storage)
+    limits: GatewayLimits = Field(default_factory=GatewayLimits)
+    cors_origins: list[NonEmpty] = Field(default_factory=list)
+    allow_stdio: Boolean = False
+    """Lets MCP servers be started as processes of this machine."""
+    allow_server_url: Boolean = False
+    """Lets a request name an MCP server by its URL; only public addresses are dialled."""
+    mcp_output: Literal["auto", "openai", "portable"] = "auto"
+    """How calls to configured MCP servers appear on the wire."""
+    otlp_endpoint: NonEmpty | None = None
+    """Where traces go. Absent: none are made."""

@@ -1,0 +1,86 @@
+"""A provider that keeps failing is left alone for a while: callers hear so at once, and one of them tries it again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable
+
+from holodeck.lib import log
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
+from holodeck.models.exchange import ModelEvent, ModelRequest
+from holodeck.providers.leaving import left_at_the_end
+from holodeck.providers.provider import ModelProvider
+
+
+class Breaker:
+    """Opens after `failures` in a row that asking again might have mended; a wrong key or question is none of these."""
+
+    def __init__(
+        self,
+        inner: ModelProvider,
+        *,
+        failures: int = MODEL_BREAKER_FAILURES,
+        pause: float = MODEL_BREAKER_PAUSE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inner = inner
+        self._limit = failures
+        self._pause = pause
+        self._clock = clock
+        self._failures = 0
+        self._opened = 0.0
+        self._is_probing = False
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether callers are turned away, but for one that tries whether it works again."""
+        return self._failures >= self._limit
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask, unless the provider is being left alone."""
+        is_probe = self._admit()
+        try:
+            async with left_at_the_end(self._inner.stream(request)) as events:
+                async for event in events:
+                    yield event
+        except ModelError as error:
+            self._failed(error)
+            raise
+        else:
+            self._failures = 0
+        finally:
+            if is_probe:
+                self._is_probing = False
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _admit(self) -> bool:
+        """Let a caller in, as the probe when it is one, or tell it how long the pause still is."""
+        if not self.is_open:
+            return False
+        remaining = self._opened + self._pause - self._clock()
+        if remaining <= 0 and not self._is_probing:
+            self._is_probing = True
+            return True
+        when = f"in {remaining:.0f} s" if remaining > 0 else "at this moment by another caller"
+        raise ModelError(
+            f"Model '{self.name}' failed {self._failures} times in a row and is left alone: it is tried again {when}.",
+            retry_after=max(remaining, 0.0),
+            is_retryable=True,
+        )
+
+    def _failed(self, error: ModelError) -> None:
+        if not error.is_retryable:
+            # It answered, if only to refuse: the provider is there.
+            self._failures = 0
+            return
+        self._failures += 1
+        if self.is_open:
+            self._opened = self._clock()
+            log.warning("model.left_alone", model=self.name, failures=self._failures, pause=self._pause)

@@ -1,0 +1,151 @@
+"""An answer in Chat Completions, in the many shapes that compatible servers give it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holodeck.models.exchange import Answered, FinishReason, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.items import Item, Reasoning, Usage, said
+from holodeck.providers.address import Address
+from holodeck.providers.calls import Calls, arguments_text
+from holodeck.providers.chat_request import REASONING_KEY, SIGNED_KEY
+from holodeck.providers.endpoint import DONE
+from holodeck.providers.failures import reported
+
+_FINISHES: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+}
+_THOUGHTS = ("reasoning_content", "reasoning")  # the same thing under the two names in use
+_SIGNATURE = "extra_content"  # Gemini's endpoint refuses calls that come back without it
+
+
+class ChatAnswer:
+    """One answer. It is complete when its finish was told; the usage may still follow, up to `[DONE]`."""
+
+    def __init__(self, request: ModelRequest, address: Address) -> None:
+        self._address = address
+        self._calls = Calls(request)
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._thoughts_field = ""
+        self._signed: dict[str, dict[str, Any]] = {}
+        self._finish: str | None = None
+        self._has_choice = False
+        self._usage = Usage()
+        self._model = ""
+        self._news: list[ModelEvent] = []
+        self.is_over = False
+
+    def take(self, event: dict[str, Any]) -> list[ModelEvent]:
+        """What is new in one chunk."""
+        self._news = []
+        if event is DONE:
+            self._end()
+            return self._news
+        error = event.get("error") or (event if event.get("object") == "error" else None)
+        if error:
+            raise reported(self._address, error)
+        self._model = event.get("model") or self._model
+        usage = event.get("usage")
+        if usage:
+            self._usage = _usage(usage)
+        for choice in event.get("choices") or ():
+            if not choice.get("index"):
+                self._choice(choice)
+        return self._news
+
+    def whole(self) -> Answered | None:
+        if self._finish is None and not (self.is_over and self._has_choice):
+            return None
+        items: list[Item] = []
+        opaque: dict[str, Any] = {REASONING_KEY: self._thoughts_field} if self._thoughts else {}
+        if self._signed:
+            opaque[SIGNED_KEY] = self._signed
+        if opaque:
+            items.append(Reasoning(text="".join(self._thoughts), opaque=opaque))
+        if self._text:
+            items.append(said("assistant", "".join(self._text)))
+        finish = _FINISHES.get(self._finish or "", "stop")
+        if self._calls and finish == "stop":  # some servers call every end a stop
+            finish = "tool_calls"
+        return Answered(items=(*items, *self._calls.items()), finish=finish, usage=self._usage, model=self._model)
+
+    def _choice(self, choice: dict[str, Any]) -> None:
+        self._has_choice = True
+        delta = choice.get("delta")
+        whole = choice.get("message") if delta is None else None  # from a server that does not stream
+        if delta or whole:
+            self._delta(delta or whole or {})
+        finish = choice.get("finish_reason")
+        if finish == "error":
+            raise reported(self._address, choice.get("error"))
+        if finish:
+            self._finish = finish
+        if whole:
+            self._end()
+
+    def _delta(self, delta: dict[str, Any]) -> None:
+        for field in _THOUGHTS:
+            thought = delta.get(field)
+            if thought and isinstance(thought, str):
+                self._thoughts_field = field
+                self._think(thought)
+                break
+        content = delta.get("content")
+        if content:
+            self._content(content)
+        if delta.get("refusal"):
+            self._say(delta["refusal"])
+        for call in delta.get("tool_calls") or ():
+            self._call(call)
+        if delta.get("function_call"):
+            self._call({"index": 0, "function": delta["function_call"]})
+
+    def _content(self, content: Any) -> None:
+        if isinstance(content, str):
+            self._say(content)
+            return
+        for part in content:  # some servers send parts, thoughts among them
+            if part.get("type") == "thinking":
+                self._thoughts_field = self._thoughts_field or _THOUGHTS[0]
+                self._think("".join(inner.get("text", "") for inner in part.get("thinking") or ()))
+            elif part.get("text"):
+                self._say(part["text"])
+
+    def _say(self, text: str) -> None:
+        self._text.append(text)
+        self._news.append(TextDelta(text=text))
+
+    def _think(self, text: str) -> None:
+        self._thoughts.append(text)
+        self._news.append(ReasoningDelta(text=text))
+
+    def _call(self, call: dict[str, Any]) -> None:
+        function = call.get("function") or {}
+        call_id, name = call.get("id") or "", function.get("name") or ""
+        index = call.get("index")
+        if index not in self._calls or self._calls.is_another(index, call_id=call_id, name=name):
+            self._calls.begin(index, call_id=call_id, name=name)
+        self._news += self._calls.more(index, name=name, arguments=arguments_text(function.get("arguments")))
+        if call.get(_SIGNATURE):
+            self._signed[self._calls.item(index).call_id] = {_SIGNATURE: call[_SIGNATURE]}
+
+    def _end(self) -> None:
+        self.is_over = True
+        self._news += self._calls.unannounced()
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    read, written = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    return Usage(
+        input_tokens=usage.get("prompt_tokens") or 0,
+        output_tokens=usage.get("completion_tokens") or 0,
+        cached_tokens=read.get("cached_tokens") or 0,
+        reasoning_tokens=written.get("reasoning_tokens") or 0,
+    )

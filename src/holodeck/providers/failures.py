@@ -1,0 +1,124 @@
+"""What went wrong with a model, in a sentence: who, what it said (never a secret), and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from holodeck.lib.errors import ModelError
+from holodeck.providers.address import Address
+
+RETRYABLE_STATUSES = frozenset({408, 409, 429})
+_FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # a 429 that no waiting helps
+_RETRYABLE_CODES = frozenset(
+    {"server_error", "rate_limit_exceeded", "rate_limit_error", "overloaded_error", "api_error", "timeout_error"}
+)
+
+
+def refused(address: Address, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
+    """The error for an answer with an HTTP status that is not success."""
+    said, code = _explanation(body)
+    wait = retry_after(headers)
+    title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "unknown status"
+    what = address.quoted(f"it answered {status} {title}" + (f": {said}" if said else ""))
+    advice = _advice(address, status, wait)
+    return ModelError(
+        f"{address.who}: {what.rstrip('.')}." + (f" {advice}" if advice else ""),
+        provider=address.provider,
+        status=status,
+        retry_after=wait,
+        is_retryable=_is_retryable(status, headers, code),
+    )
+
+
+def reported(address: Address, error: Any) -> ModelError:
+    """The error for an error that came inside a stream, in any of the shapes that servers use."""
+    said, code = _said(error)
+    return address.error(
+        f"it reported an error in the middle of its answer: {said or 'without a reason'}",
+        is_retryable=code in _RETRYABLE_CODES,
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the provider asks us to wait, as a number, a date or in milliseconds."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    seconds = _number(value)
+    if seconds is not None:
+        return seconds
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else -1.0
+    except ValueError:
+        return None
+    return number if 0 <= number < float("inf") else None
+
+
+def _is_retryable(status: int, headers: Mapping[str, str], code: str) -> bool:
+    wish = headers.get("x-should-retry")
+    if wish in {"true", "false"}:
+        return wish == "true"
+    return (status in RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR) and code not in _FINAL_CODES
+
+
+def _advice(address: Address, status: int, wait: float | None) -> str:
+    if status in {401, 403}:
+        return f"Check the key in {address.key_source}."
+    if status == HTTPStatus.NOT_FOUND:
+        if address.provider == "ollama":
+            return f"Check the name of the model ('ollama pull {address.model}' fetches it) and the endpoint."
+        return "Check the name of the model and the path of the endpoint (most servers want /v1 at its end)."
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return f"Ask again in {wait:.0f} s." if wait is not None else "Ask again later, or raise the limit there."
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return "The conversation with its images is too big for this server."
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return "Redirects are not followed: write the final address as the endpoint."
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "The fault is on its side: ask again later."
+    return ""
+
+
+def _explanation(body: bytes) -> tuple[str, str]:
+    """The words and the code in the body of a refusal, which may be anything."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = body.decode("utf-8", "replace").strip()
+        return ("a web page instead of JSON" if text.startswith("<") else text), ""
+    if isinstance(document, list) and document:
+        document = document[0]  # Google's endpoints wrap the error in a list
+    if isinstance(document, dict):
+        return _said(document.get("error", document))
+    return _said(document)
+
+
+def _said(error: Any) -> tuple[str, str]:
+    if isinstance(error, str):
+        return error, ""
+    if not isinstance(error, dict):
+        return "", ""
+    said = next((error[key] for key in ("message", "detail", "msg", "error") if error.get(key)), "")
+    code = error.get("code") or error.get("type") or ""
+    words = said if isinstance(said, str) else orjson.dumps(said).decode()
+    if isinstance(code, str) and code and code not in words:
+        words = f"{words} ({code})" if words else code
+    return words, code if isinstance(code, str) else ""

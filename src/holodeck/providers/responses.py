@@ -1,0 +1,72 @@
+"""The Responses API: OpenAI's own dialect, in which a model can be handed back its encrypted thoughts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.secret import Secret
+from holodeck.models.exchange import ModelEvent, ModelRequest
+from holodeck.providers.address import Address, bearer, extended, host_of
+from holodeck.providers.endpoint import Endpoint
+from holodeck.providers.responses_answer import ResponsesAnswer
+from holodeck.providers.responses_request import responses_body
+from holodeck.providers.wire import WireModel
+
+OPENAI_URL = "https://api.openai.com/v1"
+_BAD_REQUEST = 400
+
+
+class ResponsesDialect:
+    """How the dialect is spoken to one model."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self.wants_encrypted = True
+        """Models that do not reason refuse the wish, so it is given up after the first refusal."""
+
+    def body(self, request: ModelRequest) -> dict[str, Any]:
+        return responses_body(request, model=self._model, wants_encrypted=self.wants_encrypted)
+
+    def answer(self, request: ModelRequest, address: Address) -> ResponsesAnswer:
+        return ResponsesAnswer(request, address)
+
+
+class Responses(WireModel):
+    """A model at a server that speaks the Responses API. `base_url` usually ends in `/v1`."""
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        base_url: str = OPENAI_URL,
+        api_key: Secret | None = None,
+        key_source: str = "model.api_key",
+        provider: str = "openai",
+    ) -> None:
+        address = Address(provider=provider, model=model, host=host_of(base_url), key=api_key, key_source=key_source)
+        endpoint = Endpoint(extended(base_url, "/responses"), address=address, headers=lambda: bearer(api_key))
+        self._spoken = ResponsesDialect(model)
+        super().__init__(endpoint, self._spoken)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask once; twice when the model turns out to have no encrypted thoughts."""
+        try:
+            async with aclosing(super().stream(request)) as events:
+                async for event in events:
+                    yield event
+        except ModelError as error:
+            if not (self._spoken.wants_encrypted and _is_about_encryption(error)):
+                raise
+            self._spoken.wants_encrypted = False
+        else:
+            return
+        async with aclosing(super().stream(request)) as events:
+            async for event in events:
+                yield event
+
+
+def _is_about_encryption(error: ModelError) -> bool:
+    return error.status == _BAD_REQUEST and "encrypted" in str(error).lower()

@@ -1,0 +1,77 @@
+"""Server-sent events out of bytes, however they are cut: one decoder for every dialect, and no line without a limit."""
+
+from __future__ import annotations
+
+from holodeck.lib.limits import MAX_MODEL_LINE_BYTES
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class LineTooLongError(ValueError):
+    """An event went over the limit; what was read of it is dropped."""
+
+
+class EventDecoder:
+    """Feed it what the network gave; it returns the data of each event that is complete.
+
+    The names of events are not kept: every dialect that we speak repeats them inside its data.
+    """
+
+    def __init__(self, *, limit: int = MAX_MODEL_LINE_BYTES) -> None:
+        self._limit = limit
+        self._pieces: list[bytes] = []  # of a line that has no end yet: joined once, not with every chunk
+        self._size = 0
+        self._data: list[bytes] = []
+        self._data_size = 0
+        self._at_start = True
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The data of the events that this chunk completes."""
+        if self._size:
+            self._pieces.append(chunk)
+            self._size += len(chunk)
+            if b"\n" not in chunk and b"\r" not in chunk and not self._pieces[-2].endswith(b"\r"):
+                self._check(self._size)
+                return []
+            chunk = b"".join(self._pieces)
+        if self._at_start and len(chunk) >= len(_BYTE_ORDER_MARK):
+            self._at_start = False
+            chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
+        lines = chunk.split(b"\n") if b"\r" not in chunk else self._split(chunk)
+        rest = lines.pop()
+        self._size = len(rest)
+        self._pieces = [rest]
+        self._check(self._size)
+        return self._events(lines) if lines else lines
+
+    def end(self) -> list[bytes]:
+        """The data of an event whose last line or blank line never came. It may be cut short."""
+        return self.feed(b"\n\n")
+
+    @staticmethod
+    def _split(text: bytes) -> list[bytes]:
+        # A return at the very end may be half of a CRLF: it is kept until the next chunk tells.
+        held = b"\r" if text.endswith(b"\r") else b""
+        lines = text.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        lines[-1] += held
+        return lines
+
+    def _events(self, lines: list[bytes]) -> list[bytes]:
+        found: list[bytes] = []
+        for line in lines:
+            if not line:
+                if self._data:
+                    found.append(self._data[0] if len(self._data) == 1 else b"\n".join(self._data))
+                    self._data = []
+                    self._data_size = 0
+            elif line.startswith(b"data:"):
+                self._data_size += len(line)
+                self._check(self._data_size)
+                self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+            elif line == b"data":
+                self._data.append(b"")
+        return found
+
+    def _check(self, size: int) -> None:
+        if size > self._limit:
+            raise LineTooLongError(f"an event of more than {self._limit} bytes")

@@ -1,0 +1,112 @@
+"""A model that falls silent is an error with a name, not a wait without end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
+from holodeck.models.exchange import ModelEvent, ModelRequest
+from holodeck.providers.leaving import left_at_the_end
+from holodeck.providers.provider import ModelProvider
+
+
+class Timeouts:
+    """A model that must begin to answer within `first` seconds, and then not pause for more than `idle`.
+
+    The time that the reader takes between two events does not count.
+    """
+
+    def __init__(
+        self,
+        inner: ModelProvider,
+        *,
+        first: float = MODEL_FIRST_EVENT_TIMEOUT,
+        idle: float = MODEL_IDLE_TIMEOUT,
+    ) -> None:
+        self._inner = inner
+        self._first = first
+        self._idle = idle
+
+    @property
+    def name(self) -> str:
+        return self._inner.name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask, and watch the silence."""
+        limit, what = self._first, "did not begin to answer within"
+        silence = _Silence()
+        async with left_at_the_end(self._inner.stream(request)) as events:
+            try:
+                while True:
+                    silence.begin(limit)
+                    try:
+                        event = await anext(events)
+                    except StopAsyncIteration:
+                        return
+                    except asyncio.CancelledError as error:
+                        if not silence.was_too_long():
+                            raise
+                        raise self._error(what, limit) from error
+                    finally:
+                        silence.end()
+                    yield event
+                    limit, what = self._idle, "fell silent in the middle of its answer for"
+            finally:
+                silence.close()
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _error(self, what: str, limit: float) -> ModelError:
+        message = f"Model '{self.name}' {what} {limit:g} s. Ask again, or check the provider's status."
+        return ModelError(message, is_retryable=True)
+
+
+class _Silence:
+    """One timer for all waits of a stream, set anew only when it rings too early.
+
+    `asyncio.timeout` around each wait does the same, and costs more than all the rest of an event.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[object] | None = None
+        self._cancels = 0
+        self._deadline = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_rung = False
+
+    def begin(self, limit: float) -> None:
+        """Wait from now on."""
+        self._task = asyncio.current_task()
+        self._cancels = self._task.cancelling() if self._task else 0
+        self._deadline = self._loop.time() + limit
+        if self._timer is not None and self._timer.when() > self._deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._deadline, self._ring)
+
+    def end(self) -> None:
+        """The wait is over, one way or the other."""
+        self._task = None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def was_too_long(self) -> bool:
+        """Whether a cancellation was ours, and only ours: then it goes no further."""
+        return self._has_rung and self._task is not None and self._task.uncancel() <= self._cancels
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._task is None:  # it is the reader who takes time
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._ring)
+            return
+        self._has_rung = True
+        self._task.cancel()

@@ -1,0 +1,21 @@
+"""The store that a URL names: `sqlite:///path/to/file.db`, `sqlite://:memory:`, or `postgresql://...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holodeck.lib.errors import ConfigError
+from holodeck.storage.sqlite import Durability, SQLiteStore
+from holodeck.storage.store import ResponseStore
+
+
+def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> ResponseStore:
+    """Nothing is opened before its first use. A relative path is relative to `folder`."""
+    scheme, _, rest = url.partition("://")
+    if scheme == "sqlite":
+        if rest == ":memory:":
+            return SQLiteStore(":memory:")
+        return SQLiteStore(
+            folder / rest.removeprefix("/") if not rest.startswith("//") else Path(rest[1:]), durability=durability
+        )
+    raise ConfigError(f"There is no storage for '{scheme}://'. There is sqlite:///path.")

@@ -1,0 +1,32 @@
+"""The tables, in numbered steps. A step is never changed once it is released; a new one is added."""
+
+from __future__ import annotations
+
+from holodeck.lib.errors import StorageError
+
+STEPS: tuple[tuple[str, ...], ...] = (
+    (
+        """CREATE TABLE responses (
+            id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
+            previous_id TEXT, conversation_id TEXT, resource BLOB NOT NULL, input_items BLOB NOT NULL,
+            items BLOB NOT NULL, pending BLOB NOT NULL, events BLOB NOT NULL)""",
+        "CREATE INDEX responses_by_age ON responses (created_at)",
+        "CREATE INDEX responses_unfinished ON responses (status) WHERE status IN ('queued', 'in_progress')",
+        """CREATE TABLE conversations (
+            id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, metadata BLOB NOT NULL)""",
+        """CREATE TABLE conversation_items (
+            conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+            position BIGINT NOT NULL, id TEXT NOT NULL, data BLOB NOT NULL,
+            PRIMARY KEY (conversation_id, position), UNIQUE (conversation_id, id))""",
+    ),
+)
+
+
+def steps_after(version: int) -> tuple[tuple[str, ...], ...]:
+    """The steps that a database of this version still needs. Raises for one of the future."""
+    if version > len(STEPS):
+        raise StorageError(
+            f"The database was made by a newer HoloDeck (version {version}; this one knows {len(STEPS)}). "
+            "Update HoloDeck, or use another database."
+        )
+    return STEPS[version:]

@@ -1,0 +1,218 @@
+"""Responses in one SQLite file: writers that come together share a transaction, readers never wait for them.
+
+`fast` (the default) keeps everything that was acknowledged when the process dies; when the power fails, the last
+moments may be lost, but never the file. `safe` waits for the disk on every transaction.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH
+from holodeck.storage.schema import steps_after
+from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
+from holodeck.storage.workers import Worker
+
+Durability = Literal["fast", "safe"]
+
+_COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
+_BUSY_SECONDS = 10.0  # another process may be writing; it is soon done
+_BUSY_PAUSE = 0.01
+_CONTEXT = f"""
+WITH RECURSIVE chain (id, previous_id, items, depth) AS (
+    SELECT id, previous_id, items, 0 FROM responses WHERE id = ? AND owner = ?
+    UNION ALL
+    SELECT r.id, r.previous_id, r.items, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.previous_id
+    WHERE r.owner = ? AND chain.depth < {MAX_CONTEXT_DEPTH})
+SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our own
+
+
+class SQLiteStore:
+    """One file, one writing thread, one reading thread."""
+
+    def __init__(self, path: Path | str, *, durability: Durability = "fast") -> None:
+        self._path = str(path)
+        self._durability = durability
+        shared = self._path == ":memory:"
+        self._writer = Worker(self._connect, writes=True, name="storage writer")
+        self._opening = threading.Lock()
+        self._reader = self._writer if shared else Worker(self._connect, writes=False, name="storage reader")
+
+    def _connect(self) -> sqlite3.Connection:
+        with self._opening:
+            return self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._path != ":memory:":
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        _use_wal(connection)
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'safe' else 'NORMAL'}")
+        connection.execute("PRAGMA foreign_keys = ON")
+        _migrate(connection)
+        return connection
+
+    async def save(self, record: StoredResponse) -> None:
+        values = tuple(getattr(record, name) for name in _COLUMNS.split(", "))
+        marks = ", ".join("?" * len(values))
+        sql = f"INSERT OR REPLACE INTO responses ({_COLUMNS}) VALUES ({marks})"  # noqa: S608 - names of our own
+        await self._writer.run(lambda db: db.execute(sql, values))
+
+    async def get(self, response_id: str, owner: str) -> StoredResponse | None:
+        sql = f"SELECT {_COLUMNS} FROM responses WHERE id = ? AND owner = ?"  # noqa: S608 - names of our own
+        row = await self._reader.run(lambda db: db.execute(sql, (response_id, owner)).fetchone())
+        return _response(row) if row is not None else None
+
+    async def delete(self, response_id: str, owner: str) -> bool:
+        sql = "DELETE FROM responses WHERE id = ? AND owner = ?"
+        return await self._writer.run(lambda db: db.execute(sql, (response_id, owner)).rowcount > 0)
+
+    async def context(self, response_id: str, owner: str) -> list[bytes] | None:
+        rows = await self._reader.run(lambda db: db.execute(_CONTEXT, (response_id, owner, owner)).fetchall())
+        return [row[0] for row in rows] or None
+
+    async def unfinished(self) -> list[StoredResponse]:
+        sql = f"SELECT {_COLUMNS} FROM responses WHERE status IN ('queued', 'in_progress')"  # noqa: S608
+        return [_response(row) for row in await self._reader.run(lambda db: db.execute(sql).fetchall())]
+
+    async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None:
+        values = (conversation.id, conversation.owner, conversation.created_at, conversation.metadata)
+
+        def create(db: sqlite3.Connection) -> None:
+            db.execute("INSERT INTO conversations (id, owner, created_at, metadata) VALUES (?, ?, ?, ?)", values)
+            _append(db, conversation.id, items)
+
+        await self._writer.run(create)
+
+    async def conversation(self, conversation_id: str, owner: str) -> Conversation | None:
+        sql = "SELECT id, owner, created_at, metadata FROM conversations WHERE id = ? AND owner = ?"
+        row = await self._reader.run(lambda db: db.execute(sql, (conversation_id, owner)).fetchone())
+        return Conversation(id=row[0], owner=row[1], created_at=row[2], metadata=row[3]) if row else None
+
+    async def update_conversation(self, conversation_id: str, owner: str, metadata: bytes) -> bool:
+        sql = "UPDATE conversations SET metadata = ? WHERE id = ? AND owner = ?"
+        return await self._writer.run(lambda db: db.execute(sql, (metadata, conversation_id, owner)).rowcount > 0)
+
+    async def delete_conversation(self, conversation_id: str, owner: str) -> bool:
+        sql = "DELETE FROM conversations WHERE id = ? AND owner = ?"
+        return await self._writer.run(lambda db: db.execute(sql, (conversation_id, owner)).rowcount > 0)
+
+    async def add_items(self, conversation_id: str, owner: str, items: Sequence[ConversationItem]) -> bool:
+        def add(db: sqlite3.Connection) -> bool:
+            if not _owns(db, conversation_id, owner):
+                return False
+            _append(db, conversation_id, items)
+            return True
+
+        return await self._writer.run(add)
+
+    async def items(
+        self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
+    ) -> list[ConversationItem] | None:
+        compare, direction = (">", "ASC") if order == "asc" else ("<", "DESC")
+        sql = "SELECT id, data FROM conversation_items WHERE conversation_id = ?"
+        if after is not None:
+            place = "SELECT position FROM conversation_items WHERE conversation_id = ? AND id = ?"
+            sql += f" AND position {compare} ({place})"
+        sql += f" ORDER BY position {direction} LIMIT ?"
+        values = (conversation_id, *((conversation_id, after) if after is not None else ()), limit)
+
+        def read(db: sqlite3.Connection) -> list[ConversationItem] | None:
+            if not _owns(db, conversation_id, owner):
+                return None
+            return [ConversationItem(id=row[0], data=row[1]) for row in db.execute(sql, values)]
+
+        return await self._reader.run(read)
+
+    async def item(self, conversation_id: str, owner: str, item_id: str) -> ConversationItem | None:
+        sql = "SELECT id, data FROM conversation_items WHERE conversation_id = ? AND id = ?"
+
+        def read(db: sqlite3.Connection) -> ConversationItem | None:
+            row = db.execute(sql, (conversation_id, item_id)).fetchone() if _owns(db, conversation_id, owner) else None
+            return ConversationItem(id=row[0], data=row[1]) if row is not None else None
+
+        return await self._reader.run(read)
+
+    async def delete_item(self, conversation_id: str, owner: str, item_id: str) -> bool:
+        sql = "DELETE FROM conversation_items WHERE conversation_id = ? AND id = ?"
+
+        def remove(db: sqlite3.Connection) -> bool:
+            return _owns(db, conversation_id, owner) and db.execute(sql, (conversation_id, item_id)).rowcount > 0
+
+        return await self._writer.run(remove)
+
+    async def forget(self, before: float) -> int:
+        gone = 0
+        for table in ("responses", "conversations"):
+            sql = (
+                f"DELETE FROM {table} WHERE id IN "  # noqa: S608 - names of our own
+                f"(SELECT id FROM {table} WHERE created_at < ? LIMIT {FORGET_BATCH})"
+            )
+
+            def remove(db: sqlite3.Connection, sql: str = sql) -> int:
+                return db.execute(sql, (before,)).rowcount
+
+            while count := await self._writer.run(remove):
+                gone += count
+        return gone
+
+    async def is_healthy(self) -> bool:
+        return await self._reader.run(lambda db: db.execute("SELECT 1").fetchone()) is not None
+
+    async def close(self) -> None:
+        await self._writer.close()
+        if self._reader is not self._writer:
+            await self._reader.close()
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Turn the journal over. SQLite does not wait when another connection does the same, so this does."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_PAUSE)
+        else:
+            return
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Bring the file up to date; several processes may try at once, and one does it."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        for step in steps_after(version):
+            for statement in step:
+                db.execute(statement)
+            version += 1
+        db.execute(f"PRAGMA user_version = {version}")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _owns(db: sqlite3.Connection, conversation_id: str, owner: str) -> bool:
+    sql = "SELECT 1 FROM conversations WHERE id = ? AND owner = ?"
+    return db.execute(sql, (conversation_id, owner)).fetchone() is not None
+
+
+def _append(db: sqlite3.Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:
+    sql = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = ?"
+    last = db.execute(sql, (conversation_id,)).fetchone()[0]
+    db.executemany(
+        "INSERT INTO conversation_items (conversation_id, position, id, data) VALUES (?, ?, ?, ?)",
+        [(conversation_id, last + offset, item.id, item.data) for offset, item in enumerate(items, start=1)],
+    )
+
+
+def _response(row: tuple[object, ...]) -> StoredResponse:
+    return StoredResponse(**dict(zip(_COLUMNS.split(", "), row, strict=True)))  # type: ignore[arg-type] # by column

@@ -1,0 +1,126 @@
+"""A database connection on a thread of its own. Jobs that wait together share a transaction; a bad one fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import GROUP_COMMIT_JOBS
+
+T = TypeVar("T")
+Job = tuple[Callable[[sqlite3.Connection], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+_REASONS = (
+    ("full", "the disk is full. Make room; nothing was half written."),
+    ("readonly", "the file is read-only. Check its owner and the folder's."),
+    ("read-only", "the file is read-only. Check its owner and the folder's."),
+    ("locked", "another process keeps it locked. Stop that one, or use PostgreSQL for several gateways."),
+    ("malformed", "the file is damaged. Restore a copy, or move it away to start anew."),
+    ("not a database", "the file is not a database. Move it away, or use another path."),
+    ("unable to open", "the file cannot be opened. Check the path and its owner."),
+    ("disk i/o error", "the disk reports an error."),
+)
+
+
+class Worker:
+    """Runs jobs in order. The thread starts with the first one."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection], *, writes: bool, name: str) -> None:
+        self._connect = connect
+        self._writes = writes
+        self._name = name
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
+        """Do a job on the connection. Raises `StorageError`; an acknowledged write is committed."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        self._jobs.put((job, loop, future))
+        result: T = await asyncio.shield(future)
+        return result
+
+    async def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+            await asyncio.to_thread(thread.join)
+
+    def _work(self) -> None:
+        connection: sqlite3.Connection | None = None
+        while (job := self._jobs.get()) is not None:
+            batch = [job]
+            is_last = False
+            while self._writes and len(batch) < GROUP_COMMIT_JOBS:
+                try:
+                    another = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if another is None:
+                    is_last = True
+                    break
+                batch.append(another)
+            try:
+                connection = connection or self._connect()
+                outcomes = self._transaction(connection, batch)
+            except (sqlite3.Error, OSError, StorageError) as error:
+                outcomes = [_explained(error)] * len(batch)
+            for (_, loop, future), outcome in zip(batch, outcomes, strict=True):
+                with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
+                    loop.call_soon_threadsafe(_settle, future, outcome)
+            if is_last:
+                break
+        if connection is not None:
+            connection.close()
+
+    def _transaction(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
+        if not self._writes:
+            return [_done(db, job) for job, _, _ in batch]
+        outcomes = []
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            for job, _, _ in batch:
+                db.execute("SAVEPOINT job")
+                outcome = _done(db, job)
+                db.execute("ROLLBACK TO job" if isinstance(outcome, Exception) else "RELEASE job")
+                outcomes.append(outcome)
+            db.execute("COMMIT")
+        except sqlite3.Error:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise
+        return outcomes
+
+
+def _done(db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
+    try:
+        return job(db)
+    except sqlite3.Error as error:
+        return _explained(error)
+
+
+def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+        future.exception()  # a caller that was cancelled does not look at it
+    else:
+        future.set_result(outcome)
+
+
+def _explained(error: Exception) -> StorageError:
+    if isinstance(error, StorageError):
+        return error
+    text = str(error).lower()
+    reason = next((words for key, words in _REASONS if key in text), f"{error}.")
+    return StorageError(f"The database cannot be used: {reason}")

@@ -1,0 +1,136 @@
+"""Python functions of the agent's project as tools: found by file and name, run beside the loop, never in it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import orjson
+
+from holodeck.lib.errors import ExecutionError
+from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
+from holodeck.models.exchange import ToolSpec
+from holodeck.models.tool import FunctionTool
+from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+
+_BLOCKS = (TextContent, ImageContent, AudioContent, BinaryContent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    tool: FunctionTool
+    function: Callable[..., Any]
+    spec: ToolSpec
+
+
+class FunctionExecutor:
+    """Runs the functions. Their files are imported when the first one is offered."""
+
+    def __init__(self, tools: Sequence[FunctionTool], folder: Path) -> None:
+        self._tools = tuple(tools)
+        self._folder = folder
+        self._loaded: dict[str, _Loaded] | None = None
+
+    @property
+    def kind(self) -> ToolKind:
+        return ToolKind.FUNCTION
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        """The functions as tools. Raises `ExecutionError` for a file of the project that cannot be imported."""
+        return tuple(item.spec for item in self._load().values())
+
+    def can_execute(self, name: str) -> bool:
+        return any(tool.name == name for tool in self._tools)
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        item = self._load().get(call.name)
+        if item is None:
+            return ToolResult.failed(call.call_id, f"There is no function '{call.name}'.")
+        limit = item.tool.request_timeout
+        try:
+            async with asyncio.timeout(limit):
+                value = await _called(item.function, call.arguments)
+        except TimeoutError:
+            return ToolResult.failed(call.call_id, f"The function '{call.name}' took longer than {limit} seconds.")
+        except Exception as error:  # the project's own code: whatever it raises is the result of the call
+            reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
+            return ToolResult.failed(call.call_id, reason)
+        return ToolResult(call_id=call.call_id, content=_content(value), metadata={"function": item.tool.function})
+
+    def _load(self) -> dict[str, _Loaded]:
+        if self._loaded is None:
+            self._loaded = {tool.name: self._one(tool) for tool in self._tools}
+        return self._loaded
+
+    def _one(self, tool: FunctionTool) -> _Loaded:
+        path = self._folder / tool.file
+        function = getattr(_imported(path), tool.function, None)
+        if not callable(function):
+            raise ExecutionError(f"{tool.file} has no function '{tool.function}' (tool '{tool.name}').")
+        description = tool.description or inspect.getdoc(function) or ""
+        parameters = tool.parameters if tool.parameters is not None else _parameters(function, tool)
+        spec = ToolSpec(name=tool.name, description=description, parameters=parameters)
+        return _Loaded(tool=tool, function=function, spec=spec)
+
+
+def _imported(path: Path) -> ModuleType:
+    name = f"holodeck_project_{path.stem}_{abs(hash(path.resolve()))}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ExecutionError(f"{path.name} cannot be imported: it is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # so that the project's files may import each other
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ExecutionError(f"{path.name} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _parameters(function: Callable[..., Any], tool: FunctionTool) -> Mapping[str, Any]:
+    import pydantic
+
+    try:
+        adapter: pydantic.TypeAdapter[Any] = pydantic.TypeAdapter(function)  # type: ignore[arg-type] # it takes functions
+        return adapter.json_schema()
+    except pydantic.errors.PydanticUserError as error:
+        raise ExecutionError(
+            f"The arguments of '{tool.function}' in {tool.file} cannot be described: add 'parameters' to tool "
+            f"'{tool.name}', or type hints to the function."
+        ) from error
+
+
+async def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        return await function(**arguments)
+    return await asyncio.to_thread(function, **arguments)
+
+
+def _content(value: Any) -> tuple[ContentBlock, ...]:
+    if isinstance(value, _BLOCKS):
+        return (value,)
+    if isinstance(value, list | tuple) and value and all(isinstance(item, _BLOCKS) for item in value):
+        return tuple(value)
+    if value is None or value == "":
+        return (TextContent(text="(the function gave an empty answer)"),)
+    if isinstance(value, str):
+        return (TextContent(text=value),)
+    if isinstance(value, bytes):
+        return (BinaryContent(data=value),)
+    try:
+        return (TextContent(text=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()),)
+    except TypeError:
+        return (TextContent(text=str(value)),)

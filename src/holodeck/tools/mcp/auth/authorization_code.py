@@ -1,0 +1,226 @@
+"""A person's tokens: kept between runs, renewed in silence, and a login only where somebody is there to log in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+from holodeck.lib import log
+from holodeck.lib.clock import Clock, wall_clock
+from holodeck.lib.errors import MCPError
+from holodeck.tools.mcp.auth.challenge import parameter
+from holodeck.tools.mcp.auth.door import Door
+from holodeck.tools.mcp.auth.dpop import NONCE_WANTED, ProofKey, ProvingDoor
+from holodeck.tools.mcp.auth.flow import LoginFlow, Show, login_needed
+from holodeck.tools.mcp.auth.login_record import Login, LoginRecord
+from holodeck.tools.mcp.auth.provider import Refusal, auth_error
+from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
+from holodeck.tools.mcp.auth.renewal import SharedRenewal
+from holodeck.tools.mcp.auth.store import Record, TokenStore
+from holodeck.tools.mcp.auth.token import Token, make_token, read_lifetime
+
+UNAUTHORIZED, FORBIDDEN = 401, 403
+_PING = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
+
+
+class AuthorizationCode:
+    """The provider. `show` brings the login page to a person; without it a missing token is an error that says so."""
+
+    def __init__(
+        self,
+        login: Login,
+        *,
+        door: Door,
+        store: TokenStore,
+        show: Show | None = None,
+        redirect_port: int | None = None,
+        proof: ProofKey | None = None,
+        clock: Clock = wall_clock,
+    ) -> None:
+        self._login = login
+        self._door: Door = ProvingDoor(door, proof) if proof else door
+        self._proof = proof
+        self._store = store
+        self._show = show
+        self._port = redirect_port
+        self._clock = clock
+        self._key = "\n".join((login.url, login.client_id or login.client_metadata_url or ""))
+        self._record: Record = {}
+        self._token: Token | None = None
+        self._is_loaded = False
+        self._is_refreshable = False
+        self._from_login = False
+        self._asked: set[frozenset[str]] = set()
+        self._load = SharedRenewal(self._load_stored)
+        self._renew = SharedRenewal(self._renewed)
+
+    async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
+        if not self._is_loaded:
+            await self._load()
+        token = self._token
+        if token is not None and self._is_refreshable and not token.is_fresh(self._clock()):
+            token = await self._refresh(token)
+        return self._present(token, method, url or self._login.url) if token else {}
+
+    async def refused(self, refusal: Refusal) -> bool:
+        error = parameter(refusal.www_authenticate, "error")
+        if self._proof is not None and self._proof.learn(refusal.url, refusal.headers) and error == NONCE_WANTED:
+            return True
+        if refusal.status == FORBIDDEN and error != "insufficient_scope":
+            return False
+        if self._token is not None and not self._was_sent(refusal):
+            return True  # another call has renewed it meanwhile
+        if refusal.status == FORBIDDEN:
+            self._widen(refusal)
+            return await self._renew(refusal, refresh=False)
+        if refusal.attempt > 1 and self._from_login:
+            raise auth_error(
+                self._login.server, "it refused a token from a login just made (401).", status=UNAUTHORIZED
+            )
+        is_second = refusal.attempt > 1 and not self._from_login and self._token is not None
+        return await self._renew(refusal, refresh=self._is_refreshable and not is_second)
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether there is a token, as far as is known after the first request."""
+        return self._token is not None
+
+    async def login(self) -> None:
+        """Log in now, whatever is stored."""
+        await self._load()
+        self._asked.clear()
+        await self._renew(await self._challenge(), refresh=False)
+
+    async def logout(self) -> None:
+        """Forget the tokens and the registration on this machine."""
+        self._adopt({})
+        await self._store.delete(self._key)
+
+    # The token.
+
+    async def _load_stored(self) -> None:
+        self._adopt(await self._store.load(self._key) or {})
+        self._is_loaded = True
+
+    def _adopt(self, record: Record) -> None:
+        tokens = record.get("tokens")
+        value = tokens.get("access_token") if isinstance(tokens, dict) else None
+        self._record = record
+        self._token, self._is_refreshable = None, False
+        if isinstance(tokens, dict) and isinstance(value, str) and value:
+            lifetime, issued_at = read_lifetime(tokens.get("expires_in")), float(record.get("issued_at") or 0)
+            self._token = make_token(value, issued_at=issued_at, lifetime=lifetime, scope=tokens.get("scope"))
+            # Without the metadata nobody knows where the refresh token may be shown.
+            self._is_refreshable = bool(tokens.get("refresh_token") and record.get("server_metadata"))
+
+    def _present(self, token: Token, method: str, url: str) -> dict[str, str]:
+        value = token.value.reveal()
+        if self._proof is None or not (isinstance(self._door, ProvingDoor) and self._door.is_bound):
+            return {"Authorization": f"Bearer {value}"}
+        return {"Authorization": f"DPoP {value}", "DPoP": self._proof.proof(method, url, token=value)}
+
+    def _was_sent(self, refusal: Refusal) -> bool:
+        sent = refusal.sent.get("Authorization", "").partition(" ")[2]
+        return self._token is not None and sent == self._token.value.reveal()
+
+    async def _refresh(self, old: Token) -> Token | None:
+        """A fresh token; the old one while it still works; else none, so that the server asks for a login."""
+        try:
+            await self._renew(None, refresh=True)
+        except MCPError:
+            if not old.is_valid(self._clock()):
+                raise
+        token = self._token or old
+        return token if token.is_valid(self._clock()) else None
+
+    def _widen(self, refusal: Refusal) -> None:
+        wanted = frozenset(parameter(refusal.www_authenticate, "scope").split())
+        if wanted in self._asked:
+            needs = f"the scope '{' '.join(sorted(wanted))}'" if wanted else "more rights"
+            raise auth_error(
+                self._login.server, f"it needs {needs}, which a new login did not give (403).", status=FORBIDDEN
+            )
+        self._asked.add(wanted)
+
+    # Renewal: one at a time here, and one at a time among the processes of this user.
+
+    async def _renewed(self, refusal: Refusal | None, *, refresh: bool) -> bool:
+        if not refresh and self._show is None:
+            raise login_needed(self._login.server)
+        async with self._store.lock(self._key):
+            if await self._renewed_elsewhere(is_widening=bool(refusal and refusal.status == FORBIDDEN)):
+                return True
+            if refresh and await self._run(None, refresh=True):
+                self._from_login = False
+                return True
+            self._is_refreshable = False
+            if refusal is None:
+                return False
+            if self._show is None:
+                raise login_needed(self._login.server)
+            self._from_login = await self._run(refusal, refresh=False)
+            return self._from_login
+
+    async def _renewed_elsewhere(self, *, is_widening: bool) -> bool:
+        stored = await self._store.load(self._key)
+        if is_widening or not stored or (stored.get("tokens") or {}) == (self._record.get("tokens") or {}):
+            return False
+        self._adopt(stored)
+        return self._token is not None and self._token.is_fresh(self._clock())
+
+    async def _run(self, refusal: Refusal | None, *, refresh: bool) -> bool:
+        content = dict(self._record)
+        async with self._listening(content, wanted=refusal is not None) as redirect:
+            uri = redirect.uri if redirect else "http://127.0.0.1/callback"
+            record = LoginRecord(self._login, content, redirect_uri=uri, clock=self._clock)
+            flow = LoginFlow(record, door=self._door, redirect=redirect, show=self._show)
+            is_new = await flow.run(refusal, refresh=refresh)
+        if is_new:
+            self._adopt(content)
+            self._is_loaded = True
+            await self._keep(content)
+        return is_new
+
+    async def _keep(self, content: Record) -> None:
+        try:
+            await self._store.save(self._key, content)
+        except OSError as error:
+            # It works for this run; the next one will ask again.
+            log.warning("mcp.login_not_stored", server=self._login.server, reason=error.strerror)
+
+    @asynccontextmanager
+    async def _listening(self, record: Record, *, wanted: bool) -> AsyncIterator[LoopbackRedirect | None]:
+        if not wanted or self._show is None:
+            yield None
+            return
+        # Authorization servers compare the redirect with the registered one, often to the port.
+        port = self._port or _registered_port(record)
+        listener = LoopbackRedirect(self._login.server, port=port)
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                redirect = await stack.enter_async_context(listener)
+            except MCPError:
+                if self._port is not None or port is None:
+                    raise
+                record.pop("client", None)
+                redirect = await stack.enter_async_context(LoopbackRedirect(self._login.server))
+            yield redirect
+
+    async def _challenge(self) -> Refusal:
+        """What the server says to a stranger; its well-known places are asked when it says nothing."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        with contextlib.suppress(MCPError):
+            answer = await self._door("POST", self._login.url, headers=headers, body=_PING)
+            if answer.status == UNAUTHORIZED:
+                asks = next((value for name, value in answer.headers.items() if name.lower() == "www-authenticate"), "")
+                return Refusal(status=UNAUTHORIZED, url=self._login.url, www_authenticate=asks)
+        return Refusal(status=UNAUTHORIZED, url=self._login.url)
+
+
+def _registered_port(record: Record) -> int | None:
+    uris = (record.get("client") or {}).get("redirect_uris") or [""]
+    with contextlib.suppress(ValueError):
+        return urlsplit(str(uris[0])).port
+    return None

@@ -1,0 +1,77 @@
+"""OAuth client credentials: only the pinned token endpoint or issuer sees the secret, whatever the MCP server says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlencode
+
+from holodeck.lib.clock import Clock, wall_clock
+from holodeck.lib.secret import Secret
+from holodeck.tools.mcp.auth.client_identity import ClientIdentity
+from holodeck.tools.mcp.auth.door import Door
+from holodeck.tools.mcp.auth.metadata import AuthorizationServer, discover
+from holodeck.tools.mcp.auth.token import Token, read_token
+
+ChooseIdentity = Callable[[AuthorizationServer], ClientIdentity]
+
+
+class TokenEndpoint:
+    """Where tokens come from: pinned by its URL, or looked up once at a pinned issuer."""
+
+    def __init__(self, *, server: str, door: Door, token_url: str | None = None, issuer: str | None = None) -> None:
+        if not token_url and not issuer:
+            raise ValueError("a token endpoint needs a token_url or an issuer")
+        self._server = server
+        self._door = door
+        self._issuer = issuer
+        self._known: AuthorizationServer | None = None
+        if token_url:
+            self._known = AuthorizationServer(issuer=issuer or token_url, token_endpoint=token_url)
+
+    async def locate(self) -> AuthorizationServer:
+        if self._known is None:
+            self._known = await discover(self._issuer or "", server=self._server, door=self._door)
+        return self._known
+
+    async def ask(
+        self, form: Mapping[str, str], identity: ClientIdentity, *, clock: Clock, secrets: Iterable[Secret] = ()
+    ) -> Token:
+        """One token request. `secrets` are in the form, and must not be quoted back in an error."""
+        place = await self.locate()
+        content = dict(form)
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        await identity.sign(content, headers, audience=place.issuer)
+        answer = await self._door("POST", place.token_endpoint, headers=headers, body=urlencode(content).encode())
+        return read_token(
+            answer,
+            server=self._server,
+            endpoint=place.token_endpoint,
+            now=clock(),
+            secrets=(*identity.secrets(), *secrets),
+        )
+
+
+class ClientCredentials:
+    """The grant: the client asks in its own name."""
+
+    def __init__(
+        self,
+        endpoint: TokenEndpoint,
+        identity: ChooseIdentity,
+        *,
+        scopes: Iterable[str] = (),
+        resource: str | None = None,
+        clock: Clock = wall_clock,
+    ) -> None:
+        self._endpoint = endpoint
+        self._identity = identity
+        self._form = {"grant_type": "client_credentials"}
+        if scope := " ".join(scopes):
+            self._form["scope"] = scope
+        if resource:
+            self._form["resource"] = resource
+        self._clock = clock
+
+    async def obtain(self) -> Token:
+        identity = self._identity(await self._endpoint.locate())
+        return await self._endpoint.ask(self._form, identity, clock=self._clock)

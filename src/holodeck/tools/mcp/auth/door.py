@@ -1,0 +1,97 @@
+"""The only way auth reaches the network: https or loopback, no redirects, bounded, and no secret in its errors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+import orjson
+
+from holodeck.lib import net
+from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
+from holodeck.models.url import url_problem
+from holodeck.tools.mcp.auth.provider import auth_error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What an authorization server said."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+
+    def json(self) -> dict[str, Any] | None:
+        """The JSON object of the body, or None when it is anything else."""
+        try:
+            value = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return None
+        return value if isinstance(value, dict) else None
+
+
+class Door(Protocol):
+    """How auth sends one request."""
+
+    async def __call__(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer: ...
+
+
+class AuthDoor:
+    """One request per call, in a client of its own: they are rare, and nothing of one may show in the next."""
+
+    def __init__(
+        self, server: str, *, allow_insecure_hosts: Collection[str] = (), timeout: float = AUTH_TIMEOUT
+    ) -> None:
+        self._server = server
+        self._insecure = tuple(allow_insecure_hosts)
+        self._timeout = timeout
+
+    async def __call__(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        problem = url_problem(url, websocket=False, allow_insecure_hosts=self._insecure)
+        if problem:
+            why = problem.replace("'url'", "it")
+            raise auth_error(self._server, f"{shown(url)} is refused: {why}.")
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._exchange(method, url, headers or {}, body)
+        except TimeoutError:
+            text = f"{shown(url)} did not answer within {self._timeout:g} s."
+        except net.BodyTooLargeError:
+            text = f"{shown(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes."
+        except (aiohttp.ClientError, OSError) as error:
+            # Their texts hold host and port, never headers or body.
+            text = f"{shown(url)} cannot be reached: {_cause(error)}."
+        raise auth_error(self._server, text, url=shown(url))
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        async with (
+            net.http_client(connect_timeout=self._timeout) as client,
+            client.request(
+                method, url, headers=headers, data=body or None, allow_redirects=False, proxy=net.proxy_for(url)
+            ) as response,
+        ):
+            content = await net.read_body(response, MAX_AUTH_BODY_BYTES)
+            return Answer(status=response.status, headers=dict(response.headers), body=content)
+
+
+def shown(url: str) -> str:
+    """A URL for messages: without the query, the fragment and the user, where secrets travel."""
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        return "a malformed URL"
+    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+def _cause(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text.splitlines()[0].rstrip(".")

@@ -1,0 +1,103 @@
+"""Tokens that are worth nothing to a thief (DPoP, RFC 9449): each request is signed anew with a key that stays here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import orjson
+
+from holodeck.lib.clock import Clock, wall_clock
+from holodeck.tools.mcp.auth.door import Answer, Door
+
+NONCE_WANTED = "use_dpop_nonce"
+_FORM = "application/x-www-form-urlencoded"
+
+
+class ProofKey:
+    """A key pair for one client, and the nonces that servers want to see in its proofs."""
+
+    def __init__(self, *, clock: Clock = wall_clock) -> None:
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from jwt.algorithms import ECAlgorithm
+
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._public = ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
+        self._clock = clock
+        self._nonces: dict[str, str] = {}
+
+    def proof(self, method: str, url: str, *, token: str | None = None) -> str:
+        """A signature for one request, good for no other."""
+        import jwt
+
+        claims: dict[str, Any] = {
+            "jti": uuid.uuid4().hex,
+            "htm": method,
+            "htu": _target(url),
+            "iat": int(self._clock()),
+        }
+        if nonce := self._nonces.get(_origin(url)):
+            claims["nonce"] = nonce
+        if token is not None:
+            digest = hashlib.sha256(token.encode("ascii")).digest()
+            claims["ath"] = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        return jwt.encode(claims, self._key, algorithm="ES256", headers={"typ": "dpop+jwt", "jwk": self._public})
+
+    def learn(self, url: str, headers: Mapping[str, str]) -> bool:
+        """Keep the nonce of an answer; true when it is a new one."""
+        nonce = next((value for name, value in headers.items() if name.lower() == "dpop-nonce"), None)
+        if not nonce or self._nonces.get(_origin(url)) == nonce:
+            return False
+        self._nonces[_origin(url)] = nonce
+        return True
+
+
+class ProvingDoor:
+    """Adds a proof to token requests, and asks once more when the server wants its nonce in it."""
+
+    def __init__(self, door: Door, key: ProofKey) -> None:
+        self._door = door
+        self._key = key
+        self.is_bound = False
+        """Whether the last token was bound to the key; a server may ignore proofs and issue a plain one."""
+
+    async def __call__(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        sent = dict(headers or {})
+        if method != "POST" or not _is_form(sent):
+            return await self._door(method, url, headers=sent, body=body)
+        answer = await self._proved(url, sent, body)
+        content = answer.json() or {}
+        if self._key.learn(url, answer.headers) and content.get("error") == NONCE_WANTED:
+            answer = await self._proved(url, sent, body)
+            content = answer.json() or {}
+        if "access_token" not in content:
+            return answer
+        self.is_bound = str(content.get("token_type", "")).lower() == "dpop"
+        # The flow above knows bearer tokens only; how the token is presented is decided here.
+        return Answer(
+            status=answer.status, headers=answer.headers, body=orjson.dumps({**content, "token_type": "Bearer"})
+        )
+
+    async def _proved(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        return await self._door("POST", url, headers={**headers, "DPoP": self._key.proof("POST", url)}, body=body)
+
+
+def _is_form(headers: Mapping[str, str]) -> bool:
+    return any(name.lower() == "content-type" and value.startswith(_FORM) for name, value in headers.items())
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _target(url: str) -> str:
+    """RFC 9449 4.2: without query and fragment."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))

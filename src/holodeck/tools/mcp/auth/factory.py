@@ -1,0 +1,175 @@
+"""From the `auth` of a definition to the provider that does it; a definition that would leak a secret is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import assert_never
+
+from holodeck.lib.clock import Clock, wall_clock
+from holodeck.lib.errors import MCPConfigError, Problem
+from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
+from holodeck.models.tool import MCPTool
+from holodeck.models.url import url_problem
+from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
+from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
+from holodeck.tools.mcp.auth.client_identity import ClientIdentity, SecretInForm, SecretInHeader, SignedAssertion
+from holodeck.tools.mcp.auth.door import AuthDoor
+from holodeck.tools.mcp.auth.flow import Show
+from holodeck.tools.mcp.auth.login_record import Login
+from holodeck.tools.mcp.auth.machine import MachineAuth
+from holodeck.tools.mcp.auth.metadata import AuthorizationServer
+from holodeck.tools.mcp.auth.provider import Bearer, MCPAuthProvider, NoAuth, Refusal, StaticHeaders
+from holodeck.tools.mcp.auth.store import TokenStore, token_store
+
+
+def auth_provider(
+    tool: MCPTool,
+    *,
+    base_dir: Path = Path(),
+    show: Show | None = None,
+    store: TokenStore | None = None,
+    use_logins: bool = False,
+    clock: Clock = wall_clock,
+) -> MCPAuthProvider:
+    """The provider for a server: what its `auth` says, over what its `headers` say.
+
+    `show` brings a login page to a person; without it nobody is asked to log in. With `use_logins` a server whose
+    file has no `auth` is shown the login that this user made for it, if any: for a person's own commands only,
+    never for a server that somebody else has named.
+    """
+    fixed = StaticHeaders(tool.headers) if tool.headers else NoAuth()
+    match tool.auth:
+        case None if use_logins and tool.url and "authorization" not in {name.lower() for name in tool.headers}:
+            provider: MCPAuthProvider = EarlierLogin(login_provider(tool, show=None, store=store, clock=clock))
+        case None:
+            return fixed
+        case BearerAuth(token=token):
+            provider = Bearer(token)
+        case OAuthClientCredentials() as auth:
+            provider = _client_credentials(tool, auth, base_dir=base_dir, clock=clock)
+        case OAuthAuthorizationCode():
+            provider = login_provider(tool, show=show, store=store, clock=clock)
+        case _:
+            assert_never(tool.auth)
+    return Layered(fixed, provider) if tool.headers else provider
+
+
+def login_provider(
+    tool: MCPTool, *, show: Show | None, store: TokenStore | None = None, clock: Clock = wall_clock
+) -> AuthorizationCode:
+    """The provider that a person logs in with: `await login_provider(tool, show=...).login()`.
+
+    A server whose file says nothing about auth may be logged in to as well: OAuth finds out the rest.
+    """
+    auth = tool.auth or OAuthAuthorizationCode(type="oauth_authorization_code")
+    if not isinstance(auth, OAuthAuthorizationCode):
+        raise _wrong(tool, f"auth of type '{auth.type}' needs no login")
+    if not tool.url:
+        raise _wrong(tool, "only a server with a 'url' can be logged in to")
+    if auth.client_secret and not (auth.client_id and auth.issuer):
+        raise _wrong(
+            tool,
+            "a 'client_secret' needs its 'client_id' and a pinned 'issuer'",
+            "Without it the MCP server could name the place that gets the secret.",
+        )
+    login = Login(
+        server=tool.name,
+        url=_http(tool.url),
+        client_id=auth.client_id,
+        client_secret=auth.client_secret,
+        client_metadata_url=auth.client_metadata_url,
+        issuer=auth.issuer,
+        scopes=tuple(auth.scopes),
+        allow_insecure_hosts=tuple(tool.allow_insecure_hosts),
+    )
+    return AuthorizationCode(
+        login,
+        door=AuthDoor(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts),
+        store=store or token_store(),
+        show=show,
+        redirect_port=auth.redirect_port,
+        clock=clock,
+    )
+
+
+class Layered:
+    """Fixed headers under those of a provider; a refusal is the provider's to mend."""
+
+    def __init__(self, fixed: MCPAuthProvider, provider: MCPAuthProvider) -> None:
+        self._fixed = fixed
+        self._provider = provider
+
+    async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
+        proof = await self._provider.headers(method, url)
+        replaced = {name.lower() for name in proof}
+        fixed = await self._fixed.headers(method, url)
+        return {**{name: value for name, value in fixed.items() if name.lower() not in replaced}, **proof}
+
+    async def refused(self, refusal: Refusal) -> bool:
+        return await self._provider.refused(refusal)
+
+
+class EarlierLogin:
+    """A login of this user: shown and renewed, but a server that never had one is not asked about it."""
+
+    def __init__(self, provider: AuthorizationCode) -> None:
+        self._provider = provider
+
+    async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
+        return await self._provider.headers(method, url)
+
+    async def refused(self, refusal: Refusal) -> bool:
+        return self._provider.is_logged_in and await self._provider.refused(refusal)
+
+
+def _client_credentials(tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock) -> MachineAuth:
+    if not auth.token_url and not auth.issuer:
+        raise _wrong(
+            tool,
+            "OAuth client credentials need a pinned 'token_url' or 'issuer'",
+            "Without it the MCP server could name the place that gets the secret.",
+        )
+    for key, url in (("token_url", auth.token_url), ("issuer", auth.issuer)):
+        problem = url_problem(url, websocket=False, allow_insecure_hosts=tool.allow_insecure_hosts) if url else None
+        if problem:
+            raise _wrong(tool, problem.replace("'url'", f"'{key}'"))
+    door = AuthDoor(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts)
+    endpoint = TokenEndpoint(server=tool.name, door=door, token_url=auth.token_url, issuer=auth.issuer)
+    identity = _identity(tool, auth, base_dir=base_dir, clock=clock)
+    grant = ClientCredentials(endpoint, identity, scopes=auth.scopes, resource=auth.resource, clock=clock)
+    return MachineAuth(tool.name, grant, clock=clock)
+
+
+def _identity(
+    tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock
+) -> Callable[[AuthorizationServer], ClientIdentity]:
+    """How the client will prove itself, which may depend on what the authorization server accepts."""
+    secret, key = auth.client_secret, auth.private_key_file
+    if auth.auth_method == "private_key_jwt" or (auth.auth_method is None and key):
+        if not key:
+            raise _wrong(tool, "'private_key_jwt' needs a 'private_key_file'")
+        signed = SignedAssertion(
+            auth.client_id, base_dir / key, algorithm=auth.signing_algorithm, server=tool.name, clock=clock
+        )
+        return lambda _: signed
+    if not secret:
+        raise _wrong(tool, "OAuth client credentials need a 'client_secret' or a 'private_key_file'")
+    in_header, in_form = SecretInHeader(auth.client_id, secret), SecretInForm(auth.client_id, secret)
+    if auth.auth_method is not None:
+        chosen: ClientIdentity = in_form if auth.auth_method == "client_secret_post" else in_header
+        return lambda _: chosen
+    return lambda server: in_form if _only_form(server) else in_header
+
+
+def _only_form(server: AuthorizationServer) -> bool:
+    return "client_secret_post" in server.auth_methods and "client_secret_basic" not in server.auth_methods
+
+
+def _wrong(tool: MCPTool, message: str, fix: str = "") -> MCPConfigError:
+    return MCPConfigError(problems=[Problem(message=message, key=f"{tool.name}.auth", fix=fix, kind=MCPConfigError)])
+
+
+def _http(url: str) -> str:
+    """OAuth knows a WebSocket server by its http address."""
+    return f"http{url[2:]}" if url.startswith(("ws://", "wss://")) else url

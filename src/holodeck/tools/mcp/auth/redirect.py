@@ -1,0 +1,139 @@
+"""The loopback address that a browser is sent back to: it takes the one answer that has our state, and is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from dataclasses import dataclass
+from types import TracebackType
+from urllib.parse import parse_qs, urlsplit
+
+from holodeck.lib.limits import (
+    LOGIN_TIMEOUT,
+    MAX_REDIRECT_REQUEST_BYTES,
+    REDIRECT_LINGER,
+    REDIRECT_REQUEST_TIMEOUT,
+)
+from holodeck.tools.mcp.auth.provider import auth_error
+
+PATH = "/callback"
+_PAGE = (
+    "<!doctype html><html lang=en><meta charset=utf-8><title>HoloDeck</title>"
+    "<body style='font:16px system-ui;margin:15vh auto;max-width:30em;text-align:center'><h1>{title}</h1><p>{text}</p>"
+)
+_DONE = _PAGE.format(title="You are logged in", text="HoloDeck has what it needs. You can close this window.")
+_DENIED = _PAGE.format(title="No login", text="The other side said no. The terminal has the details.")
+_STRANGE = _PAGE.format(title="Not for HoloDeck", text="This answer does not belong to the login that is under way.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """What the authorization server sent by way of the browser."""
+
+    code: str = ""
+    state: str = ""
+    iss: str | None = None
+    error: str = ""
+    description: str = ""
+
+
+class LoopbackRedirect:
+    """`async with LoopbackRedirect(server) as redirect`: listens on 127.0.0.1 until the block ends."""
+
+    def __init__(self, server: str, *, port: int | None = None, timeout: float = LOGIN_TIMEOUT) -> None:
+        self._server_name = server
+        self._port = port
+        self._timeout = timeout
+        self._state: str | None = None
+        self._listener: asyncio.Server | None = None
+        self._arrived = asyncio.Event()
+        self._arrival = Arrival()
+        self._visits: set[asyncio.Task[None]] = set()
+
+    @property
+    def uri(self) -> str:
+        return f"http://127.0.0.1:{self._port}{PATH}"
+
+    def expect(self, state: str) -> None:
+        """Answers with another state are somebody else's, and are turned away."""
+        self._state = state
+
+    async def arrival(self) -> Arrival:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._arrived.wait()
+        except TimeoutError:
+            raise auth_error(
+                self._server_name, f"nobody logged in within {self._timeout:g} s. Try again when you are at a browser."
+            ) from None
+        return self._arrival
+
+    async def __aenter__(self) -> LoopbackRedirect:
+        try:
+            self._listener = await asyncio.start_server(
+                self._visit, "127.0.0.1", self._port or 0, limit=MAX_REDIRECT_REQUEST_BYTES
+            )
+        except OSError as error:
+            raise auth_error(
+                self._server_name,
+                f"port {self._port} of this machine, where the browser is to come back, is taken: {error.strerror}."
+                " Free it, or change 'redirect_port'.",
+            ) from None
+        self._port = self._listener.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        if self._visits:
+            # The page is on its way to the person; a browser's spare connection would stay open for much longer.
+            _, idle = await asyncio.wait(self._visits, timeout=REDIRECT_LINGER)
+            for visit in idle:
+                visit.cancel()
+
+    def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = asyncio.create_task(self._serve(reader, writer))
+        self._visits.add(visit)
+        visit.add_done_callback(self._visits.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(REDIRECT_REQUEST_TIMEOUT):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(self._answer(head))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # a port scan, a preconnect, a browser that changed its mind: the real answer may still come
+        finally:
+            writer.close()
+
+    def _answer(self, head: bytes) -> bytes:
+        method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
+        target = urlsplit(rest.partition(" ")[0])
+        if method != "GET" or target.path != PATH:
+            return _response("404 Not Found", _STRANGE)
+        query = {name: values[0] for name, values in parse_qs(target.query).items()}
+        if self._state is None or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
+            return _response("400 Bad Request", _STRANGE)
+        arrival = Arrival(
+            code=query.get("code", ""),
+            state=query["state"],
+            iss=query.get("iss"),
+            error=query.get("error", ""),
+            description=query.get("error_description", ""),
+        )
+        if not self._arrived.is_set():
+            self._arrival = arrival
+            self._arrived.set()
+        return _response("200 OK", _DONE if arrival.code and not arrival.error else _DENIED)
+
+
+def _response(status: str, page: str) -> bytes:
+    body = page.encode()
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
+        "Cache-Control: no-store\r\nReferrer-Policy: no-referrer\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body

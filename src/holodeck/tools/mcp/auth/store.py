@@ -1,0 +1,194 @@
+"""Where a person's tokens stay between runs: the system's keyring, or files that only they can read."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import importlib
+import os
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from holodeck.lib import log
+from holodeck.lib.limits import TOKEN_LOCK_POLL, TOKEN_LOCK_TIMEOUT
+
+Record = dict[str, Any]
+_SERVICE = "holodeck-mcp"
+
+
+class TokenStore(Protocol):
+    """One record for each server and client. `lock` is for all processes of this user."""
+
+    async def load(self, key: str) -> Record | None: ...
+
+    async def save(self, key: str, record: Mapping[str, Any]) -> None: ...
+
+    async def delete(self, key: str) -> None: ...
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]: ...
+
+
+class MemoryTokens:
+    """For one run only."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+
+    async def load(self, key: str) -> Record | None:
+        return self._records.get(key)
+
+    async def save(self, key: str, record: Mapping[str, Any]) -> None:
+        self._records[key] = dict(record)
+
+    async def delete(self, key: str) -> None:
+        self._records.pop(key, None)
+
+    @asynccontextmanager
+    async def lock(self, key: str) -> AsyncIterator[None]:
+        yield
+
+
+class FileTokens:
+    """A 0600 file per record in a 0700 folder, replaced whole, so that a reader never sees half of one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    async def load(self, key: str) -> Record | None:
+        return await asyncio.to_thread(self._read, key)
+
+    async def save(self, key: str, record: Mapping[str, Any]) -> None:
+        await asyncio.to_thread(self._write, key, orjson.dumps(dict(record)))
+
+    async def delete(self, key: str) -> None:
+        await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
+
+    @asynccontextmanager
+    async def lock(self, key: str) -> AsyncIterator[None]:
+        """Wait for other processes, but not for ever: a token renewed twice is better than a call that hangs."""
+        try:
+            self._make_folder()
+            handle = os.open(self._path(key, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            log.debug("mcp.tokens_not_locked", error=error)  # a read-only home has no second writer either
+            yield
+            return
+        try:
+            await _locked(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    def _path(self, key: str, kind: str = "json") -> Path:
+        return self._folder / f"{_name(key)}.{kind}"
+
+    def _make_folder(self) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _read(self, key: str) -> Record | None:
+        try:
+            return _record(self._path(key).read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("mcp.tokens_not_read", error=error)
+            return None
+
+    def _write(self, key: str, content: bytes) -> None:
+        self._make_folder()
+        temporary = self._path(key, f"{secrets.token_hex(8)}.tmp")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(self._path(key))
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+class KeyringTokens:
+    """The system's keyring; what it will not take goes to files."""
+
+    def __init__(self, keyring: Any, files: FileTokens) -> None:
+        self._keyring = keyring  # a module without types, which need not be installed
+        self._files = files
+
+    async def load(self, key: str) -> Record | None:
+        try:
+            content = await asyncio.to_thread(self._keyring.get_password, _SERVICE, _name(key))
+        except Exception as error:  # every backend has errors of its own
+            log.debug("mcp.keyring_failed", error=type(error).__name__)
+            content = None
+        return _record(content.encode()) if content else await self._files.load(key)
+
+    async def save(self, key: str, record: Mapping[str, Any]) -> None:
+        try:
+            text = orjson.dumps(dict(record)).decode()
+            await asyncio.to_thread(self._keyring.set_password, _SERVICE, _name(key), text)
+        except Exception as error:
+            log.debug("mcp.keyring_failed", error=type(error).__name__)
+            await self._files.save(key, record)
+        else:
+            await self._files.delete(key)
+
+    async def delete(self, key: str) -> None:
+        with contextlib.suppress(Exception):
+            await asyncio.to_thread(self._keyring.delete_password, _SERVICE, _name(key))
+        await self._files.delete(key)
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        return self._files.lock(key)
+
+
+def token_store(folder: Path | None = None) -> TokenStore:
+    """The best that this machine has."""
+    files = FileTokens(folder or _tokens_folder())
+    try:
+        keyring = importlib.import_module("keyring")
+        works = keyring.get_keyring().priority > 0
+    except Exception:  # absent, or installed without a backend that works
+        return files
+    return KeyringTokens(keyring, files) if works else files
+
+
+def _tokens_folder() -> Path:
+    configured = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    base = configured if configured.is_absolute() else Path.home() / ".config"
+    return base / "holodeck" / "tokens"
+
+
+def _name(key: str) -> str:
+    """A file name that says nothing and holds any URL."""
+    return hashlib.sha256(key.encode()).hexdigest()[:40]
+
+
+def _record(content: bytes) -> Record | None:
+    try:
+        value = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+async def _locked(handle: int) -> None:
+    try:
+        async with asyncio.timeout(TOKEN_LOCK_TIMEOUT):
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    await asyncio.sleep(TOKEN_LOCK_POLL)
+                else:
+                    return
+    except TimeoutError:
+        log.warning("mcp.tokens_still_locked", seconds=TOKEN_LOCK_TIMEOUT)

@@ -1,0 +1,199 @@
+"""The server entry that all others talk to: names to tools, calls to results, and never a silent second effect."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from holodeck.lib import log
+from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
+from holodeck.lib.limits import LIST_RECHECK
+from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.callbacks import Callbacks
+from holodeck.tools.mcp.catalog import Catalog
+from holodeck.tools.mcp.changes import Changes
+from holodeck.tools.mcp.channel import Delivery
+from holodeck.tools.mcp.connection import Connection, MakeSession
+from holodeck.tools.mcp.content import MCPToolResult
+from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, is_allowed, list_prompts, list_tools
+from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
+from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, Message
+from holodeck.tools.mcp.names import normalize_tool_name
+from holodeck.tools.mcp.outputs import OutputChecks
+from holodeck.tools.mcp.results import Results
+from holodeck.tools.mcp.rounds import exchange
+from holodeck.tools.mcp.routing import argument_headers
+from holodeck.tools.mcp.session import OnProgress
+from holodeck.tools.mcp.starts import StartLimits
+from holodeck.tools.mcp.supervisor import Supervisor
+
+
+class MCPClient:
+    """One configured server. Calls may come from any task; a failure of a call is a result."""
+
+    def __init__(
+        self, tool: MCPTool, make_session: MakeSession, *, faults: Faults, callbacks: Callbacks, limits: StartLimits
+    ) -> None:
+        self._tool = tool
+        self._faults = faults
+        self._callbacks = callbacks
+        self._results = Results(tool, faults, OutputChecks())
+        self._tools: Catalog[MCPToolInfo] = Catalog(
+            lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
+        )
+        self._prompts: Catalog[MCPPromptInfo] = Catalog(
+            lambda session: list_prompts(session, tool), lambda info: (info.name, normalize_tool_name(info.name))
+        )
+        self._changes = Changes(
+            {"tools": self._tools, "prompts": self._prompts},
+            {"tools": callbacks.on_tools_changed, "prompts": callbacks.on_prompts_changed},
+            server=tool.name,
+        )
+        self.supervisor = Supervisor(
+            tool,
+            make_session,
+            faults=faults,
+            limits=limits,
+            on_connected=self._changes.connected,
+            on_notice=self._noticed,
+            on_failure=self._tell,
+        )
+
+    async def connect(self) -> None:
+        """Connect now and find out what the server offers. Raises MCPError."""
+        self.supervisor.reopen()
+        connection = await self.supervisor.connection()
+        if self._tool.load_tools:
+            await self._tools.current(connection.session)
+        if self._tool.load_prompts:
+            await self._prompts.current(connection.session)
+
+    async def close(self) -> None:
+        await self.supervisor.close()
+        await self._results.close()
+
+    async def list_tools(self) -> list[MCPToolInfo]:
+        """The tools as they are now; none if the file says `load_tools: false`."""
+        if not self._tool.load_tools:
+            return []
+        connection = await self.supervisor.connection()
+        return list((await self._tools.current(connection.session)).items)
+
+    async def list_prompts(self) -> list[MCPPromptInfo]:
+        """The prompts as they are now; none if the file says `load_prompts: false`."""
+        if not self._tool.load_prompts:
+            return []
+        connection = await self.supervisor.connection()
+        return list((await self._prompts.current(connection.session)).items)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, Any]) -> Message:
+        """A prompt, filled in. Raises MCPError."""
+        connection = await self.supervisor.connection()
+        session = connection.session
+        if self._tool.load_prompts:
+            await self._prompts.current(session)
+        known = self._prompts.known(session, name)
+        params = {"name": known.name if known is not None else name, "arguments": dict(arguments)}
+        return await exchange(session, "prompts/get", params, seconds=self._tool.request_timeout)
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Message:
+        """Any request, answered with its result. Raises MCPError."""
+        connection = await self.supervisor.connection()
+        return await exchange(connection.session, method, dict(params), seconds=self._tool.request_timeout)
+
+    async def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any],
+        *,
+        on_progress: OnProgress | None = None,
+        seconds: float | None = None,
+    ) -> MCPToolResult:
+        """Call a tool by the server's or the model's name for it. Only cancellation is raised."""
+        began = time.perf_counter()
+        try:
+            info, answer = await self._answer(name, arguments, on_progress, seconds or self._tool.request_timeout)
+            return await self._results.of(info, answer, began)
+        except MCPError as error:
+            return self._results.failure(name, error, began)
+
+    async def _answer(
+        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float
+    ) -> tuple[MCPToolInfo, Message]:
+        is_last = False
+        while True:
+            connection = self.supervisor.live or await self.supervisor.connection()
+            session = connection.session
+            info = self._tools.known(session, name) or await self._find(connection, name)
+            delivery = Delivery(argument_headers(info.argument_headers, arguments) if info.argument_headers else None)
+            began = asyncio.get_running_loop().time()
+            params = {"name": info.name, "arguments": arguments}
+            try:
+                answer = await exchange(
+                    session, "tools/call", params, seconds=seconds, delivery=delivery, on_progress=on_progress
+                )
+            except MCPProtocolError as error:
+                if is_last or error.details.get("code") != HEADER_MISMATCH:
+                    raise
+                await self._tools.refresh(session)  # the server's idea of the headers is newer than ours
+            except MCPConnectionError as error:
+                if isinstance(error, MCPTimeoutError):
+                    self.supervisor.timed_out(connection, began)
+                if is_last or not self._may_repeat(connection, info, error, delivery):
+                    raise self._told_honestly(error, delivery) from error
+                log.info("mcp.repeated", server=self._tool.name, tool=info.name, cause=error)
+            else:
+                self.supervisor.answered()
+                return info, answer
+            is_last = True
+
+    def _may_repeat(
+        self, connection: Connection, info: MCPToolInfo, error: MCPConnectionError, delivery: Delivery
+    ) -> bool:
+        """Only what cannot have happened, or what the operator says may happen twice."""
+        if error.details.get("stale_session"):
+            return True
+        if isinstance(error, MCPTimeoutError) or "status" in error.details:
+            return False
+        if not delivery.may_have_left:
+            return connection.session.channel.lost.done()
+        return any(fnmatchcase(info.name, pattern) for pattern in self._tool.idempotent_tools)
+
+    def _told_honestly(self, error: MCPConnectionError, delivery: Delivery) -> MCPConnectionError:
+        if not delivery.may_have_left or "outcome" in error.details or "status" in error.details:
+            return error
+        details = {**error.details, "outcome": "unknown"}
+        said = str(error).rstrip(".")
+        text = said + ("\n" if "\n" in said else ". ") + OUTCOME_UNKNOWN
+        return type(error)(text, server=error.server, phase=error.phase, details=details)
+
+    async def _find(self, connection: Connection, name: str) -> MCPToolInfo:
+        session = connection.session
+        if is_allowed(self._tool, name):
+            if not self._tool.load_tools:
+                return MCPToolInfo(name=name, model_name=normalize_tool_name(name))
+            if self._tools.age(session) > LIST_RECHECK:
+                await self._tools.refresh(session)
+            info = self._tools.known(session, name)
+            if info is not None:
+                return info
+            reason = self._tools.listing.dropped.get(name)
+            text = f"it has no tool '{name}'" + (f" that can be used: {reason}." if reason else ".")
+        else:
+            text = f"the tool '{name}' is not allowed ('allowed_tools', 'denied_tools')."
+        raise self._faults.make(MCPToolNotFoundError, "call", text, tool=name)
+
+    def _noticed(self, connection: Connection, message: Message) -> None:
+        self._changes.noticed(connection, message)
+        self._tell(message)
+
+    def _tell(self, heard: Message | MCPError) -> None:
+        if self._callbacks.on_message is None:
+            return
+        try:
+            self._callbacks.on_message(heard)
+        except Exception as error:  # the listener's trouble must not stop the reading of answers
+            log.error("mcp.listener_failed", server=self._tool.name, error=repr(error))

@@ -1,0 +1,176 @@
+"""Turns a server's answer into content that the engine knows; nothing is lost silently or grows over its limit."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from holodeck.lib.errors import MCPError
+from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
+from holodeck.tools.mcp.era import mapping
+
+__all__ = [
+    "AudioContent",
+    "BinaryContent",
+    "ContentBlock",
+    "ImageContent",
+    "MCPToolResult",
+    "TextContent",
+    "blocks_of",
+    "cut",
+]
+
+EMPTY = "(the tool gave an empty answer)"
+_BYTES_PER_CHAR = 4  # the most that a character takes in UTF-8
+
+
+@dataclass(frozen=True, kw_only=True)
+class MCPToolResult:
+    """How a call went. A failure is a result too: `success` is false and `error` says why."""
+
+    success: bool
+    content: list[ContentBlock] = field(default_factory=list)
+    error: MCPError | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    structured: Any = None
+    """The `structuredContent` of the answer: any JSON value."""
+    is_error: bool = False
+    """True when the tool itself said that it failed; its words are in `content`."""
+
+    @property
+    def text(self) -> str:
+        """All that a model can read of it: the text, then structured content that the text does not already say."""
+        parts = [block.text if isinstance(block, TextContent) else described(block) for block in self.content]
+        if self.structured is not None and not _says(parts, self.structured):
+            parts.append(_dumped(self.structured))
+        if parts:
+            return "\n".join(parts)
+        return str(self.error) if self.error is not None else EMPTY
+
+
+def described(block: ContentBlock) -> str:
+    """One line about content that is not text."""
+    match block:
+        case TextContent():
+            return block.text
+        case ImageContent() | AudioContent():
+            return f"[{block.type}: {block.mime_type}]"
+        case BinaryContent():
+            what = block.mime_type or "unknown type"
+            size = "" if block.is_link else f", {len(block.data)} bytes"
+            return f"[resource: {block.uri or 'no uri'} ({what}{size})]"
+
+
+def blocks_of(content: object) -> tuple[list[ContentBlock], list[str]]:
+    """The blocks of an answer and what was odd about them."""
+    if not isinstance(content, list):
+        return [], [] if content is None else ["the content of the answer is not a list"]
+    blocks: list[ContentBlock] = []
+    warnings: list[str] = []
+    for item in content:
+        if type(item) is dict and item.get("type") == "text" and type(text := item.get("text")) is str:
+            blocks.append(TextContent(text=text))
+        else:
+            blocks.append(_block(mapping(item), warnings))
+    return blocks, warnings
+
+
+def cut(blocks: list[ContentBlock], limit: int) -> tuple[list[ContentBlock], int]:
+    """The blocks within the limit, and their full size when something had to go (else 0)."""
+    if sum(_length(block) for block in blocks) * _BYTES_PER_CHAR <= limit:
+        return blocks, 0
+    sizes = [_size(block) for block in blocks]
+    if sum(sizes) <= limit:
+        return blocks, 0
+    kept: list[ContentBlock] = []
+    left = limit
+    for block, size in zip(blocks, sizes, strict=True):
+        if size <= left:
+            kept.append(block)
+            left -= size
+        elif isinstance(block, TextContent):
+            text = block.text.encode("utf-8", "replace")[:left].decode("utf-8", "ignore")
+            kept.append(
+                TextContent(text=f"{text}\n[cut: {size} bytes in all]", uri=block.uri, mime_type=block.mime_type)
+            )
+            left = 0
+        else:
+            kept.append(TextContent(text=f"{described(block)} [left out: {size} bytes]"))
+    return kept, sum(sizes)
+
+
+def _block(item: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
+    kind = item.get("type")
+    data, mime = item.get("data"), item.get("mimeType")
+    if kind == "image" and isinstance(data, str):
+        return ImageContent(data=data, mime_type=mime if isinstance(mime, str) else "application/octet-stream")
+    if kind == "audio" and isinstance(data, str):
+        return AudioContent(data=data, mime_type=mime if isinstance(mime, str) else "application/octet-stream")
+    if kind == "resource":
+        return _resource(mapping(item.get("resource")), warnings)
+    if kind == "resource_link":
+        return BinaryContent(
+            uri=_text(item.get("uri")),
+            mime_type=_text(mime),
+            name=_text(item.get("name")),
+            description=_text(item.get("description")),
+            is_link=True,
+        )
+    warnings.append(f"content of kind {str(kind)[:80]!r} is not known or not complete")
+    return TextContent(text=f"[content of unknown kind {str(kind)[:80]!r}]")
+
+
+def _resource(resource: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
+    uri, mime = _text(resource.get("uri")), _text(resource.get("mimeType"))
+    text, blob = resource.get("text"), resource.get("blob")
+    if isinstance(text, str):
+        return TextContent(text=text, uri=uri, mime_type=mime)
+    data = b""
+    if isinstance(blob, str):
+        try:
+            data = base64.b64decode(blob, validate=True)
+        except (binascii.Error, ValueError):
+            warnings.append(f"the data of resource {uri!r} is not base64")
+    return BinaryContent(data=data, uri=uri, mime_type=mime)
+
+
+def _length(block: ContentBlock) -> int:
+    return len(block.text if isinstance(block, TextContent) else block.data)
+
+
+def _size(block: ContentBlock) -> int:
+    return len(block.text.encode("utf-8", "replace")) if isinstance(block, TextContent) else len(block.data)
+
+
+def _says(parts: list[str], structured: Any) -> bool:
+    """Whether one of the texts is the structured content, written as JSON or, for a single value, plainly."""
+    saying = [structured]
+    if isinstance(structured, dict) and len(structured) == 1:
+        ((key, alone),) = structured.items()
+        if isinstance(alone, str) and alone in parts:
+            return True
+        if key == "result":  # the name that servers give to a value that is no object
+            saying.append(alone)
+    for part in parts:
+        try:
+            if orjson.loads(part) in saying:
+                return True
+        except orjson.JSONDecodeError:
+            continue
+    return False
+
+
+def _dumped(value: Any) -> str:
+    try:
+        return orjson.dumps(value).decode()
+    except (TypeError, ValueError):
+        return "[structured content that is nested too deeply to show]"
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,55 @@
+"""The two eras of the protocol and what was agreed with one server in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from holodeck import __version__
+
+
+class Era(StrEnum):
+    """Legacy servers keep a session that begins with a handshake; modern ones are told everything with each request."""
+
+    LEGACY = "legacy"
+    MODERN = "modern"
+
+
+LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSIONS = ("2026-07-28",)
+CLIENT_INFO = {"name": "holodeck", "version": __version__}
+
+META = "io.modelcontextprotocol"
+META_VERSION = f"{META}/protocolVersion"
+META_CAPABILITIES = f"{META}/clientCapabilities"
+META_CLIENT = f"{META}/clientInfo"
+META_SERVER = f"{META}/serverInfo"
+META_LOG_LEVEL = f"{META}/logLevel"
+META_SUBSCRIPTION = f"{META}/subscriptionId"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a server said of itself, and the version that both speak."""
+
+    era: Era
+    version: str
+    server_info: Mapping[str, Any] = field(default_factory=dict)
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+    instructions: str | None = None
+
+    def can(self, area: str) -> bool:
+        """Whether the server declared this capability."""
+        return isinstance(self.capabilities.get(area), Mapping)
+
+    def announces(self, area: str) -> bool:
+        """Whether the server says when its list of this changes."""
+        declared = self.capabilities.get(area)
+        return isinstance(declared, Mapping) and declared.get("listChanged") is True
+
+
+def mapping(value: object) -> Mapping[str, Any]:
+    """The value if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,195 @@
+"""The MCP servers of an agent as one set of tools: started lazily and side by side, merged by name, routed by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holodeck.lib import log
+from holodeck.lib.errors import MCPError, MCPProtocolError
+from holodeck.lib.limits import DISCOVERY_WAIT
+from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.exchange import ToolSpec
+from holodeck.models.tool import TransportType
+from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.mcp.approval import needs_approval
+from holodeck.tools.mcp.content import MCPToolResult
+from holodeck.tools.mcp.discovery import MCPToolInfo
+from holodeck.tools.mcp.names import normalize_tool_name
+from holodeck.tools.mcp.plugin import MCPPlugin
+
+Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
+"""Asks a person whether `server` may run `tool` with these arguments."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """Where a name that the model knows leads."""
+
+    server: MCPPlugin
+    tool: MCPToolInfo
+
+
+class MCPExecutor:
+    """Holds the servers. One that is down, slow or broken is missing from the offer, and tried again next time."""
+
+    def __init__(self, servers: Sequence[MCPPlugin], *, approve: Approver | None = None) -> None:
+        self.servers: Mapping[str, MCPPlugin] = {server.name: server for server in servers}
+        self.failures: dict[str, MCPError] = {}
+        """Why a server is missing from the latest offer."""
+        self._approve = approve
+        self._listings: dict[str, asyncio.Task[list[MCPToolInfo]]] = {}
+        self._waited: set[str] = set()
+        self._names: dict[tuple[str, str], str] = {}
+        self._routes: dict[str, Route] = {}
+
+    @property
+    def kind(self) -> ToolKind:
+        return ToolKind.MCP
+
+    async def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools of every server that answers. The first offer waits for each server up to its own limit."""
+        await self._listed()
+        routes: dict[str, Route] = {}
+        for name, server in self.servers.items():
+            tools = self._take(name)
+            self._name(name, tools)
+            routes |= {self._names[name, info.name]: Route(server=server, tool=info) for info in tools}
+        self._routes = routes
+        return tuple(_spec(name, route) for name, route in routes.items())
+
+    def can_execute(self, name: str) -> bool:
+        return name in self._routes
+
+    def route(self, name: str) -> Route | None:
+        """The server and the tool behind a name, for whoever shows calls to a person."""
+        return self._routes.get(name)
+
+    def routes(self) -> Iterable[tuple[str, Route]]:
+        """Every name of the latest offer, with where it leads."""
+        return self._routes.items()
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        """Call the tool at its server. Every failure is a result."""
+        route = self._routes.get(call.name)
+        if route is None:
+            return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
+        server, tool = route.server, route.tool
+        about = {"server": server.name, "tool": tool.name}
+        if needs_approval(server.config, tool.name):
+            if self._approve is None:
+                reason = (
+                    f"The tool '{tool.name}' of server '{server.name}' needs a person's approval, and nobody is there."
+                )
+                return ToolResult.failed(call.call_id, reason, **about)
+            if not await self._approve(server.name, tool.name, call.arguments):
+                return ToolResult.failed(call.call_id, "The person did not approve this call; it was not run.", **about)
+        progress = call.on_progress
+        result = await server.call(
+            tool.name,
+            call.arguments,
+            on_progress=(lambda *told: progress(_told(told))) if progress is not None else None,
+        )
+        return ToolResult(
+            call_id=call.call_id,
+            content=_content(result),
+            is_error=not result.success,
+            metadata={**result.metadata, **about, **_failure(result)},
+        )
+
+    async def close(self) -> None:
+        """Close every server, side by side. Bounded by their own limits."""
+        for task in self._listings.values():
+            task.cancel()
+        await asyncio.gather(*self._listings.values(), return_exceptions=True)
+        await asyncio.gather(*(server.close() for server in self.servers.values()))
+
+    async def _listed(self) -> None:
+        """Ask every server for its tools; wait for those that were not waited for before."""
+        fresh: dict[asyncio.Task[list[MCPToolInfo]], float] = {}
+        for name, server in self.servers.items():
+            task = self._listings.get(name)
+            if task is None or task.done():
+                task = asyncio.create_task(server.list_tools(), name=f"list tools of {name}")
+                self._listings[name] = task
+                self._waited.discard(name)
+            if name not in self._waited:
+                fresh[task] = _patience(server)
+        began = asyncio.get_running_loop().time()
+        while fresh:
+            elapsed = asyncio.get_running_loop().time() - began
+            fresh = {task: limit for task, limit in fresh.items() if not task.done() and limit > elapsed}
+            if fresh:
+                await asyncio.wait(fresh, timeout=min(fresh.values()) - elapsed, return_when=asyncio.FIRST_COMPLETED)
+        self._waited.update(
+            self.servers
+        )  # not before: a wait that was cancelled, or is another run's, is not this one's
+
+    def _take(self, name: str) -> list[MCPToolInfo]:
+        task = self._listings[name]
+        if not task.done() or task.cancelled():
+            return []
+        error = task.exception()
+        if error is None:
+            self.failures.pop(name, None)
+            return task.result()
+        if not isinstance(error, MCPError):
+            raise error
+        if str(self.failures.get(name)) != str(error):
+            log.warning("mcp.unavailable", server=name, phase=error.phase, reason=error)
+        self.failures[name] = error
+        return []
+
+    def _name(self, server: str, tools: Sequence[MCPToolInfo]) -> None:
+        """The bare name for whoever came first, `server__tool` for the others; a name once given is kept."""
+        taken = set(self._names.values())
+        renamed = []
+        for info in tools:
+            if (server, info.name) in self._names:
+                continue
+            name = info.model_name
+            if name in taken:
+                name = normalize_tool_name(f"{server}__{info.name}")
+                renamed.append(name)
+            self._names[server, info.name] = name
+            taken.add(name)
+        if renamed:
+            log.warning("mcp.same_names", server=server, offered_as=", ".join(renamed))
+
+
+def _patience(server: MCPPlugin) -> float:
+    """A process may have to be downloaded first; a remote server answers or does not."""
+    limit = server.config.startup_timeout
+    return limit if server.config.transport is TransportType.STDIO else min(limit, DISCOVERY_WAIT)
+
+
+def _spec(name: str, route: Route) -> ToolSpec:
+    info = route.tool
+    return ToolSpec(name=name, description=info.description or info.title or "", parameters=info.input_schema)
+
+
+def _failure(result: MCPToolResult) -> dict[str, Any]:
+    """What kind of failure it was: the tool's own, the protocol's, or that of the way there."""
+    if result.success:
+        return {}
+    kind = "tool" if result.is_error else "protocol" if isinstance(result.error, MCPProtocolError) else "http"
+    code = None if result.error is None else result.error.details.get("code")
+    return {"error_kind": kind, "error_code": code} if isinstance(code, int) else {"error_kind": kind}
+
+
+def _content(result: MCPToolResult) -> tuple[ContentBlock, ...]:
+    blocks = tuple(result.content)
+    if all(isinstance(block, TextContent) for block in blocks):
+        return (TextContent(text=result.text),)
+    if result.structured is not None and not any(isinstance(block, TextContent) for block in blocks):
+        return (*blocks, TextContent(text=MCPToolResult(success=True, structured=result.structured).text))
+    return blocks
+
+
+def _told(told: tuple[Any, ...]) -> str:
+    """A report of progress in words, whatever of it the server gave."""
+    progress, total, message = (*told, None, None, None)[:3]
+    share = f"{progress:g} of {total:g}" if isinstance(total, int | float) else f"{progress}"
+    return f"{message} ({share})" if message else share

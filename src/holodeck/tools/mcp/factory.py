@@ -1,0 +1,147 @@
+"""Makes the plugin for an MCP server out of its definition. Nothing is started or dialled before its first use."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holodeck.lib.errors import MCPConfigError, Problem
+from holodeck.lib.limits import MIN_MESSAGE_BYTES
+from holodeck.models.tool import MCPTool, TransportType
+from holodeck.tools.mcp.callbacks import Answers, Callbacks
+from holodeck.tools.mcp.channel import Channel, Incoming
+from holodeck.tools.mcp.client import MCPClient
+from holodeck.tools.mcp.faults import Faults
+from holodeck.tools.mcp.jsonrpc import Message
+from holodeck.tools.mcp.plugin import (
+    MCPPlugin,
+    MCPSsePlugin,
+    MCPStdioPlugin,
+    MCPStreamableHttpPlugin,
+    MCPWebsocketPlugin,
+)
+from holodeck.tools.mcp.session import Session, Spawn
+from holodeck.tools.mcp.starts import StartLimits
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+
+_PLUGINS: dict[TransportType, type[MCPPlugin]] = {
+    TransportType.STDIO: MCPStdioPlugin,
+    TransportType.SSE: MCPSsePlugin,
+    TransportType.WEBSOCKET: MCPWebsocketPlugin,
+    TransportType.HTTP: MCPStreamableHttpPlugin,
+}
+
+
+def create_mcp_plugin(
+    tool: MCPTool,
+    *,
+    base_dir: Path | None = None,
+    callbacks: Callbacks | None = None,
+    auth: MCPAuthProvider | None = None,
+    limits: StartLimits | None = None,
+) -> MCPPlugin:
+    """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder."""
+    _refuse_unsafe(tool)
+    folder = base_dir or Path.cwd()
+    heard = callbacks or Callbacks()
+    faults = Faults(tool.name, [*tool.env.values(), *tool.headers.values()])
+    make_channel = _channel_maker(tool, folder, faults, auth or _configured_auth(tool, folder))
+
+    def make_session(spawn: Spawn, on_notice: Callable[[Message], None]) -> Session:
+        return Session(
+            make_channel, faults=faults, answers=Answers(tool, heard, folder), on_notice=on_notice, spawn=spawn
+        )
+
+    client = MCPClient(tool, make_session, faults=faults, callbacks=heard, limits=limits or StartLimits())
+    return _PLUGINS[tool.transport](tool, client)
+
+
+def _refuse_unsafe(tool: MCPTool) -> None:
+    """A definition made in a program is held to the same rules as one in a file."""
+    if tool.transport is not TransportType.STDIO:
+        return
+    from holodeck.tools.mcp import launch
+
+    refused = launch.refusals(tool)
+    if refused:
+        problems = [
+            Problem(message=item.message, fix=item.fix, key=".".join(map(str, item.key)), kind=MCPConfigError)
+            for item in refused
+        ]
+        raise MCPConfigError(problems=problems)
+
+
+def _configured_auth(tool: MCPTool, base_dir: Path) -> MCPAuthProvider | None:
+    if tool.auth is None:
+        return None
+    from holodeck.tools.mcp.auth.factory import auth_provider
+
+    return auth_provider(tool, base_dir=base_dir)
+
+
+def _channel_maker(
+    tool: MCPTool, base_dir: Path, faults: Faults, auth: MCPAuthProvider | None
+) -> Callable[[Incoming], Channel]:
+    limit = max(
+        MIN_MESSAGE_BYTES, 2 * tool.max_result_bytes
+    )  # escapes and base64 make a message bigger than its content
+
+    def stdio(incoming: Incoming) -> Channel:
+        from holodeck.tools.mcp import launch
+        from holodeck.tools.mcp.stdio import StdioChannel
+
+        return StdioChannel(
+            launch.plan(tool, container=f"holodeck-{tool.name}-{secrets.token_hex(4)}"),
+            cwd=base_dir / (tool.cwd or ""),
+            faults=faults,
+            incoming=incoming,
+            encoding=tool.encoding,
+            limit=limit,
+        )
+
+    def http(incoming: Incoming) -> Channel:
+        from holodeck.tools.mcp.http import HttpChannel
+        from holodeck.tools.mcp.web import Web
+
+        web = Web(tool.url or "", headers=tool.headers, connect_timeout=tool.timeout, faults=faults, auth=auth)
+        return HttpChannel(
+            web,
+            incoming=incoming,
+            limit=limit,
+            silence=tool.sse_read_timeout,
+            terminate_on_close=tool.terminate_on_close,
+        )
+
+    def sse(incoming: Incoming) -> Channel:
+        from holodeck.tools.mcp.sse import SseChannel
+        from holodeck.tools.mcp.web import Web
+
+        web = Web(tool.url or "", headers=tool.headers, connect_timeout=tool.timeout, faults=faults, auth=auth)
+        return SseChannel(
+            web, incoming=incoming, limit=limit, connect_timeout=tool.timeout, silence=tool.sse_read_timeout
+        )
+
+    def websocket(incoming: Incoming) -> Channel:
+        from holodeck.tools.mcp.websocket import WebsocketChannel
+
+        return WebsocketChannel(
+            tool.url or "",
+            headers=tool.headers,
+            connect_timeout=tool.timeout,
+            faults=faults,
+            incoming=incoming,
+            limit=limit,
+            auth=auth,
+        )
+
+    makers: dict[TransportType, Callable[[Incoming], Channel]] = {
+        TransportType.STDIO: stdio,
+        TransportType.HTTP: http,
+        TransportType.SSE: sse,
+        TransportType.WEBSOCKET: websocket,
+    }
+    return makers[tool.transport]

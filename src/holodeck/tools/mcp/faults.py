@@ -1,0 +1,50 @@
+"""How the failure of a server is put into words: which server, in which phase, what happened; never a secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
+from holodeck.lib.limits import MAX_RAW_SHOWN
+from holodeck.lib.secret import MASK, Secret
+
+OUTCOME_UNKNOWN = "It is not known whether the call took effect."
+_SHORTEST_MASKED = 4  # a shorter secret would mask half of every message, and hides nothing
+
+E = TypeVar("E", bound=MCPError)
+
+
+class Faults:
+    """Makes the errors of one server."""
+
+    def __init__(self, server: str, secrets: Iterable[Secret] = ()) -> None:
+        self.server = server
+        values = {secret.reveal() for secret in secrets}
+        self._secrets = sorted((value for value in values if len(value) >= _SHORTEST_MASKED), key=len, reverse=True)
+
+    def connection(self, phase: str, text: str, **details: Any) -> MCPConnectionError:
+        return self.make(MCPConnectionError, phase, text, **details)
+
+    def timeout(self, phase: str, text: str, **details: Any) -> MCPTimeoutError:
+        return self.make(MCPTimeoutError, phase, text, **details)
+
+    def protocol(self, phase: str, text: str, **details: Any) -> MCPProtocolError:
+        return self.make(MCPProtocolError, phase, text, **details)
+
+    def make(self, kind: type[E], phase: str, text: str, **details: Any) -> E:
+        known = {key: value for key, value in details.items() if value is not None}
+        message = f"Server '{self.server}' ({phase}): {self.masked(text)}"
+        return kind(message, server=self.server, phase=phase, details=known)
+
+    def masked(self, text: str) -> str:
+        """Text from outside, without the secrets that we gave to the other side."""
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        return text
+
+    def excerpt(self, raw: bytes | bytearray | str, limit: int = MAX_RAW_SHOWN) -> str:
+        """The beginning of what came, masked, for a person to recognise."""
+        text = raw if isinstance(raw, str) else raw[: limit * 4 + 1024].decode("utf-8", "replace")
+        text = self.masked(text.strip())
+        return text if len(text) <= limit else text[:limit] + "..."

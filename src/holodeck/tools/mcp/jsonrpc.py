@@ -1,0 +1,112 @@
+"""One JSON-RPC message to bytes and back, and the id of a message that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+from holodeck.lib.limits import MAX_SNIFFED_BYTES
+
+Message = dict[str, Any]
+RequestId = int | str
+
+PARSE_ERROR = -32700
+INVALID_PARAMS = -32602
+METHOD_NOT_FOUND = -32601
+INTERNAL_ERROR = -32603
+HEADER_MISMATCH = -32020
+UNSUPPORTED_VERSION = -32022
+
+_BOM = b"\xef\xbb\xbf"
+_ID = rb'"id"\s*:\s*(-?\d+|"(?:[^"\\]|\\.)*")'
+_ID_FIRST = re.compile(rb'^\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?' + _ID)
+_ID_LAST = re.compile(_ID + rb'\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
+_ID_LINE = re.compile(rb"^(\s+)" + _ID + rb"\s*,?\s*$")
+
+
+def encode(message: Message) -> bytes:
+    """The message on one line, without the line's end."""
+    try:
+        return orjson.dumps(message)
+    except (TypeError, orjson.JSONEncodeError):
+        return encode_ascii(message)  # such as an integer over 64 bits
+
+
+def encode_ascii(message: Message) -> bytes:
+    """The same in ASCII only, which is the same text in every encoding that a server may be configured with."""
+    return json.dumps(orjson_free(message), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def orjson_free(value: Any) -> Any:
+    """Prepared fragments, opened: only orjson knows them."""
+    if isinstance(value, dict):
+        return {key: orjson_free(item) for key, item in value.items()}
+    if isinstance(value, orjson.Fragment):
+        return orjson.loads(orjson.dumps(value))
+    return value
+
+
+def decode(raw: bytes | bytearray) -> Any:
+    """What the bytes say. Raises ValueError when they are not JSON in UTF-8."""
+    return orjson.loads(raw.removeprefix(_BOM))
+
+
+def error_response(request_id: RequestId | None, code: int, message: str) -> Message:
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
+
+
+def sniff_id(head: bytes, tail: bytes = b"") -> RequestId | None:
+    """The id of an answer that could not be decoded, if it can be told for certain that it is the answer's own."""
+    if not tail and len(head) <= MAX_SNIFFED_BYTES:
+        found = _sniff_thoroughly(head)
+        if found is not None:
+            return found
+    match = _ID_FIRST.search(head) or _ID_LAST.search(tail or head[-MAX_SNIFFED_BYTES:])
+    return _request_id(match.group(1)) if match else None
+
+
+class PrettyPrinted:
+    """Recognises an answer that was written over several lines, from its first lines."""
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._indent = b""
+
+    def id_in(self, line: bytes) -> RequestId | None:
+        """The id, when this line is the one that has it."""
+        if line.rstrip() == b"{":
+            self._is_open, self._indent = True, b""
+            return None
+        if not self._is_open:
+            return None
+        indent = line[: len(line) - len(line.lstrip())]
+        if not indent:
+            self._is_open = False
+            return None
+        self._indent = self._indent or indent
+        match = _ID_LINE.match(line)
+        if match is None or match.group(1) != self._indent:
+            return None
+        self._is_open = False
+        return _request_id(match.group(2))
+
+
+def _sniff_thoroughly(raw: bytes) -> RequestId | None:
+    """The standard library accepts lone surrogates, and bad bytes once they are replaced: enough to read the id."""
+    try:
+        message = json.loads(raw.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    found = message.get("id") if isinstance(message, dict) and "method" not in message else None
+    return found if isinstance(found, int | str) and not isinstance(found, bool) else None
+
+
+def _request_id(raw: bytes) -> RequestId | None:
+    try:
+        found = json.loads(raw.decode("utf-8", "replace"))
+    except ValueError:
+        return None
+    return found if isinstance(found, int | str) else None

@@ -1,0 +1,72 @@
+"""Splits a stream into lines in linear time and bounded memory; a line over the limit is dropped while it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+_EDGE = 1024  # bytes kept of each end of a dropped line: enough to find whose answer it was
+
+
+class Lines(asyncio.Protocol):
+    """The reading end of a process's output."""
+
+    def __init__(
+        self,
+        *,
+        limit: int,
+        on_line: Callable[[bytes | bytearray], None],
+        on_dropped: Callable[[bytes, bytes, int], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._limit = limit
+        self._on_line = on_line
+        self._on_dropped = on_dropped
+        self._on_end = on_end
+        # One growing buffer: a list of pieces would leave the heap in pieces, and joining it would double the peak.
+        self._held = bytearray()
+        self._size = 0
+        self._grew = 0.0
+        self._head: bytes | None = None
+        self._tail = b""
+
+    def is_stuck(self, since: float) -> bool:
+        """True in the middle of a line of which nothing has come since that time of the loop."""
+        return self._size > 0 and self._grew < since
+
+    def data_received(self, data: bytes) -> None:
+        start = 0
+        while (end := data.find(b"\n", start)) >= 0:
+            self._end_line(data[start:end])
+            start = end + 1
+        if start < len(data):
+            self._keep(data[start:] if start else data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._size and self._head is None:
+            self._end_line(b"")  # the last line may lack its end
+        self._on_end()
+
+    def _keep(self, part: bytes) -> None:
+        self._size += len(part)
+        self._grew = asyncio.get_running_loop().time()
+        if self._head is None:
+            self._held += part
+            if self._size > self._limit:
+                self._head, self._tail = bytes(self._held[:_EDGE]), bytes(self._held[-_EDGE:])
+                self._held = bytearray()
+        else:
+            self._tail = (self._tail + part[-_EDGE:])[-_EDGE:]
+
+    def _end_line(self, part: bytes) -> None:
+        if not self._size:
+            if part and not part.isspace():
+                self._on_line(part)
+            return
+        self._keep(part)
+        held, size, head, tail = self._held, self._size, self._head, self._tail
+        self._held, self._size, self._head, self._tail = bytearray(), 0, None, b""
+        if head is not None:
+            self._on_dropped(head, tail, size)
+        else:
+            self._on_line(held)

@@ -1,0 +1,165 @@
+"""Matches answers to questions where there is one stream in each direction. A call costs a future, not a task."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+
+import orjson
+
+from holodeck.lib import log
+from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.tools.mcp.channel import Delivery, Incoming
+from holodeck.tools.mcp.faults import Faults
+from holodeck.tools.mcp.jsonrpc import Message, PrettyPrinted, RequestId, decode, sniff_id
+
+
+class PipeChannel(ABC):
+    """What stdio, SSE and WebSocket share. A subclass brings bytes in through `received` and out in `_deliver`."""
+
+    def __init__(self, faults: Faults, incoming: Incoming) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[MCPConnectionError] = self._loop.create_future()
+        self._faults = faults
+        self._incoming = incoming
+        self._waiting: dict[RequestId, asyncio.Future[Message]] = {}
+        self._open_ended: set[RequestId] = set()
+        self._highest_id = 0
+        self._heard = 0.0
+        self._pretty = PrettyPrinted()
+        self.garbage = 0
+        """Messages that could not be read, or that nobody had asked for."""
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def _deliver(self, message: Message, delivery: Delivery) -> None:
+        """Bring the message out, marking `delivery` before the first byte may leave."""
+
+    def established(self, version: str, *, is_modern: bool) -> None:
+        return
+
+    async def request(self, message: Message, delivery: Delivery) -> Message:
+        if self.lost.done():
+            raise self.lost.result()
+        request_id = message["id"]
+        future: asyncio.Future[Message] = self._loop.create_future()
+        self._waiting[request_id] = future
+        if type(request_id) is int:
+            self._highest_id = request_id
+        if delivery.is_open_ended:
+            self._open_ended.add(request_id)
+        try:
+            await self._deliver(message, delivery)
+            return await future
+        finally:
+            del self._waiting[request_id]
+            self._open_ended.discard(request_id)
+
+    async def send(self, message: Message) -> None:
+        if not self.lost.done():
+            await self._deliver(message, Delivery())
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        raise NotImplementedError
+
+    def end_request(self, request_id: RequestId, reason: str) -> None:
+        self._fail(request_id, self._faults.protocol("call", f"the server ended the request: {reason}"))
+
+    def is_stuck(self, since: float) -> bool:
+        return False
+
+    def last_heard(self) -> float:
+        return self._heard
+
+    def last_words(self) -> str:
+        return ""
+
+    def received(self, raw: bytes | bytearray) -> None:
+        """One message as it came."""
+        self._heard = self._loop.time()
+        try:
+            message = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            self._unreadable(raw)
+            return
+        self._dispatch(message, raw)
+
+    def lose(self, error: MCPConnectionError) -> None:
+        """Nothing more will come: everybody who waits is told why."""
+        if not self.lost.done():
+            self.lost.set_result(error)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error)
+
+    def _dispatch(self, message: object, raw: bytes | bytearray) -> None:
+        if type(message) is dict:
+            if "method" in message:
+                self._incoming(message)
+                return
+            if "id" in message and ("result" in message or "error" in message):
+                self._answered(message, raw)
+                return
+        elif type(message) is list:  # a batch, as 2025-03-26 allowed
+            for item in message:
+                self._dispatch(item, raw)
+            return
+        self._discard("not a JSON-RPC message", raw)
+
+    def _answered(self, message: Message, raw: bytes | bytearray) -> None:
+        request_id = message["id"]
+        future = self._waiting.get(request_id) if isinstance(request_id, int | str) else None
+        if future is None and isinstance(request_id, str) and request_id.isdecimal():
+            future = self._waiting.get(int(request_id))  # some servers answer 7 with "7"
+        if future is None:
+            self._unasked(request_id, message, raw)
+        elif not future.done():
+            future.set_result(message)
+
+    def _unasked(self, request_id: object, message: Message, raw: bytes | bytearray) -> None:
+        was_ours = isinstance(request_id, int) and 0 < request_id <= self._highest_id
+        calls = [waiting for waiting in self._waiting if waiting not in self._open_ended]
+        if not was_ours and len(calls) == 1:
+            # It can only be meant for the one call that waits, and waiting on would not bring another answer.
+            waiting = calls[0]
+            cause = message.get("error") if request_id is None else f"the answer has id {request_id!r}, not {waiting!r}"
+            text = f"the answer does not belong to any request ({self._faults.excerpt(str(cause))})"
+            self._fail(waiting, self._faults.protocol("call", text, raw=self._faults.excerpt(raw)))
+        self._discard("nobody waits for this answer", raw)
+
+    def _unreadable(self, raw: bytes | bytearray) -> None:
+        try:
+            self._dispatch(decode(raw), raw)  # a byte order mark is the one thing that is forgiven
+        except ValueError as error:
+            raw = bytes(raw)
+            request_id = self._pretty.id_in(raw)
+            problem = "it is spread over several lines" if request_id is not None else str(error)
+            self.unusable(request_id if request_id is not None else sniff_id(raw), problem, raw)
+
+    def unusable(self, request_id: RequestId | None, problem: str, raw: bytes | bytearray) -> None:
+        """A message that cannot be used fails the call that it answers, if that can be told; all others go on."""
+        self._discard(problem, raw)
+        if request_id is not None:
+            excerpt = self._faults.excerpt(raw)
+            text = f"the answer is not a JSON message on one line ({problem}). It begins: {excerpt}"
+            self._fail(request_id, self._faults.protocol("call", text, raw=excerpt))
+
+    def _fail(self, request_id: RequestId, error: MCPError) -> None:
+        future = self._waiting.get(request_id)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def _discard(self, problem: str, raw: bytes | bytearray) -> None:
+        self.garbage += 1
+        log.debug(
+            "mcp.discarded",
+            server=self._faults.server,
+            problem=problem,
+            count=self.garbage,
+            raw=self._faults.excerpt(raw),
+        )

@@ -1,0 +1,142 @@
+"""The HTTP+SSE transport of 2024: one event stream brings every answer, and each request is a POST to where it says."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urljoin
+
+import aiohttp
+
+from holodeck.lib import net
+from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.limits import NOTICE_TIMEOUT
+from holodeck.tools.mcp.channel import Delivery, Incoming
+from holodeck.tools.mcp.events import EventStream, EventTooLargeError
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode
+from holodeck.tools.mcp.pipe import PipeChannel
+from holodeck.tools.mcp.web import Web
+
+_FIRST_ERROR = 300
+_BREAKS = (aiohttp.ClientError, OSError)
+
+
+class SseChannel(PipeChannel):
+    """A server at the URL of an event stream."""
+
+    def __init__(self, web: Web, *, incoming: Incoming, limit: int, connect_timeout: float, silence: float) -> None:
+        super().__init__(web.faults, incoming)
+        self._web = web
+        self._limit = limit
+        self._connect_timeout = connect_timeout
+        self._silence = silence
+        self._version: str | None = None
+        self._endpoint: asyncio.Future[str] = self._loop.create_future()
+        self._reader: asyncio.Task[None] | None = None
+        self._stream: EventStream | None = None
+        self._notices: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        try:
+            response = await self._web.exchange("GET", self._web.url, headers={"Accept": "text/event-stream"})
+        except (*_BREAKS, TimeoutError) as error:
+            raise self._web.broken(error, "connect") from error
+        if response.status >= _FIRST_ERROR:
+            try:
+                raise await self._web.failure(response, "connect")
+            finally:
+                response.close()
+        if response.content_type != "text/event-stream":
+            response.close()
+            text = f"the answer is {response.content_type}, not an event stream. Is 'transport: http' meant?"
+            raise self._faults.protocol("connect", text, content_type=response.content_type)
+        self._reader = self._loop.create_task(self._read(response))
+        either: list[asyncio.Future[Any]] = [self._endpoint, self.lost]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED, timeout=self._connect_timeout)
+        if self._endpoint.done():
+            return
+        if self.lost.done():
+            raise self.lost.result()
+        text = f"the event stream did not say within {self._connect_timeout:g} s where messages go. Is 'url' right?"
+        raise self._faults.timeout("connect", text)
+
+    async def close(self) -> None:
+        tasks = {task for task in (self._reader, *self._notices) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=NOTICE_TIMEOUT)
+        self.lose(self._faults.connection("close", "the connection was closed"))
+        await self._web.close()
+
+    def established(self, version: str, *, is_modern: bool) -> None:
+        self._version = version
+
+    def is_stuck(self, since: float) -> bool:
+        return self._stream is not None and self._stream.is_stuck(since)
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        params = {"requestId": request_id, "reason": reason}
+        task = self._loop.create_task(
+            self._tell({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+        )
+        self._notices.add(task)
+        task.add_done_callback(self._notices.discard)
+
+    async def _tell(self, message: Message) -> None:
+        with suppress(MCPError, TimeoutError):
+            async with asyncio.timeout(NOTICE_TIMEOUT):
+                await self.send(message)
+
+    async def _deliver(self, message: Message, delivery: Delivery) -> None:
+        """POST the message. A refusal fails this call only, and at once."""
+        phase = "call" if message.get("method") == "tools/call" else str(message.get("method", "answer"))
+        headers = {"Content-Type": "application/json"}
+        if self._version is not None:
+            headers["MCP-Protocol-Version"] = self._version
+        try:
+            response = await self._web.exchange(
+                "POST", self._endpoint.result(), headers=headers, body=encode(message), delivery=delivery
+            )
+            try:
+                if response.status >= _FIRST_ERROR:
+                    raise await self._web.failure(response, phase)
+                await net.read_excerpt(response, self._limit)
+            finally:
+                response.release()
+        except aiohttp.ConnectionTimeoutError as error:
+            raise self._web.broken(error, phase, delivery) from error
+        except _BREAKS as error:
+            raise self._web.broken(error, phase, delivery) from error
+
+    async def _read(self, response: aiohttp.ClientResponse) -> None:
+        stream = self._stream = EventStream(response, silence=self._silence, limit=self._limit)
+        text = "the server ended the event stream."
+        try:
+            while (event := await stream.next()) is not None:
+                if event.kind == "endpoint":
+                    self._found(event.data)
+                elif event.kind == "message":
+                    self.received(event.data)
+        except TimeoutError:
+            text = f"the event stream was silent for {self._silence:g} s ('sse_read_timeout')."
+        except EventTooLargeError as error:
+            text = f"{error}; see 'max_result_bytes'."
+        except aiohttp.ClientPayloadError:
+            text = "the event stream was cut off."
+        except _BREAKS as error:
+            text = f"the event stream broke ({error or type(error).__name__})."
+        except MCPConnectionError as error:
+            self.lose(error)
+        finally:
+            response.close()
+            self.lose(self._faults.connection("run", text))
+
+    def _found(self, data: bytes) -> None:
+        target = urljoin(self._web.url, data.decode("utf-8", "replace").strip())
+        if net.origin(target) != net.origin(self._web.url):
+            text = f"its messages should go to {target}, which is another server. That is refused."
+            raise self._faults.connection("connect", text)
+        if not self._endpoint.done():
+            self._endpoint.set_result(target)

@@ -1,0 +1,163 @@
+"""The event streams of streamable HTTP: an answer that may go on after a break, and what a server says unasked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from holodeck.lib import log
+from holodeck.lib.errors import MCPError
+from holodeck.lib.limits import MAX_STREAM_RETRY, MIN_STREAM_RETRY, STREAM_RESUMES, STREAM_RETRY, STREAM_TAIL
+from holodeck.tools.mcp.channel import Incoming
+from holodeck.tools.mcp.events import EventStream, EventTooLargeError
+from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, decode
+from holodeck.tools.mcp.web import Web
+
+BREAKS = (aiohttp.ClientError, OSError)
+FIRST_ERROR = 300
+_FIRST_SERVER_ERROR = 500
+_EVENTS = {"Accept": "text/event-stream"}
+
+
+@dataclass(kw_only=True)
+class Streams:
+    """Reads the event streams of one server."""
+
+    web: Web
+    headers: Callable[[], dict[str, str]]
+    """What every request of the session carries."""
+    incoming: Incoming
+    limit: int
+    silence: float
+    last_heard: float = 0.0
+    _ends_streams: bool = True
+
+    def take(self, data: bytes, request_id: RequestId | None, phase: str) -> Message | None:
+        """The answer to this request, if it is in there; everything else goes its way."""
+        self.last_heard = asyncio.get_running_loop().time()
+        try:
+            decoded = decode(data)
+        except ValueError as error:
+            raw = self.web.faults.excerpt(data)
+            text = f"the answer is not JSON ({error}). It begins: {raw}"
+            raise self.web.faults.protocol(phase, text, raw=raw) from error
+        answer: Message | None = None
+        for message in decoded if isinstance(decoded, list) else [decoded]:
+            if not isinstance(message, dict):
+                continue
+            if "method" in message:
+                self.incoming(message)
+            elif message.get("id") == request_id or ("error" in message and message.get("id") is None):
+                answer = message
+        return answer
+
+    async def answer(
+        self, response: aiohttp.ClientResponse, request_id: RequestId, phase: str, *, can_resume: bool
+    ) -> Message:
+        """The answer out of an event stream, which a legacy server may continue after a break."""
+        last_id: str | None = None
+        retry: float | None = None
+        for _ in range(STREAM_RESUMES + 1):
+            stream = EventStream(response, silence=self.silence, limit=self.limit)
+            broke: Exception | None = None
+            try:
+                answer = await self._read(stream, request_id, phase)
+                if answer is not None:
+                    await self._finish(response)
+                    return answer
+            except BREAKS as error:
+                broke = error
+            finally:
+                if not response.closed:
+                    response.close()
+            last_id = stream.last_id or last_id
+            retry = stream.retry if stream.retry is not None else retry
+            if last_id is None or not can_resume:
+                raise self._lost(phase, "the event stream ended without the answer.") from broke
+            await asyncio.sleep(_pause(retry))
+            response = await self._resume(last_id, phase)
+        response.close()
+        raise self._lost(phase, f"the event stream broke more than {STREAM_RESUMES} times.")
+
+    async def listen(self, lost: asyncio.Future[Any]) -> None:
+        """A legacy server's own stream, for what it says unasked; opened again whenever it ends."""
+        last_id, failures = "", 0
+        while not lost.done():
+            headers = {**self.headers(), **_EVENTS, **({"Last-Event-ID": last_id} if last_id else {})}
+            retry: float | None = None
+            try:
+                response = await self.web.exchange("GET", self.web.url, headers=headers)
+                async with response:
+                    if response.status < FIRST_ERROR and response.content_type == _EVENTS["Accept"]:
+                        failures = 0
+                        stream = EventStream(response, silence=self.silence, limit=self.limit)
+                        while (event := await stream.next()) is not None:
+                            last_id = stream.last_id or last_id
+                            self.take(event.data, None, "listen")
+                        last_id, retry = stream.last_id or last_id, stream.retry
+                    elif response.status < _FIRST_SERVER_ERROR:
+                        log.debug("mcp.no_stream", server=self.web.faults.server, status=response.status)
+                        return  # it has none, or has forgotten us
+                    else:
+                        failures += 1
+            except (MCPError, EventTooLargeError, TimeoutError, *BREAKS) as error:
+                failures += 1
+                log.debug("mcp.stream_broke", server=self.web.faults.server, error=error, failures=failures)
+            await asyncio.sleep(_pause(retry, failures))
+
+    def too_large(self, phase: str) -> MCPError:
+        text = f"the answer has more than {self.limit} bytes; see 'max_result_bytes'"
+        return self.web.faults.protocol(phase, text)
+
+    async def _read(self, stream: EventStream, request_id: RequestId, phase: str) -> Message | None:
+        while True:
+            try:
+                event = await stream.next()
+            except TimeoutError as error:
+                text = f"the event stream was silent for {self.silence:g} s ('sse_read_timeout')."
+                unknown = f" {OUTCOME_UNKNOWN}" if phase == "call" else ""
+                raise self.web.faults.timeout(phase, text + unknown) from error
+            except EventTooLargeError as error:
+                raise self.too_large(phase) from error
+            if event is None:
+                return None
+            answer = self.take(event.data, request_id, phase)
+            if answer is not None:
+                return answer
+
+    async def _finish(self, response: aiohttp.ClientResponse) -> None:
+        """Most servers end the stream right after the answer: a moment's wait saves the next call a connection."""
+        if response.content.at_eof() or not self._ends_streams:
+            return
+        try:
+            async with asyncio.timeout(STREAM_TAIL):
+                while await response.content.readany():
+                    pass
+        except (TimeoutError, *BREAKS):
+            self._ends_streams = False
+
+    async def _resume(self, last_id: str, phase: str) -> aiohttp.ClientResponse:
+        headers = {**self.headers(), **_EVENTS, "Last-Event-ID": last_id}
+        response = await self.web.exchange("GET", self.web.url, headers=headers)
+        if response.status >= FIRST_ERROR:
+            try:
+                raise await self.web.failure(response, phase)
+            finally:
+                response.close()
+        return response
+
+    def _lost(self, phase: str, text: str) -> MCPError:
+        is_call = phase == "call"
+        shown = f"{text} {OUTCOME_UNKNOWN}" if is_call else text
+        return self.web.faults.connection(phase, shown, outcome="unknown" if is_call else None)
+
+
+def _pause(retry: float | None, failures: int = 0) -> float:
+    """As long as the server says; never so short that it becomes a flood, nor so long that nobody waits for it."""
+    wanted = STREAM_RETRY * 2 ** min(failures, 5) if retry is None else retry
+    return min(max(wanted, MIN_STREAM_RETRY), MAX_STREAM_RETRY)

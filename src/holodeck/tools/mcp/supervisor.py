@@ -1,0 +1,207 @@
+"""Keeps a connection to one server: made on first use, again after a loss, given up for a while in a crash loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from holodeck.lib import log
+from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.limits import HUNG_AFTER_TIMEOUTS, LIVENESS_TIMEOUT
+from holodeck.models.tool import MCPTool, TransportType
+from holodeck.tools.mcp.connection import Connection, MakeSession, State
+from holodeck.tools.mcp.era import Era, Terms
+from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
+from holodeck.tools.mcp.jsonrpc import Message
+from holodeck.tools.mcp.starts import StartLimits, Starts
+
+
+class Supervisor:
+    """The one who starts, watches and restarts."""
+
+    def __init__(
+        self,
+        tool: MCPTool,
+        make_session: MakeSession,
+        *,
+        faults: Faults,
+        limits: StartLimits,
+        on_connected: Callable[[Connection], None],
+        on_notice: Callable[[Connection, Message], None],
+        on_failure: Callable[[MCPError], None],
+    ) -> None:
+        self._tool = tool
+        self._make_session = make_session
+        self._faults = faults
+        self._starts = Starts(limits)
+        self._on_connected = on_connected
+        self._on_notice = on_notice
+        self._on_failure = on_failure
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection | MCPError] | None = None
+        self._closing: set[Connection] = set()
+        self._is_closed = False
+        self._era: Era | None = None
+        self._timeouts = 0
+        self._last_error: MCPError | None = None
+
+    @property
+    def live(self) -> Connection | None:
+        """The connection, if there is one that can be used at once."""
+        connection = self._connection
+        return connection if connection is not None and connection.is_live else None
+
+    @property
+    def state(self) -> State:
+        if self._is_closed:
+            return State.DISCONNECTED
+        if self._connecting is not None:
+            return State.CONNECTING
+        if self._connection is not None:
+            return State.ERROR if self._connection.session.channel.lost.done() else self._connection.state
+        return State.ERROR if self._last_error is not None else State.CREATED
+
+    @property
+    def terms(self) -> Terms | None:
+        """What was last agreed with the server."""
+        return self._connection.session.terms if self._connection is not None else None
+
+    def reopen(self) -> None:
+        """Allow connections again after `close`."""
+        self._is_closed = False
+
+    async def connection(self) -> Connection:
+        """A connection that can be used. Raises MCPConnectionError; callers that come together share one start."""
+        if self._is_closed:
+            raise self._faults.connection("use", "it was closed. Call connect() to open it again.")
+        live = self.live
+        if live is not None:
+            return live
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect(), name=f"mcp-start:{self._faults.server}")
+        outcome = await asyncio.shield(self._connecting)
+        if isinstance(outcome, MCPError):
+            raise outcome
+        return outcome
+
+    async def close(self) -> None:
+        """End everything. Bounded."""
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait({self._connecting})
+        if self._connection is not None:
+            self._closing.add(self._connection)
+        if self._closing:
+            await asyncio.gather(*(connection.close() for connection in list(self._closing)))
+
+    def answered(self) -> None:
+        """The server did what it was asked."""
+        self._timeouts = 0
+        self._starts.worked()
+
+    def timed_out(self, connection: Connection, began: float) -> None:
+        """A call got no answer. A server that said nothing at all meanwhile may hang, and then it is ended."""
+        channel = connection.session.channel
+        halfway = (began + asyncio.get_running_loop().time()) / 2  # a big message on its way grows all the time
+        is_stuck = channel.is_stuck(halfway)
+        if channel.last_heard() > began and not is_stuck:
+            self._timeouts = 0
+            return
+        self._timeouts += 1
+        if self._tool.transport is TransportType.HTTP:
+            return
+        if is_stuck:
+            self._end_hung(connection, "it stopped in the middle of a message")
+        elif self._timeouts >= HUNG_AFTER_TIMEOUTS:
+            connection.spawn(self._check_alive(connection))
+
+    async def _check_alive(self, connection: Connection) -> None:
+        is_modern = self._era is Era.MODERN
+        began = asyncio.get_running_loop().time()
+        try:
+            await connection.session.request("server/discover" if is_modern else "ping", seconds=LIVENESS_TIMEOUT)
+        except MCPError:
+            if connection.session.channel.last_heard() < began:
+                self._end_hung(connection, f"{self._timeouts} calls in a row got no answer")
+
+    def _end_hung(self, connection: Connection, why: str) -> None:
+        self._timeouts = 0
+        log.warning("mcp.hung", server=self._faults.server, why=why)
+        connection.fail(self._faults.connection("run", f"{why}, so it was ended. {OUTCOME_UNKNOWN}", outcome="unknown"))
+
+    async def _connect(self) -> Connection | MCPError:
+        try:
+            outcome = await self._start()
+        finally:
+            self._connecting = None
+        if isinstance(outcome, MCPError):
+            self._on_failure(outcome)
+            return outcome
+        self._last_error = None
+        self._connection = outcome
+        self._on_connected(outcome)
+        return outcome
+
+    async def _start(self) -> Connection | MCPError:
+        pause = self._starts.refused_for()
+        if pause:
+            return self._unavailable(pause)
+        await asyncio.sleep(self._starts.backoff())
+        self._starts.started()
+        began = time.monotonic()
+        outcome = await self._open(self._era)
+        if isinstance(outcome, MCPError) and self._died_of_the_question(outcome):
+            log.debug("mcp.asked_again", server=self._faults.server, why="it ended when asked in the modern way")
+            outcome = await self._open(Era.LEGACY)
+        if isinstance(outcome, MCPError):
+            self._starts.failed()
+            self._last_error = outcome
+            return outcome
+        terms = outcome.session.terms
+        self._era = terms.era if terms is not None else None
+        log.info(
+            "mcp.connected",
+            server=self._faults.server,
+            transport=self._tool.transport.value,
+            era=self._era,
+            version=terms.version if terms is not None else None,
+            ms=round((time.monotonic() - began) * 1000),
+        )
+        return outcome
+
+    async def _open(self, era: Era | None) -> Connection | MCPError:
+        connection = Connection(
+            self._make_session,
+            faults=self._faults,
+            startup_timeout=self._tool.startup_timeout,
+            remembered=era,
+            on_notice=self._on_notice,
+            on_end=self._ended,
+            on_closed=self._closing.discard,
+        )
+        self._closing.add(connection)
+        try:
+            error = await connection.started()
+        except asyncio.CancelledError:
+            connection.fail(self._faults.connection("start", "the start was cancelled"))
+            raise
+        return error or connection
+
+    def _died_of_the_question(self, error: MCPError) -> bool:
+        """Some servers end themselves when the first message is not the old handshake."""
+        if self._tool.transport is TransportType.HTTP:  # there a question is a request of its own, and harms no other
+            return False
+        return self._era is None and bool(error.details.get("on_probe"))
+
+    def _ended(self, connection: Connection, error: MCPError | None) -> None:
+        if connection is self._connection and error is not None:
+            log.warning("mcp.lost", server=self._faults.server, error=error)
+            self._starts.failed()
+            self._on_failure(error)
+
+    def _unavailable(self, pause: float) -> MCPConnectionError:
+        cause = f" The last failure: {self._last_error}" if self._last_error is not None else ""
+        text = f"unavailable: it failed too often. It will be tried again in {pause:.0f} s.{cause}"
+        return self._faults.connection("start", text, retry_after=pause)

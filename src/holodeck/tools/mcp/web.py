@@ -1,0 +1,192 @@
+"""One HTTP exchange with a server: its headers and credentials, redirects within its origin, and failures in words."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from holodeck.lib import net
+from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
+from holodeck.lib.secret import Secret
+from holodeck.tools.mcp.channel import Delivery
+from holodeck.tools.mcp.era import mapping
+from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
+from holodeck.tools.mcp.jsonrpc import Message, decode
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+
+_UNAUTHORIZED = 401
+_FORBIDDEN = 403
+_NOT_FOUND = 404
+_TOO_MANY = 429
+_FIRST_SERVER_ERROR = 500
+_MAX_AUTH_ROUNDS = 3  # a token, a wider scope, a fresh nonce: more is a loop
+
+
+class Web:
+    """The HTTP side of one server."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, Secret],
+        connect_timeout: float,
+        faults: Faults,
+        auth: MCPAuthProvider | None = None,
+    ) -> None:
+        self.url = url
+        self.faults = faults
+        self._headers = headers
+        self._auth = auth
+        self._proxy = net.proxy_for(url)
+        self._connect_timeout = connect_timeout
+        self._client = net.http_client(connect_timeout=connect_timeout)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        delivery: Delivery | None = None,
+    ) -> aiohttp.ClientResponse:
+        """Send a request and return the response, whatever its status; the caller releases it."""
+        rounds = 0
+        while True:
+            proof = await self._auth.headers(method, url) if self._auth is not None else {}
+            response = await self._within_origin(method, url, {**headers, **proof}, body, delivery or Delivery())
+            if self._auth is None or response.status not in (_UNAUTHORIZED, _FORBIDDEN) or rounds == _MAX_AUTH_ROUNDS:
+                return response
+            rounds += 1
+            if not await self._has_new_credentials(method, url, response, sent=proof, attempt=rounds):
+                return response
+
+    async def failure(self, response: aiohttp.ClientResponse, phase: str) -> MCPError:
+        """What a status of 400 and more, or a redirect elsewhere, means for a person."""
+        body = await self._excerpt(response)
+        status, reason = response.status, response.reason or ""
+        details: dict[str, Any] = {
+            "status": status,
+            "body": self.faults.excerpt(body),
+            "retry_after": response.headers.get("Retry-After"),
+            "www_authenticate": ", ".join(response.headers.getall("WWW-Authenticate", [])) or None,
+        }
+        if status in net.REDIRECTS:
+            location = response.headers.get("Location", "")
+            text = f"redirected to {location}, which is not followed. Use that 'url' if it is the right server."
+            return self.faults.connection(phase, text, **details, location=location)
+        text = f"HTTP {status} {reason}".strip() + _ADVICE.get(status, "")
+        if status >= _FIRST_SERVER_ERROR:
+            text += ": the server or something before it is in trouble."
+        if status == _TOO_MANY and details["retry_after"]:
+            text += f" It asks to wait {details['retry_after']} s."
+        if details["body"]:
+            text = f"{text.rstrip('.')}. It says: {details['body']}"
+        return self.faults.connection("authorize" if status in (_UNAUTHORIZED, _FORBIDDEN) else phase, text, **details)
+
+    def broken(self, error: Exception, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
+        """What a failure below HTTP means."""
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            text = f"no connection to {self.url} within {self._connect_timeout:g} s."
+            return self.faults.timeout("connect", text, url=self.url)
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return self.faults.connection(
+                "connect", f"the certificate of {self.url} is not trusted: {error.certificate_error}"
+            )
+        if isinstance(error, aiohttp.ClientConnectorError):
+            text = f"{self.url} cannot be reached: {error.os_error.strerror or error.os_error}. Is the server running?"
+            return self.faults.connection("connect", text, url=self.url)
+        if isinstance(error, aiohttp.ClientPayloadError):
+            text = "the answer was cut off before its end."
+        else:
+            text = f"the connection broke before the answer was complete ({error or type(error).__name__})."
+        if phase == "call" and (delivery is None or delivery.may_have_left):
+            return self.faults.connection(phase, f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
+        return self.faults.connection(phase, text)
+
+    async def _within_origin(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, delivery: Delivery
+    ) -> aiohttp.ClientResponse:
+        sent = {name: value.reveal() for name, value in self._headers.items()}
+        sent.update(headers)
+        for _ in range(MAX_REDIRECTS + 1):
+            delivery.may_have_left = True
+            try:
+                response = await self._client.request(
+                    method, url, data=_streamed(body), headers=sent, allow_redirects=False, proxy=self._proxy
+                )
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+                delivery.may_have_left = False
+                raise
+            target = net.redirect_target(response.status, response.headers.get("Location"), url)
+            if target is None:
+                return response
+            response.release()
+            url = target
+        return response
+
+    async def _has_new_credentials(
+        self, method: str, url: str, response: aiohttp.ClientResponse, *, sent: Mapping[str, str], attempt: int
+    ) -> bool:
+        from holodeck.tools.mcp.auth.provider import Refusal
+
+        if self._auth is None:
+            return False
+        body = await self._excerpt(response)
+        refusal = Refusal(
+            status=response.status,
+            www_authenticate=", ".join(response.headers.getall("WWW-Authenticate", [])),
+            url=url,
+            method=method,
+            headers=dict(response.headers),
+            body=body,
+            sent=sent,
+            attempt=attempt,
+        )
+        if not await self._auth.refused(refusal):
+            return False
+        response.release()
+        return True
+
+    async def _excerpt(self, response: aiohttp.ClientResponse) -> bytes:
+        """The beginning of the body; read once, kept for the second reader."""
+        kept: bytes | None = getattr(response, "_holodeck_excerpt", None)
+        if kept is None:
+            try:
+                kept = await net.read_excerpt(response, MAX_HTTP_ERROR_BYTES)
+            except (aiohttp.ClientError, OSError):
+                kept = b""
+            response._holodeck_excerpt = kept  # type: ignore[attr-defined]
+        return kept
+
+    async def rpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
+        """The JSON-RPC error that the body of a failed request carries, if it does."""
+        try:
+            message = decode(await self._excerpt(response))
+        except ValueError:
+            return None
+        return message if isinstance(mapping(message).get("error"), dict) else None
+
+
+_ADVICE = {
+    _UNAUTHORIZED: ": it wants credentials. Set 'auth' or 'headers', or run 'holodeck mcp login'.",
+    _FORBIDDEN: ": these credentials may not do that.",
+    _NOT_FOUND: ": there is no MCP server at this address. Check 'url'.",
+    405: ": this address does not take MCP messages. Check 'url' and 'transport'.",
+    _TOO_MANY: ": too many requests.",
+}
+
+
+def _streamed(body: bytes | None) -> bytes | io.BytesIO | None:
+    """A large body is written piece by piece; in one piece it would hold up the loop, and aiohttp warns of that."""
+    return io.BytesIO(body) if body is not None and len(body) >= MIB else body

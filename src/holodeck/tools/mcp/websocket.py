@@ -1,0 +1,176 @@
+"""MCP over a WebSocket: subprotocol `mcp`, one JSON-RPC message in each text frame, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
+from websockets.typing import Subprotocol
+
+from holodeck.lib import net
+from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.limits import NOTICE_TIMEOUT, WEBSOCKET_PING
+from holodeck.lib.secret import Secret
+from holodeck.tools.mcp.channel import Delivery, Incoming
+from holodeck.tools.mcp.faults import Faults
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode
+from holodeck.tools.mcp.pipe import PipeChannel
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+
+_REFUSED = (401, 403)
+
+
+class WebsocketChannel(PipeChannel):
+    """A server at a WebSocket URL."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, Secret],
+        connect_timeout: float,
+        faults: Faults,
+        incoming: Incoming,
+        limit: int,
+        auth: MCPAuthProvider | None = None,
+    ) -> None:
+        super().__init__(faults, incoming)
+        self._url = url
+        self._headers = headers
+        self._connect_timeout = connect_timeout
+        self._limit = limit
+        self._auth = auth
+        self._socket: ClientConnection | None = None
+        self._reader: asyncio.Task[None] | None = None
+        self._notices: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        try:
+            self._socket = await self._dial()
+        except InvalidStatus as error:
+            raise self._rejected(error) from error
+        except TimeoutError as error:
+            text = f"no connection to {self._url} within {self._connect_timeout:g} s."
+            raise self._faults.timeout("connect", text) from error
+        except OSError as error:
+            text = f"{self._url} cannot be reached: {error.strerror or error}. Is the server running?"
+            raise self._faults.connection("connect", text) from error
+        except (InvalidHandshake, WebSocketException, EOFError) as error:
+            text = f"{self._url} does not speak WebSocket: {self._faults.excerpt(str(error))}"
+            raise self._faults.connection("connect", text) from error
+        self._reader = self._loop.create_task(self._read(self._socket))
+
+    async def close(self) -> None:
+        tasks = {task for task in (self._reader, *self._notices) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=NOTICE_TIMEOUT)
+        self.lose(self._faults.connection("close", "the connection was closed"))
+        if self._socket is not None:
+            await self._socket.close()
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        params = {"requestId": request_id, "reason": reason}
+        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+        task = self._loop.create_task(self._tell(message))
+        self._notices.add(task)
+        task.add_done_callback(self._notices.discard)
+
+    async def _tell(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(NOTICE_TIMEOUT):
+                await self.send(message)
+        except (MCPConnectionError, TimeoutError):
+            return
+
+    async def _dial(self) -> ClientConnection:
+        attempt = 0
+        while True:
+            attempt += 1
+            proof = dict(await self._auth.headers("GET", self._url)) if self._auth is not None else {}
+            sent = {name: value.reveal() for name, value in self._headers.items()} | proof
+            try:
+                return await _Dial(
+                    self._url,
+                    subprotocols=[Subprotocol("mcp")],
+                    additional_headers=sent,
+                    compression=None,
+                    open_timeout=self._connect_timeout,
+                    ping_interval=WEBSOCKET_PING,
+                    ping_timeout=WEBSOCKET_PING,
+                    close_timeout=NOTICE_TIMEOUT,
+                    max_size=self._limit,
+                    ssl=net.tls() if self._url.startswith("wss:") else None,
+                    proxy=net.proxy_for(self._url),
+                )
+            except InvalidStatus as error:
+                if attempt > 1 or not await self._has_new_credentials(error, proof):
+                    raise
+
+    async def _has_new_credentials(self, error: InvalidStatus, proof: Mapping[str, str]) -> bool:
+        if self._auth is None or error.response.status_code not in _REFUSED:
+            return False
+        from holodeck.tools.mcp.auth.provider import Refusal
+
+        headers = error.response.headers
+        return await self._auth.refused(
+            Refusal(
+                status=error.response.status_code,
+                url=self._url,
+                method="GET",
+                www_authenticate=", ".join(headers.get_all("WWW-Authenticate")),
+                headers=dict(headers.raw_items()),
+                body=bytes(error.response.body or b""),
+                sent=proof,
+            )
+        )
+
+    async def _deliver(self, message: Message, delivery: Delivery) -> None:
+        if self._socket is None:
+            raise self._faults.connection("call", "there is no connection")
+        delivery.may_have_left = True
+        try:
+            await self._socket.send(encode(message), text=True)
+        except ConnectionClosed as error:
+            self._closed(error)
+            raise self.lost.result() from error
+
+    async def _read(self, socket: ClientConnection) -> None:
+        try:
+            while True:
+                self.received(await socket.recv(decode=False))
+        except ConnectionClosed as error:
+            self._closed(error)
+
+    def _closed(self, error: ConnectionClosed) -> None:
+        reason = error.rcvd or error.sent
+        said = f"{reason.code} {reason.reason}".strip() if reason is not None else "without a reason"
+        hint = "; see 'max_result_bytes'" if reason is not None and reason.code == CloseCode.MESSAGE_TOO_BIG else ""
+        self.lose(self._faults.connection("run", f"the WebSocket was closed ({self._faults.excerpt(said)}){hint}."))
+
+    def _rejected(self, error: InvalidStatus) -> MCPConnectionError:
+        response = error.response
+        excerpt = self._faults.excerpt(bytes(response.body or b""))
+        text = f"HTTP {response.status_code} {response.reason_phrase} instead of a WebSocket. {excerpt}".rstrip()
+        return self._faults.connection(
+            "authorize" if response.status_code in _REFUSED else "connect",
+            text,
+            status=response.status_code,
+            body=excerpt,
+            retry_after=response.headers.get("Retry-After"),
+            www_authenticate=", ".join(response.headers.get_all("WWW-Authenticate")) or None,
+        )
+
+
+class _Dial(connect):
+    """A redirect is not followed: it would take our credentials to an address that nobody configured."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc

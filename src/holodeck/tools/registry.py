@@ -1,0 +1,73 @@
+"""All tools of a run under one roof: merged, named once, and routed to whoever executes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from holodeck.lib import log
+from holodeck.models.exchange import ToolSpec
+from holodeck.models.items import FunctionCall
+from holodeck.tools.executor import ToolCall, ToolExecutor, ToolResult
+from holodeck.tools.results import ResultReader
+
+
+class Toolbox:
+    """The client's own functions first, then each executor in order: the first that has a name keeps it."""
+
+    def __init__(
+        self,
+        executors: Sequence[ToolExecutor],
+        *,
+        client: Sequence[ToolSpec] = (),
+        reader: ResultReader | None = None,
+        hold: Callable[[FunctionCall], bool] | None = None,
+    ) -> None:
+        """`hold` says which calls wait for a person: a turn with one of them ends the run before anything is run."""
+        self._hold = hold
+        self._reader = reader
+        self._executors: tuple[ToolExecutor, ...] = (*executors, reader) if reader is not None else tuple(executors)
+        self._client: Mapping[str, ToolSpec] = {spec.name: spec for spec in client}
+        self._routes: dict[str, ToolExecutor] = {}
+        self._specs: dict[str, ToolSpec] = dict(self._client)
+
+    async def offer(self) -> tuple[ToolSpec, ...]:
+        """What the model may be offered now. An executor that has nothing to offer is not an error."""
+        listed = await asyncio.gather(*(executor.specs() for executor in self._executors))
+        specs: dict[str, ToolSpec] = dict(self._client)
+        routes: dict[str, ToolExecutor] = {}
+        for executor, offered in zip(self._executors, listed, strict=True):
+            for spec in offered:
+                if spec.name in specs:
+                    if spec.name not in routes or routes[spec.name] is not executor:
+                        log.debug("tools.shadowed", tool=spec.name, kind=executor.kind)
+                    continue
+                specs[spec.name] = spec
+                routes[spec.name] = executor
+        self._specs, self._routes = specs, routes
+        return tuple(specs.values())
+
+    def is_client(self, name: str) -> bool:
+        """True for a function that the client executes itself."""
+        return name in self._client
+
+    def holds(self, call: FunctionCall) -> bool:
+        """True for a call that a person must approve first."""
+        return self._hold is not None and self._hold(call)
+
+    def spec(self, name: str) -> ToolSpec | None:
+        return self._specs.get(name)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._specs.keys()
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        """Execute a call where it belongs. Only cancellation is raised."""
+        executor = self._routes.get(call.name) or next(
+            (each for each in self._executors if each.can_execute(call.name)), None
+        )
+        if executor is None:
+            return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
+        result = await executor.execute(call)
+        return result if self._reader is None or executor is self._reader else self._reader.shortened(result)

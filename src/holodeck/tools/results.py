@@ -1,0 +1,92 @@
+"""Large results are shown to a model in part; the rest stays here, and `read_result` reads on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holodeck.lib.limits import MAX_KEPT_RESULTS, MODEL_RESULT_CHARS
+from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.exchange import ToolSpec
+from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+
+READ_RESULT = "read_result"
+_SPEC = ToolSpec(
+    name=READ_RESULT,
+    description="Read more of a tool result that was cut. Give the result's id, and lines or characters to read.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "The id that the cut result names"},
+            "start_line": {"type": "integer", "minimum": 1, "description": "First line to read, counted from 1"},
+            "lines": {"type": "integer", "minimum": 1, "description": "How many lines (default 200)"},
+            "start_char": {"type": "integer", "minimum": 0, "description": "First character, instead of lines"},
+            "chars": {"type": "integer", "minimum": 1, "description": "How many characters"},
+        },
+        "required": ["id"],
+    },
+)
+_DEFAULT_LINES = 200
+
+
+class ResultReader:
+    """Keeps what was cut and executes the tool that reads it, which is offered once there is something to read."""
+
+    def __init__(self, *, limit: int = MODEL_RESULT_CHARS) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._count = 0
+
+    @property
+    def kind(self) -> ToolKind:
+        return ToolKind.BUILTIN
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return (_SPEC,) if self._kept else ()
+
+    def can_execute(self, name: str) -> bool:
+        return name == READ_RESULT and bool(self._kept)
+
+    def shortened(self, result: ToolResult) -> ToolResult:
+        """The result with its long texts cut and kept for reading on."""
+        if sum(len(block.text) for block in result.content if isinstance(block, TextContent)) <= self._limit:
+            return result
+        return replace(result, content=tuple(self._short(block) for block in result.content))
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        text = self._kept.get(str(call.arguments.get("id")))
+        if text is None:
+            known = ", ".join(self._kept) or "none"
+            return ToolResult.failed(call.call_id, f"There is no kept result of this id. Kept: {known}.")
+        return ToolResult(call_id=call.call_id, content=(TextContent(text=self._excerpt(text, call)),))
+
+    def _excerpt(self, text: str, call: ToolCall) -> str:
+        start_char = call.arguments.get("start_char")
+        if isinstance(start_char, int):
+            size = min(int(call.arguments.get("chars", self._limit)), self._limit)
+            part = text[start_char : start_char + size]
+            return f"{part}\n[characters {start_char} to {start_char + len(part)} of {len(text)}]"
+        lines = text.splitlines()
+        first = max(int(call.arguments.get("start_line", 1)), 1)
+        chosen = lines[first - 1 : first - 1 + int(call.arguments.get("lines", _DEFAULT_LINES))]
+        part = "\n".join(chosen)
+        note = f"[lines {first} to {first + len(chosen) - 1} of {len(lines)}]"
+        if len(part) > self._limit:
+            return f"{part[: self._limit]}\n{note} [cut: read characters instead, with start_char]"
+        return f"{part}\n{note}"
+
+    def _short(self, block: ContentBlock) -> ContentBlock:
+        if not isinstance(block, TextContent) or len(block.text) <= self._limit:
+            return block
+        self._count += 1
+        key = f"r{self._count}"
+        self._kept[key] = block.text
+        while len(self._kept) > MAX_KEPT_RESULTS:
+            self._kept.popitem(last=False)
+        lines = block.text.count("\n") + 1
+        note = (
+            f"[cut: the first {self._limit} of {len(block.text)} characters ({lines} lines). "
+            f'Read on with {READ_RESULT}(id="{key}", start_char={self._limit}) or by start_line.]'
+        )
+        return replace(block, text=f"{block.text[: self._limit]}\n{note}")

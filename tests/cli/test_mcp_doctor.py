@@ -1,0 +1,181 @@
+"""`holodeck mcp doctor` and `login`: which step fails, why, and what to do; servers in a process and on the network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from cli.mcp_project import DOCKER, NPX, UVX, Project
+from tools.mcp.auth_server import auth_server
+from tools.mcp.resource_server import browser, resource_server
+
+from holodeck.testing import FaultyMCPServer
+
+BUSY = 60  # processes are started, and the first login imports the SDK
+
+
+def failed(done: Any) -> Mapping[str, Any]:
+    """The step that failed, of the only server."""
+    server = json.loads(done.stdout)["servers"][0]
+    steps = [step for step in server["steps"] if step["outcome"] == "failed"]
+    assert len(steps) == 1
+    step = steps[0]
+    assert isinstance(step, dict)
+    assert step["advice"]
+    return step
+
+
+async def run(*args: str, folder: Path, env: Mapping[str, str]) -> tuple[int | None, str, str]:
+    """The command beside servers that live in this process."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "holodeck",
+        "mcp",
+        *args,
+        cwd=folder,
+        env={**env, "HOME": str(folder)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    return process.returncode, out.decode(), err.decode()
+
+
+def test_a_healthy_server_passes_every_step(project: Project) -> None:
+    project.servers(s=NPX)
+    done = project.run("doctor")
+    assert done.returncode == 0
+    words = [line.split() for line in done.stdout.splitlines()]
+    assert ["found", "ok", str(project.programs / "npx")] in words
+    assert ["speaks", "MCP", "ok", "legacy,", "2025-11-25;", "faulty", "1.0"] in words
+    assert ["lists", "tools", "ok", "20", "tools,", "2", "prompts"] in words
+    assert done.stdout.count(" ok ") == 5
+
+
+@pytest.mark.parametrize(
+    ("mode", "step", "words"),
+    [
+        ("dies-at-start", "started", "Its last words:\nFATAL: API_KEY is not set"),
+        ("dies-at-start-silently", "started", "exit code 3"),
+        ("hangs-at-start", "speaks MCP", "did not answer within 1 s"),
+        ("unknown-version", "speaks MCP", "protocol version"),
+    ],
+)
+def test_the_step_that_fails_is_named_with_the_reason(project: Project, mode: str, step: str, words: str) -> None:
+    project.ill(mode)
+    project.servers(s={**UVX, "startup_timeout": 1 if mode == "hangs-at-start" else 60})
+    done = project.run("doctor", "--json")
+    found = failed(done)
+    assert (done.returncode, found["name"]) == (1, step)
+    assert words in found["detail"]
+    assert project.processes() == []
+
+
+def test_a_command_that_is_not_installed_is_not_found(project: Project) -> None:
+    project.servers(s=DOCKER)
+    found = failed(project.run("doctor", "--json"))
+    assert (found["name"], found["detail"]) == ("found", "'docker' is not on PATH.")
+    assert "Install Docker" in found["advice"]
+
+
+def test_a_file_that_is_wrong_is_part_of_the_examination(project: Project) -> None:
+    project.servers(s=NPX, wrong={"command": "node", "args": ["x.js"]}, off={**NPX, "disabled": True})
+    done = project.run("doctor")
+    assert done.returncode == 2
+    assert "mcpServers.wrong.command" in done.stderr
+    assert "off: switched off, not examined" in done.stdout
+    data = json.loads(project.run("doctor", "--json").stdout)
+    assert [server["name"] for server in data["servers"]] == ["s", "off", "wrong"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "step", "words", "advice"),
+    [
+        ("http-401", "authorised", "HTTP 401", "holodeck mcp login localhost"),
+        ("http-403", "authorised", "HTTP 403", "does not let you in"),
+        ("http-404", "speaks MCP", "HTTP 404", "There is nothing at this path."),
+        ("html", "speaks MCP", "text/html", "Is this the URL of the MCP endpoint"),
+        ("http-502", "speaks MCP", "HTTP 502", ""),
+    ],
+)
+def test_a_server_on_the_network_is_examined_in_the_same_way(
+    project: Project, mode: str, step: str, words: str, advice: str
+) -> None:
+    @aio(BUSY)
+    async def examine() -> None:
+        async with FaultyMCPServer(mode) as server:
+            url = server.url.replace("127.0.0.1", "localhost")
+            code, out, _ = await run("doctor", "--url", url, "--json", folder=project.path, env=project.env)
+        found = next(item for item in json.loads(out)["servers"][0]["steps"] if item["outcome"] == "failed")
+        assert (code, found["name"]) == (1, step)
+        assert words in found["detail"]
+        assert advice in found["advice"]
+
+    examine()
+
+
+def test_names_and_ports_without_a_server_are_told_apart(project: Project) -> None:
+    project.servers(s={"url": "https://no-such-host.invalid/mcp"})
+    assert failed(project.run("doctor", "--json"))["name"] == "found"
+    project.servers(s={"url": "http://127.0.0.1:9/mcp"})
+    assert failed(project.run("doctor", "--json"))["name"] == "reached"
+
+
+@pytest.mark.parametrize("transport", ["http", "sse", "websocket"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_url_is_a_server_on_every_network_transport(project: Project, transport: Any, era: Any) -> None:
+    @aio(BUSY)
+    async def call() -> None:
+        async with FaultyMCPServer("normal", era=era, transport=transport) as server:
+            args = ("call", "--url", server.url, "add", "a=2", "b=3")
+            code, out, err = await run(*args, folder=project.path, env=project.env)
+            assert (code, out.strip(), err) == (0, "5", "")
+
+    if (transport, era) != ("sse", "modern"):  # SSE has ended with the old era
+        call()
+
+
+def test_headers_go_to_a_server_and_are_never_shown(project: Project) -> None:
+    @aio(BUSY)
+    async def call() -> None:
+        async with FaultyMCPServer("requires-token", token="s3cret-token") as server:
+            args = ("list", "--url", server.url, "--header", "Authorization: Bearer s3cret-token", "-v")
+            code, out, err = await run(*args, folder=project.path, env=project.env)
+            assert code == 0
+            assert "s3cret" not in out + err
+            refused, out, _ = await run("list", "--url", server.url, folder=project.path, env=project.env)
+            assert (refused, "HTTP 401" in out) == (1, True)
+
+    call()
+
+
+@aio(BUSY)
+async def test_a_person_logs_in_with_the_address_that_is_printed(project: Project) -> None:
+    async with auth_server() as authority, resource_server(authority) as server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "holodeck", "mcp", "login", "--url", server.mcp, "--no-browser"),
+            cwd=project.path,
+            env={**project.env, "HOME": str(project.path)},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        address = b""
+        while not address.startswith(b"http"):
+            address = (await process.stderr.readline()).strip()
+        await browser(address.decode())
+        out = await process.stdout.read()
+        assert (await process.wait(), out.decode().strip()) == (0, "Logged in to server_127_0_0_1.")
+        files = [file for file in (project.path / ".config").rglob("*") if file.is_file()]
+        assert all(file.stat().st_mode & 0o077 == 0 for file in files)
+        code, out_text, _ = await run("logout", "--url", server.mcp, folder=project.path, env=project.env)
+        assert (code, "Logged out" in out_text) == (0, True)

@@ -1,0 +1,304 @@
+"""`holodeck run`: one question through the real command, a scripted model and real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from agents import Project, is_alive, messages, scripted
+from aio import aio
+from typing_terminal import CTRL_C, TypingTerminal
+
+from holodeck.testing import FaultyMCPServer
+from holodeck.testing.script import call, call_raw, finish, say, spend, status, wait
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.mark.proves("000:US1-1", "000:SC-002", "004:US2-1", "004:SC-001")
+@aio(60)
+async def test_only_the_answer_is_on_stdout_and_everything_else_on_stderr(project: Project) -> None:
+    async with scripted([say("Let me see."), call("add", a=1, b=2)], [say("It is 3."), spend(90, 10)]) as model:
+        project.write(model, project.npx("calc"))
+        done = await project.holodeck("run", "What is 1 + 2?")
+        assert (done.stdout, done.returncode) == ("It is 3.\n", 0)
+        for words in ("Starting calc", "calc is ready", "Let me see.", "> calc.add  a=1, b=2", "= calc.add", "  3\n"):
+            assert words in done.stderr
+        assert "completed: 2 turns, 1 tool call, 100 tokens (90 in, 10 out)" in done.stderr
+        assert "\x1b" not in done.stderr, "colours are for terminals"
+        assert messages(model, 0) == [{"role": "user", "content": "What is 1 + 2?"}]
+        assert messages(model, 1)[-1] == {"role": "tool", "tool_call_id": "call_1", "content": "3"}
+    assert not any(is_alive(pid) for pid in project.pids())
+
+
+@aio(60)
+async def test_quiet_says_nothing_but_the_answer(project: Project) -> None:
+    async with scripted([say("Hm."), call("add", a=1, b=2)], say("3")) as model:
+        project.write(model, project.npx("calc"))
+        done = await project.holodeck("run", "-q", "What is 1 + 2?")
+        assert (done.stdout, done.stderr) == ("3\n", "")
+
+
+@aio(60)
+async def test_a_terminal_shows_the_answer_while_it_is_written(project: Project) -> None:
+    rest = asyncio.Event()
+    async with scripted([say("The first half"), wait(rest), say(" and the second.")]) as model:
+        project.write(model)
+        async with TypingTerminal("run", "Tell me", cwd=project.path) as terminal:
+            await terminal.sees("The first half")
+            rest.set()
+            await terminal.sees(" and the second.")
+            await terminal.sees("completed: 1 turn, 0 tool calls")
+            assert await terminal.ends() == 0
+
+
+@aio(60)
+async def test_a_terminal_says_what_it_waits_for(project: Project) -> None:
+    rest = asyncio.Event()
+    async with scripted([wait(rest), say("Done.")]) as model:
+        project.write(model)
+        async with TypingTerminal("run", "Think", cwd=project.path) as terminal:
+            await terminal.sees("the model is thinking 1 s")
+            rest.set()
+            await terminal.sees("Done.")
+            assert await terminal.ends() == 0
+            assert "\x1b[KDone." in terminal.raw, "the spinner is wiped before anything else is written"
+
+
+@aio(60)
+async def test_json_is_the_whole_result(project: Project) -> None:
+    async with scripted(call("image"), [say("A \u202e pixel"), spend(3, 4)]) as model:
+        project.write(model, project.npx("calc"))
+        done = await project.holodeck("run", "--json", "Show me")
+    result = json.loads(done.stdout)
+    assert (result["status"], result["text"], result["turns"], result["tool_calls"]) == (
+        "completed",
+        "A \u202e pixel",
+        2,
+        1,
+    )
+    assert result["usage"]["total_tokens"] == 7
+    assert [item["type"] for item in result["items"]] == ["function_call", "function_call_output", "message"]
+    assert result["items"][1]["content"][0]["mime_type"] == "image/png"
+    assert result["error"] is None
+    assert "\u202e" not in done.stdout, "a reordering character is an escape"
+
+
+@aio(60)
+async def test_events_come_as_numbered_lines_while_they_happen(project: Project) -> None:
+    rest = asyncio.Event()
+    async with scripted([say("Wait"), wait(rest), say(" for it")]) as model:
+        project.write(model)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "holodeck", "run", "--events", "Go"),
+            cwd=project.path,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        first = [json.loads(await process.stdout.readline()) for _ in range(3)]
+        assert [event["type"] for event in first] == ["run.started", "turn.started", "text.added"]
+        rest.set()
+        lines = (await process.stdout.read()).splitlines()
+        await process.wait()
+    events = [*first, *map(json.loads, lines)]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[-1]["type"] == "run.finished"
+    assert events[-1]["result"]["text"] == "Wait for it"
+
+
+@aio(60)
+async def test_exit_codes_tell_failed_from_incomplete(project: Project) -> None:
+    async with scripted(status(401), call("add", a=1, b=1), [say("half of"), finish("length")]) as model:
+        project.write(model, project.npx("calc"))
+        failed = await project.holodeck("run", "One")
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert "Error: Model 'scripted'" in failed.stderr
+        limited = await project.holodeck("run", "--max-turns", "1", "Two")
+        assert limited.returncode == 3
+        assert "Incomplete: The limit of 1 turns is reached; 1 more tool calls were not run." in limited.stderr
+        cut = await project.holodeck("run", "-q", "Three")
+        assert (cut.returncode, cut.stdout) == (3, "half of\n")
+        assert "The answer was cut at the limit of tokens." in cut.stderr
+
+
+@aio(60)
+async def test_a_wrong_file_and_a_wrong_command_line_exit_with_2(project: Project) -> None:
+    project.write(None, more="toolz: []\n")
+    for args, words in (
+        (["run", "Hello"], "Did you mean 'tools'?"),
+        (["run", "nowhere.yaml", "Hello"], "there is no such file"),
+        (["run"], "There is no question."),
+        (["run", "agent.yaml"], "There is no question."),
+        (["run", "What", "is", "it?"], "put the question in quotes"),
+        (["run", "--json", "--events", "Hello"], "not both"),
+    ):
+        done = await project.holodeck(*args)
+        assert (done.returncode, done.stdout) == (2, ""), args
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@aio(60)
+async def test_a_question_comes_from_standard_input_and_a_file_from_elsewhere(project: Project) -> None:
+    async with scripted(say("Read.")) as model:
+        project.write(model)
+        moved = project.path / "team"
+        moved.mkdir()
+        (project.path / "agent.yaml").rename(moved / "agent.yaml")
+        done = await project.holodeck("run", "team", "-", stdin="line 1\nline 2 é\n")
+        assert done.stdout == "Read.\n"
+        assert messages(model, 0)[-1]["content"] == "line 1\nline 2 é\n"
+
+
+@aio(60)
+async def test_an_image_is_known_by_its_content_and_reaches_the_model(project: Project) -> None:
+    async with scripted(say("A pixel.")) as model:
+        project.write(model)
+        (project.path / "picture.txt").write_bytes(PNG)
+        (project.path / "fake.png").write_text("not a picture")
+        done = await project.holodeck("run", "--image", "picture.txt", "What is it?")
+        assert done.stdout == "A pixel.\n"
+        text, image = messages(model, 0)[-1]["content"]
+        assert text["text"] == "What is it?"
+        assert image["image_url"]["url"] == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+        wrong = await project.holodeck("run", "--image", "fake.png", "What is it?")
+        assert wrong.returncode == 2
+        assert "not a PNG, JPEG, GIF or WebP" in wrong.stderr
+        assert len(model.received) == 1
+
+
+@aio(60)
+async def test_ctrl_c_stops_the_model_and_the_servers(project: Project) -> None:
+    async with scripted(call("slow", seconds=600)) as model:
+        project.write(model, project.npx("calc"))
+        async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("> calc.slow")
+            terminal.types(CTRL_C)
+            await terminal.sees("Stopped.")
+            assert await terminal.ends() == 130
+            assert "Traceback" not in terminal.text
+    assert not any(is_alive(pid) for pid in project.pids())
+
+
+@aio(60)
+async def test_an_interrupted_run_still_gives_its_json(project: Project) -> None:
+    async with scripted([say("So far so"), wait(asyncio.Event())]) as model:
+        project.write(model)
+        with (project.path / "out.json").open("w") as out:
+            async with TypingTerminal("run", "--json", "Go", cwd=project.path, stdout=out.fileno()) as terminal:
+                await terminal.sees("the model is thinking 1 s")
+                terminal.process.send_signal(signal.SIGINT)
+                assert await terminal.ends() == 130
+        await asyncio.wait_for(model.left.wait(), 5)
+    result = json.loads((project.path / "out.json").read_text())
+    assert (result["status"], result["text"]) == ("cancelled", "So far so [stopped by the user]")
+
+
+@aio(60)
+async def test_a_call_that_needs_approval_is_refused_when_nobody_is_there(project: Project) -> None:
+    async with scripted(call("add", a=1, b=2), say("I may not.")) as model:
+        project.write(model, project.npx("calc", more=", approval: always"))
+        done = await project.holodeck("run", "Add")
+        assert done.stdout == "I may not.\n"
+        assert "needs a person's approval" in messages(model, 1)[-1]["content"]
+
+
+@pytest.mark.parametrize(("answer", "told"), [("y\r", "3"), ("\r", "The person did not approve this call")])
+@aio(60)
+async def test_a_person_at_the_terminal_approves_or_refuses(project: Project, answer: str, told: str) -> None:
+    async with scripted(call("add", a=1, b=2), say("Well.")) as model:
+        project.write(model, project.npx("calc", more=", approval: always"))
+        async with TypingTerminal("run", "Add", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("May calc.add run (a=1, b=2)? [y/N]")
+            terminal.types(answer)
+            await terminal.sees("Well.")
+            assert await terminal.ends() == 0
+        assert told in messages(model, 1)[-1]["content"]
+
+
+@aio(60)
+async def test_a_server_that_asks_is_named_and_gets_the_answer(project: Project) -> None:
+    async with scripted(call("ask_elicitation"), say("Thanks.")) as model:
+        project.write(model, project.npx("calc"))
+        async with TypingTerminal("run", "Ask me", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("Server 'calc' asks: What is your name?")
+            await terminal.sees("Answer it? [y/N]")
+            terminal.types("y\r")
+            await terminal.sees("name: ")
+            terminal.types("Ada\r")
+            await terminal.sees("Thanks.")
+            assert await terminal.ends() == 0
+        told = json.loads(messages(model, 1)[-1]["content"])
+        assert told == {"action": "accept", "content": {"name": "Ada"}}
+
+
+@aio(60)
+async def test_words_of_a_model_or_a_server_cannot_draw_on_the_terminal(project: Project) -> None:
+    bad = "\x1b[2J\x1b]0;title\x07\u202e"
+    async with scripted(call("echo", text=bad), say(f"Here: {bad}!")) as model:
+        project.write(model, project.npx("calc"))
+        async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("<U+202E>!")
+            assert await terminal.ends() == 0
+            for dangerous in ("\x1b[2J", "\x1b]0", "\x07", "\u202e"):
+                assert dangerous not in terminal.raw
+
+
+@pytest.mark.proves("000:US5-1", "000:FR-021", "000:SC-006", "004:US1-3", "004:FR-017")
+@aio(60)
+async def test_a_server_that_cannot_start_is_reported_and_the_others_work(project: Project) -> None:
+    async with scripted(call("echo", text="hi"), say("Hi.")) as model, FaultyMCPServer() as good:
+        broken = project.npx("broken", "dies-at-start")
+        project.write(
+            model, broken, f'  - {{type: mcp, name: good, description: d, transport: http, url: "{good.url}"}}'
+        )
+        done = await project.holodeck("run", "Go")
+        assert (done.stdout, done.returncode) == ("Hi.\n", 0)
+        assert "broken is not available" in done.stderr
+        assert "API_KEY is not set" in done.stderr
+        assert len(good.calls("echo")) == 1
+
+
+@pytest.mark.proves("000:US5-2", "000:FR-023", "004:US2-3", "004:FR-018")
+@aio(60)
+async def test_a_server_that_dies_during_a_call_is_reported_to_the_person_and_the_model(project: Project) -> None:
+    async with scripted(call("slow", seconds=600), say("It died.")) as model:
+        project.write(model, project.npx("calc"))
+        async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("> calc.slow")
+            os.kill(project.pids()[-1], signal.SIGKILL)
+            await terminal.sees("x calc.slow")
+            await terminal.sees("It died.")
+            assert await terminal.ends() == 0
+        assert "calc" in messages(model, 1)[-1]["content"]
+
+
+@aio(60)
+async def test_broken_arguments_are_told_to_the_model_not_to_the_server(project: Project) -> None:
+    async with scripted(call_raw("add", '{"a": 1,'), call("add", a="one", b=2), say("Oh.")) as model:
+        project.write(model, project.npx("calc"))
+        done = await project.holodeck("run", "Go")
+        assert done.stdout == "Oh.\n"
+        assert "not valid JSON" in messages(model, 1)[-1]["content"]
+        assert "do not fit the tool" in messages(model, 2)[-1]["content"]
+    assert "tools/call" not in project.journal.read_text()
+
+
+@aio(60)
+async def test_warnings_of_the_file_are_shown_before_the_answer(project: Project) -> None:
+    async with scripted(say("Hello."), say("Hello.")) as model:
+        project.write(model, project.npx("calc").replace("description: d, ", ""))
+        loud, quiet = await project.holodeck("run", "Hi"), await project.holodeck("run", "-q", "Hi")
+        assert "1 warning" in loud.stderr
+        assert quiet.stderr == ""

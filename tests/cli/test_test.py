@@ -1,0 +1,121 @@
+"""`holodeck test`: cases that pass and fail, told with their reasons, to people, programs and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Project, messages, scripted
+from aio import aio
+
+from holodeck.testing.script import call, say, status
+
+NAMES = """test_cases:
+  - {name: by server, input: one, expected_tools: [calc]}
+  - {name: in full, input: two, expected_tools: [calc.add, calc__add]}
+  - {name: bare, input: three, expected_tools: [add, {name: add, arguments: {a: 1}}]}
+"""
+FAILING = """test_cases:
+  - {name: other tool, input: one, expected_tools: [memory]}
+  - {name: other arguments, input: two, expected_tools: [{name: add, arguments: {a: 2}}]}
+  - {name: twice, input: three, expected_tools: [add, add]}
+  - {name: none at all, input: four, expected_tools: []}
+  - {name: broken model, input: five}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def adding(times: int) -> list[Any]:
+    return [turn for _ in range(times) for turn in (call("add", a=1, b=2), say("It is 3."))]
+
+
+@aio(60)
+async def test_a_tool_is_expected_by_its_server_in_full_or_by_its_own_name(project: Project) -> None:
+    async with scripted(*adding(3)) as model:
+        project.write(model, project.npx("calc"), more=NAMES)
+        done = await project.holodeck("test")
+        assert done.returncode == 0
+        for words in ("PASS  by server", "PASS  in full", "PASS  bare", "calc.add(a=1, b=2)", "3 passed"):
+            assert words in done.stdout
+        assert messages(model, 2) == [{"role": "user", "content": "two"}], "each case is a conversation of its own"
+        assert "> calc.add" in done.stderr
+
+
+@aio(60)
+async def test_a_case_that_fails_says_why(project: Project) -> None:
+    async with scripted(*adding(4), status(401)) as model:
+        project.write(model, project.npx("calc"), more=FAILING)
+        done = await project.holodeck("test", "-q")
+    assert done.returncode == 1
+    for words in (
+        "memory was expected; called: calc.add(a=1, b=2)",
+        "add(a=2) was expected, and called with other arguments: calc.add(a=1, b=2)",
+        "add was expected 2 times; called: calc.add(a=1, b=2)",
+        "no tool was expected; called: calc.add(a=1, b=2)",
+        "the run is failed: Model 'scripted'",
+        "answer  It is 3.",
+        "0 passed, 5 failed",
+    ):
+        assert words in done.stdout, done.stdout
+    assert done.stderr == ""
+
+
+@aio(60)
+async def test_the_truth_is_shown_beside_the_answer_and_not_judged(project: Project) -> None:
+    async with scripted(say("It is 4.")) as model:
+        project.write(model, more='test_cases:\n  - {input: "What is 1 + 2?", ground_truth: "3"}\n')
+        done = await project.holodeck("test")
+    assert done.returncode == 0
+    assert "PASS  What is 1 + 2?" in done.stdout
+    assert "answer  It is 4." in done.stdout
+    assert "truth   3 (shown for you to compare; it is not judged)" in done.stdout
+
+
+@aio(60)
+async def test_reports_are_json_or_markdown(project: Project) -> None:
+    async with scripted(*adding(4)) as model:
+        project.write(model, project.npx("calc"), more=FAILING)
+        printed = await project.holodeck("test", "--json", "-k", "other", "--report", "out.json")
+        assert printed.returncode == 1
+        report = json.loads(printed.stdout)
+        assert json.loads((project.path / "out.json").read_text())["failed"] == 2
+        await project.holodeck("test", "-q", "-k", "TWICE", "--report", "out.md")
+    assert (report["passed"], report["failed"]) == (0, 2)
+    first = report["cases"][0]
+    assert first["called"] == [
+        {"server": "calc", "tool": "add", "name": "add", "arguments": {"a": 1, "b": 2}, "is_error": False}
+    ]
+    assert (first["status"], first["answer"], first["expected_tools"]) == ("completed", "It is 3.", ["memory"])
+    markdown = (project.path / "out.md").read_text()
+    assert "| **FAIL** | twice | add | 2 |" in markdown
+    assert "- why: add was expected 2 times" in markdown
+
+
+@aio(60)
+async def test_a_call_that_failed_is_marked_and_approval_is_never_asked(project: Project) -> None:
+    async with scripted(call("add", a=1, b=2), say("No.")) as model:
+        cases = "test_cases:\n  - {name: refused, input: one, expected_tools: [add]}\n"
+        project.write(model, project.npx("calc", more=", approval: always"), more=cases)
+        done = await project.holodeck("test")
+    assert "calc.add(a=1, b=2) - it failed" in done.stdout
+    assert done.returncode == 0
+
+
+@aio(60)
+async def test_wrong_files_and_patterns_exit_with_2(project: Project) -> None:
+    project.write(None)
+    nothing = await project.holodeck("test")
+    assert nothing.returncode == 2
+    assert "has no 'test_cases'" in nothing.stderr
+    project.write(None, more=NAMES)
+    unmatched = await project.holodeck("test", "-k", "weather")
+    assert unmatched.returncode == 2
+    assert "There are: by server, in full, bare." in unmatched.stderr
+    project.write(None, more="test_cases: [{inputs: x}]\n")
+    assert (await project.holodeck("test")).returncode == 2

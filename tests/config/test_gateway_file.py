@@ -1,0 +1,152 @@
+"""`gateway.yaml`: what it may say, what the environment adds, and how secrets come in."""
+
+from __future__ import annotations
+
+import pytest
+from agentfile import AgentFolder
+
+from holodeck.config.gateway_loader import LoadedGateway
+from holodeck.lib.errors import ConfigError, Problem
+from holodeck.models.auth import BearerAuth
+from holodeck.models.tool import MCPTool, TransportType
+from holodeck.runtime import read_gateway
+
+MODEL = "models: [{name: fast, model: {provider: openai, name: gpt-5-mini, api_key: '${KEY}'}}]\n"
+ENV = {"KEY": "k3y"}
+
+
+def load(folder: AgentFolder, text: str, env: dict[str, str] | None = None) -> LoadedGateway:
+    folder.write("gateway.yaml", text)
+    return read_gateway(folder.path / "gateway.yaml", environ=ENV if env is None else env, home=folder.home)
+
+
+def errors(folder: AgentFolder, text: str, env: dict[str, str] | None = None) -> list[Problem]:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, text, env)
+    return [problem for problem in caught.value.problems if problem.severity == "error"]
+
+
+@pytest.mark.proves("004:FR-015", "004:FR-016", "004:FR-011")
+def test_a_gateway_serves_models_and_agents_with_servers_keys_and_limits(folder: AgentFolder) -> None:
+    folder.write("support.yaml", "name: support\nmodel: {provider: openai, name: x, api_key: '${KEY}'}\n")
+    loaded = load(
+        folder,
+        MODEL
+        + f"""
+listen: {{port: 9000}}
+agents: [{{file: support.yaml}}]
+mcp_servers:
+  - name: github
+    description: d
+    transport: http
+    url: https://mcp.example/github
+    auth: {{type: bearer, token: "${{KEY}}"}}
+  - {{name: search, description: d, transport: sse, url: https://mcp.example/sse, headers: {{X-API-Key: "${{KEY}}"}}}}
+keys: [{{name: alice, hash: "sha256:{"0" * 64}", limits: {{in_flight: 2}}}}]
+storage: {{url: "sqlite:///x.db", retention_days: 7}}
+limits: {{in_flight: 5, key: {{requests_per_minute: 60}}}}
+""",
+    )
+    assert loaded.gateway.listen.port == 9000
+    assert (list(loaded.models), list(loaded.agents)) == (["fast"], ["support"])
+    github, search = (item.tool for item in loaded.servers)
+    assert isinstance(github, MCPTool)
+    assert isinstance(github.auth, BearerAuth)
+    assert github.auth.token.reveal() == "k3y"
+    assert search.name == "search"
+
+
+@pytest.mark.proves("004:FR-015")
+def test_every_value_can_come_from_the_environment(folder: AgentFolder) -> None:
+    env = {
+        **ENV,
+        "HOLODECK_LISTEN__PORT": "9001",
+        "HOLODECK_LISTEN__HOST": "0.0.0.0",
+        "HOLODECK_STORAGE__URL": "postgresql://db/holodeck",
+        "HOLODECK_LIMITS__KEY__IN_FLIGHT": "3",
+        "HOLODECK_MCP_SERVERS__GITHUB__URL": "https://mcp.example/new",
+        "HOLODECK_MCP_SERVERS__GITHUB__HEADERS": '{"Authorization": "Bearer t"}',
+        "HOLODECK_MODELS__FAST__MODEL__TEMPERATURE": "0.5",
+        "HOLODECK_SOMETHING_ELSE": "ignored",
+    }
+    loaded = load(folder, MODEL, env)
+    gateway = loaded.gateway
+    assert (gateway.listen.host, gateway.listen.port, gateway.limits.key.in_flight) == ("0.0.0.0", 9001, 3)
+    assert gateway.storage.url == "postgresql://db/holodeck"
+    assert loaded.models["fast"].model.temperature == 0.5
+    (item,) = loaded.servers
+    assert isinstance(item.tool, MCPTool)
+    assert (item.tool.name, item.tool.transport, item.tool.url) == (
+        "github",
+        TransportType.HTTP,
+        "https://mcp.example/new",
+    )
+
+
+@pytest.mark.proves("D-30", "004:FR-021", "004:US3-1")
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("models: [{name: a, model: {provider: openai, name: x, api_key: sk-literal}}]\n", "models[0].model.api_key"),
+        (
+            MODEL + "mcp_servers: [{name: a, url: https://h/, headers: {Authorization: Bearer literal}}]\n",
+            "mcp_servers[0].headers.Authorization",
+        ),
+        (
+            MODEL + "mcp_servers: [{name: a, url: https://h/, auth: {type: bearer, token: literal}}]\n",
+            "mcp_servers[0].auth.token",
+        ),
+    ],
+)
+def test_a_secret_written_into_the_file_is_refused_with_the_way_out(folder: AgentFolder, text: str, key: str) -> None:
+    (problem,) = errors(folder, text)
+    assert problem.key == key
+    assert "${" in problem.fix
+    assert "literal" not in str(problem)
+
+
+@pytest.mark.proves("D-30", "004:FR-021")
+def test_a_secret_can_be_mounted_as_a_file(folder: AgentFolder) -> None:
+    folder.write("secrets/key", "from-the-file\n")
+    loaded = load(folder, "models: [{name: a, model: {provider: openai, name: x, api_key_file: secrets/key}}]\n")
+    key = loaded.models["a"].model.api_key
+    assert key is not None
+    assert key.reveal() == "from-the-file"
+    (problem,) = errors(folder, "models: [{name: a, model: {provider: openai, name: x, api_key_file: gone}}]\n")
+    assert "no such file" in problem.message
+
+
+@pytest.mark.proves("D-27", "004:FR-020", "004:FR-001")
+def test_a_gateway_starts_no_process_unless_its_file_says_so(folder: AgentFolder) -> None:
+    text = MODEL + "mcp_servers: [{name: a, description: d, command: npx, server: x}]\n"
+    (problem,) = errors(folder, text)
+    assert "allow_stdio: true" in problem.fix
+    assert load(folder, text + "allow_stdio: true\n").servers
+    folder.write("local.yaml", "name: local\ntools: [{type: mcp, name: a, description: d, command: npx, server: x}]\n")
+    (problem,) = errors(folder, "agents: [{file: local.yaml}]\n")
+    assert problem.key == "agents[0].file"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("listen: {port: 1}\n", "serves nothing"),
+        (MODEL + "lisen: {port: 1}\n", "Did you mean 'listen'?"),
+        (MODEL + "listen: {prt: 1}\n", "Did you mean 'port'?"),
+        (MODEL + "listen: {port: 70000}\n", "at most 65535"),
+        (MODEL + "keys: [{name: a, hash: plain}]\n", "keys[0].hash"),
+        (MODEL + "jwt: {issuer: a, audience: b}\n", "jwks_url"),
+        (MODEL + "agents: [{file: gone.yaml}]\n", "no such file"),
+        (MODEL + MODEL.replace("models", "agents"), "agents[0]"),
+        (MODEL.replace("]\n", ", {name: fast, model: {provider: rehearsal}}]\n"), "taken above"),
+    ],
+)
+def test_what_is_wrong_is_said_as_for_an_agent_file(folder: AgentFolder, text: str, words: str) -> None:
+    assert any(words in f"{problem} {problem.fix}" for problem in errors(folder, text))
+
+
+def test_an_agent_file_can_be_served_as_it_is(folder: AgentFolder) -> None:
+    folder.write("agent.yaml", "name: solo\n")
+    loaded = read_gateway(folder.path / "agent.yaml", environ={}, home=folder.home)
+    assert list(loaded.agents) == ["solo"]
+    assert loaded.gateway.listen.host == "127.0.0.1"

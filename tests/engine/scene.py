@@ -1,0 +1,63 @@
+"""An agent with a scripted model and real MCP servers on loopback, made through the public door."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import holodeck
+from holodeck.models.content import TextContent
+from holodeck.models.exchange import ModelRequest
+from holodeck.models.items import FunctionCallOutput
+from holodeck.providers.provider import ModelProvider
+from holodeck.runtime import People, load_agent
+from holodeck.testing import FaultyMCPServer
+
+
+def server(name: str, url: str, **settings: Any) -> dict[str, Any]:
+    """An MCP server at a URL, as it stands in an agent file."""
+    return {"type": "mcp", "name": name, "description": "d", "transport": "http", "url": url, **settings}
+
+
+@asynccontextmanager
+async def agent_with(
+    folder: Path,
+    model: ModelProvider,
+    tools: Sequence[Mapping[str, Any]] = (),
+    *,
+    people: People | None = None,
+    **settings: Any,
+) -> AsyncIterator[holodeck.Agent]:
+    """An agent of this model and these tools; everything is ended afterwards."""
+    file = folder / "agent.yaml"
+    file.write_text(json.dumps({"name": "demo", "tools": list(tools), **settings}))
+    async with load_agent(file, model=model, environ={}, home=folder / "home", people=people) as agent:
+        yield agent
+
+
+@asynccontextmanager
+async def agent_of_one(
+    folder: Path, model: ModelProvider, server_settings: Mapping[str, Any] | None = None, **settings: Any
+) -> AsyncIterator[tuple[holodeck.Agent, FaultyMCPServer]]:
+    """An agent with one MCP server named `calc`."""
+    async with FaultyMCPServer() as mcp:
+        tools = [server("calc", mcp.url, **(server_settings or {}))]
+        async with agent_with(folder, model, tools, **settings) as agent:
+            yield agent, mcp
+
+
+def outputs(request: ModelRequest) -> dict[str, tuple[str, bool]]:
+    """What the model was told about each call: its words, and whether it was an error."""
+    return {
+        item.call_id: ("".join(part.text for part in item.content if isinstance(part, TextContent)), item.is_error)
+        for item in request.items
+        if isinstance(item, FunctionCallOutput)
+    }
+
+
+def offered(request: ModelRequest) -> set[str]:
+    """The names of the tools that the model was offered."""
+    return {spec.name for spec in request.tools}

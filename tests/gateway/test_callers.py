@@ -1,0 +1,127 @@
+"""Who may use a gateway, and how much: keys, tokens, limits."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from aio import aio
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from holodeck.gateway.callers import APIKeys, Caller, Callers, hash_key, new_key
+from holodeck.gateway.jwt_callers import JWTProvider
+from holodeck.gateway.rates import Rates, TooManyError
+from holodeck.models.gateway import CallerKey, JWTCallers, KeyLimits
+
+ISSUER, AUDIENCE = "https://issuer.example", "holodeck"
+
+
+@pytest.mark.proves("D-29")
+@aio
+async def test_a_key_is_known_by_its_hash_only() -> None:
+    key, other = new_key(), new_key()
+    keys = APIKeys(
+        [CallerKey(name="alice", hash=hash_key(key), is_admin=True), CallerKey(name="bob", hash=hash_key(other))]
+    )
+    assert await keys.caller(key) == Caller(id="key:alice", is_admin=True)
+    assert await keys.caller(other) == Caller(id="key:bob")
+    assert await keys.caller(key + "x") is None
+    assert key not in repr(keys.__dict__)
+
+
+@aio
+async def test_every_way_a_client_sends_a_key_is_read() -> None:
+    key = new_key()
+    callers = Callers([APIKeys([CallerKey(name="a", hash=hash_key(key))])])
+    for headers in ({"authorization": f"Bearer {key}"}, {"authorization": f"bearer  {key}"}, {"api-key": key}):
+        assert await callers.caller(headers) == Caller(id="key:a")
+    for headers in ({}, {"authorization": key}, {"authorization": "Basic x"}, {"authorization": "Bearer "}):
+        assert await callers.caller(headers) is None
+
+
+class _Identity:
+    """An identity provider: a key pair, its public set in a file, and tokens."""
+
+    def __init__(self, folder: Path) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key()))
+        (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": "k1", "alg": "ES256"}]}))
+        config = JWTCallers(issuer=ISSUER, audience=AUDIENCE, jwks_file="jwks.json", admin_scope="admin")
+        self.provider = JWTProvider(config, folder)
+
+    def token(self, *, kid: str = "k1", key: Any = None, algorithm: str = "ES256", **claims: Any) -> str:
+        usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": time.time() + 600}
+        payload = {name: value for name, value in {**usual, **claims}.items() if value is not None}
+        return jwt.encode(payload, key or self._key, algorithm=algorithm, headers={"kid": kid})
+
+
+@aio
+async def test_a_token_of_the_issuer_names_its_caller(tmp_path: Path) -> None:
+    identity = _Identity(tmp_path)
+    assert await identity.provider.caller(identity.token()) == Caller(id="jwt:alice")
+    admin = await identity.provider.caller(identity.token(scope="read admin"))
+    assert admin == Caller(id="jwt:alice", is_admin=True)
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"iss": "https://evil.example"},
+        {"aud": "another"},
+        {"exp": 1},
+        {"exp": None},
+        {"sub": None},
+        {"kid": "unknown"},
+        {"key": ec.generate_private_key(ec.SECP256R1())},
+        {"key": "x" * 32, "algorithm": "HS256"},
+    ],
+    ids=str,
+)
+@aio
+async def test_any_other_token_is_nobodys(tmp_path: Path, claims: dict[str, Any]) -> None:
+    identity = _Identity(tmp_path)
+    assert await identity.provider.caller(identity.token(**claims)) is None
+    assert await identity.provider.caller("not a token") is None
+
+
+def test_limits_refuse_at_once_and_say_when_to_come_back() -> None:
+    now = [0.0]
+    rates = Rates(KeyLimits(in_flight=2, requests_per_minute=3), 100, clock=lambda: now[0])
+    alice, bob = Caller(id="a"), Caller(id="b")
+    with rates.request(alice), rates.request(alice):
+        with pytest.raises(TooManyError, match="2 requests at once"), rates.request(alice):
+            pass
+        with rates.request(bob):
+            assert rates.in_flight == 3
+    with rates.request(alice):
+        pass
+    now[0] = 10.0
+    with pytest.raises(TooManyError, match="3 requests a minute") as caught, rates.request(alice):
+        pass
+    assert caught.value.retry_after == 50.0
+    now[0] = 61.0
+    with rates.request(alice):
+        assert rates.in_flight == 1
+
+
+def test_tokens_are_counted_after_the_fact() -> None:
+    now = [0.0]
+    rates = Rates(KeyLimits(tokens_per_minute=100), 100, clock=lambda: now[0])
+    caller = Caller(id="a")
+    with rates.request(caller):
+        rates.spent(caller, 120)
+    with pytest.raises(TooManyError, match="100 tokens a minute"), rates.request(caller):
+        pass
+    now[0] = 61.0
+    with rates.request(caller):
+        pass
+
+
+def test_the_gateway_as_a_whole_has_a_limit() -> None:
+    rates = Rates(KeyLimits(), 1)
+    with rates.request(Caller(id="a")), pytest.raises(TooManyError, match="gateway"), rates.request(Caller(id="b")):
+        pass

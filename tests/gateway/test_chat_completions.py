@@ -1,0 +1,74 @@
+"""`/v1/chat/completions`: the older API with the same tools behind it, through the stock package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from aio import aio
+from gateway.stand import MODEL, serving
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing.script import cut, status
+
+GET_TIME: Any = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
+HELLO: Any = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.mark.proves("D-25", "004:US2-1", "004:FR-009")
+@aio(30)
+async def test_tools_of_the_gateway_are_used_by_clients_of_the_older_api(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("It is 3."), call("add", a=2, b=2), say("It is 4."), chunk=3)
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai()
+        whole = await client.chat.completions.create(model=MODEL, messages=HELLO)
+        assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("It is 3.", "stop")
+        assert whole.choices[0].message.tool_calls is None
+        options: Any = {"include_usage": True}
+        chunks = [
+            chunk
+            async for chunk in await client.chat.completions.create(
+                model=MODEL, messages=HELLO, stream=True, stream_options=options
+            )
+        ]
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "It is 4."
+        assert chunks[-1].usage is not None
+        assert len(server.calls("add")) == 2
+        assert stand.asked[-1]["messages"][-1] == {"role": "tool", "tool_call_id": "call_2", "content": "4"}
+
+
+@pytest.mark.proves("D-25", "004:FR-010")
+@aio(30)
+async def test_functions_of_the_client_come_back_as_tool_calls(tmp_path: Path) -> None:
+    model = ScriptedModel([call("get_time"), call("add", a=1, b=2)], say("Noon."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai()
+        first = await client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME])
+        assert first.choices[0].finish_reason == "tool_calls"
+        (asked,) = first.choices[0].message.tool_calls or []
+        said: Any = first.choices[0].message.model_dump(exclude_none=True)
+        told: Any = {"role": "tool", "tool_call_id": asked.id, "content": "noon"}
+        second = await client.chat.completions.create(model=MODEL, messages=[*HELLO, said, told], tools=[GET_TIME])
+        assert second.choices[0].message.content == "Noon."
+        with pytest.raises(openai.BadRequestError, match="No tool output found") as refused:
+            await client.chat.completions.create(model=MODEL, messages=[*HELLO, said], tools=[GET_TIME])
+        assert refused.value.param == "messages"
+
+
+@pytest.mark.proves("D-25", "D-31")
+@aio(30)
+async def test_a_failed_model_is_an_error_that_says_whether_to_retry(tmp_path: Path) -> None:
+    model = ScriptedModel(status(400), call("add", a=1, b=2), status(400), [say("Hel"), cut()])
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai()
+        with pytest.raises(openai.InternalServerError) as plain:
+            await client.chat.completions.create(model=MODEL, messages=HELLO)
+        assert "x-should-retry" not in plain.value.response.headers
+        with pytest.raises(openai.InternalServerError) as after_a_tool:
+            await client.chat.completions.create(model=MODEL, messages=HELLO)
+        assert after_a_tool.value.response.headers["x-should-retry"] == "false"
+        with pytest.raises(openai.APIError, match="scripted"):
+            async for _ in await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True):
+                pass

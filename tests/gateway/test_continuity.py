@@ -1,0 +1,150 @@
+"""Responses are kept however they end, and each can be gone on from; runs end with their readers, or do not."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import openai
+import orjson
+import pytest
+from aio import aio
+from gateway.stand import MODEL, Stand, serving
+from gateway.wire.contract import problems
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, finish, say, wait
+from holodeck.testing.script import cut, status
+
+
+async def _told(stand: Stand, previous: str) -> list[Any]:
+    """What the model is told when a request goes on from a response."""
+    body = {"model": MODEL, "input": "And then?", "previous_response_id": previous}
+    code, answer = await stand.send("POST", "/v1/responses", body)
+    assert code == 200, answer
+    return [message["content"] for message in stand.asked[-1]["messages"]]
+
+
+async def _ended(stand: Stand, response_id: str) -> dict[str, Any]:
+    """A response when it has ended."""
+    await stand.stream(f"/v1/responses/{response_id}?stream=true")
+    _, response = await stand.send("GET", f"/v1/responses/{response_id}")
+    assert not problems("ResponseResource", response)
+    assert isinstance(response, dict)
+    return response
+
+
+@pytest.mark.proves("D-28")
+@aio(30)
+async def test_every_response_can_be_gone_on_from_however_it_ended(tmp_path: Path) -> None:
+    turns = {
+        "streamed": [say("One.")],
+        "looped": [call("add", a=1, b=2), say("Three.")],
+        "incomplete": [[say("Cut sh"), finish("length")]],
+        "background": [say("Later.")],
+    }
+    model = ScriptedModel(*[turn for each in turns.values() for turn in (*each, say("Then this."))])
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        body = {"model": MODEL, "input": "First"}
+        events = await stand.stream("/v1/responses", {**body, "stream": True})
+        assert await _told(stand, events[-1]["response"]["id"]) == ["First", "One.", "And then?"]
+        _, looped = await stand.send("POST", "/v1/responses", body)
+        assert await _told(stand, looped["id"]) == ["First", None, "3", "Three.", "And then?"]
+        _, short = await stand.send("POST", "/v1/responses", body)
+        assert (short["status"], short["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        assert await _told(stand, short["id"]) == ["First", "Cut sh", "And then?"]
+        _, queued = await stand.send("POST", "/v1/responses", {**body, "background": True})
+        assert (await _ended(stand, queued["id"]))["status"] == "completed"
+        assert await _told(stand, queued["id"]) == ["First", "Later.", "And then?"]
+
+
+@pytest.mark.proves("D-28", "D-31")
+@aio(30)
+async def test_a_failed_response_is_kept_and_says_not_to_repeat_its_tools(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), status(400), say("Better."), [say("Hal"), cut()], say("Whole."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai(max_retries=2)
+        with pytest.raises(openai.InternalServerError) as failed:
+            await client.responses.create(model=MODEL, input="First")
+        assert len(server.calls("add")) == 1
+        assert failed.value.response.headers["x-should-retry"] == "false"
+        error: Any = failed.value.body
+        assert error["type"] == "model_error"
+        assert await _told(stand, error["response_id"]) == ["First", None, "3", "And then?"]
+        events = await stand.stream("/v1/responses", {"model": MODEL, "input": "Second", "stream": True})
+        assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+        broken = events[-1]["response"]
+        assert (broken["status"], broken["error"]["code"]) == ("failed", "model_error")
+        assert (await stand.send("GET", f"/v1/responses/{broken['id']}"))[1] == broken
+        assert (await _told(stand, broken["id"]))[-1] == "And then?"
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_client_that_leaves_its_stream_cancels_the_run_and_the_call_at_the_server(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        session = await stand.http()
+        body = orjson.dumps({"model": MODEL, "input": "Wait", "stream": True})
+        async with session.post("/v1/responses", data=body) as answer:
+            first = orjson.loads((await answer.content.readuntil(b"\n\n")).split(b"data: ")[1])
+            await server.received("tools/call", name="slow")
+            answer.close()
+        await server.received("notifications/cancelled")
+        assert (await _ended(stand, first["response"]["id"]))["status"] == "cancelled"
+
+
+@aio(30)
+async def test_a_client_that_leaves_before_its_answer_cancels_the_run(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        asking = asyncio.create_task(stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Wait"}))
+        await server.received("tools/call", name="slow")
+        asking.cancel()
+        await server.received("notifications/cancelled")
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_background_run_goes_on_while_readers_come_and_go(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    held = wait(go)
+    model = ScriptedModel([say("Slow"), held, say("ly.")])
+    async with serving(tmp_path, model) as stand:
+        client = await stand.openai()
+        stream = await client.responses.create(model=MODEL, input="Wait", background=True, stream=True)
+        seen = []
+        async for event in stream:
+            seen.append(event)
+            if event.type == "response.output_text.delta":
+                break
+        await stream.close()
+        response_id = seen[0].response.id  # type: ignore[union-attr]
+        assert (await client.responses.retrieve(response_id)).status == "in_progress"
+        go.set()
+        rest = [
+            event
+            async for event in await client.responses.retrieve(
+                response_id, stream=True, starting_after=seen[-1].sequence_number
+            )
+        ]
+        assert [event.sequence_number for event in rest][0] == seen[-1].sequence_number + 1
+        assert rest[-1].type == "response.completed"
+        assert (await client.responses.retrieve(response_id)).output_text == "Slowly."
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_background_run_is_cancelled_at_the_server_and_twice_is_as_once(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60), say("Hello."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai()
+        queued = await client.responses.create(model=MODEL, input="Wait", background=True)
+        assert queued.status in ("queued", "in_progress")
+        await server.received("tools/call", name="slow")
+        assert (await client.responses.cancel(queued.id)).status == "cancelled"
+        await server.received("notifications/cancelled")
+        assert (await client.responses.cancel(queued.id)).status == "cancelled"
+        plain = await client.responses.create(model=MODEL, input="Hi")
+        with pytest.raises(openai.BadRequestError, match="background"):
+            await client.responses.cancel(plain.id)

@@ -1,0 +1,227 @@
+"""What the gateway does with MCP servers, as a client of `/v1/responses` sees it, and as model and server see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from gateway.stand import MODEL, Stand, serving
+from gateway.wire.contract import event_problems, problems
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+
+GET_TIME = {
+    "type": "function",
+    "name": "get_time",
+    "description": "The time.",
+    "parameters": {"type": "object"},
+    "strict": False,
+}
+
+
+def _declared(**more: Any) -> dict[str, Any]:
+    return {"type": "mcp", "server_label": "sums", "require_approval": "never", **more}
+
+
+async def _ask(stand: Stand, **body: Any) -> dict[str, Any]:
+    status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", **body})
+    assert status == 200, answer
+    assert isinstance(answer, dict)
+    return answer
+
+
+def _types(response: dict[str, Any]) -> list[str]:
+    return [item["type"] for item in response["output"]]
+
+
+@pytest.mark.proves("D-26", "D-25", "004:US1-2", "004:FR-004")
+@aio(30)
+async def test_tools_that_only_the_operator_declared_show_in_the_portable_form(tmp_path: Path) -> None:
+    model = ScriptedModel(*[turn for _ in range(2) for turn in (call("add", a=1, b=2), say("3."))], chunk=2)
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        whole = await _ask(stand)
+        assert not problems("ResponseResource", whole)
+        assert _types(whole) == ["function_call", "function_call_output", "message"]
+        assert whole["tools"] == []
+        events = await stand.stream("/v1/responses", {"model": MODEL, "input": "Go", "stream": True})
+        for event in events:
+            assert not event_problems(event), event
+        streamed = events[-1]["response"]
+        assert _types(streamed) == _types(whole)
+        status, stored = await stand.send("GET", f"/v1/responses/{streamed['id']}")
+        assert (status, stored) == (200, streamed)
+        again = await stand.stream(f"/v1/responses/{streamed['id']}?stream=true&starting_after=3")
+        assert again == events[4:]
+
+
+@pytest.mark.proves("D-26", "D-25")
+@aio(30)
+async def test_a_declared_server_shows_in_openai_s_form_and_its_tools_are_listed_once(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."), call("fail", message="no"), say("It failed."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, tools=[_declared(allowed_tools=["add", "fail"])])
+        assert _types(first) == ["mcp_list_tools", "mcp_call", "message"]
+        assert [tool["name"] for tool in first["output"][0]["tools"]] == ["add", "fail"]
+        assert (first["output"][1]["output"], first["output"][1]["status"]) == ("3", "completed")
+        assert [tool["function"]["name"] for tool in stand.asked[0]["tools"]] == ["add", "fail"]
+        second = await _ask(stand, tools=[_declared()], previous_response_id=first["id"])
+        assert _types(second) == ["mcp_call", "message"]
+        assert second["output"][0]["status"] == "failed"
+        assert second["output"][0]["error"]["type"] == "mcp_tool_execution_error"
+
+
+@pytest.mark.proves("D-26", "D-23")
+@pytest.mark.parametrize("rule", ["always", {"always": {"tool_names": ["add"]}}, {"never": {"tool_names": ["echo"]}}])
+@aio(30)
+async def test_a_call_waits_for_approval_and_then_runs_with_exactly_its_arguments(tmp_path: Path, rule: Any) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."), call("add", a=5, b=5), say("As you wish."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        tools = [_declared(require_approval=rule)]
+        first = await _ask(stand, tools=tools)
+        assert (first["status"], _types(first)) == ("completed", ["mcp_list_tools", "mcp_approval_request"])
+        assert not server.calls()
+        asked = first["output"][1]
+        yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+        second = await _ask(stand, tools=tools, previous_response_id=first["id"], input=[yes])
+        assert _types(second) == ["mcp_call", "message"]
+        assert second["output"][0]["approval_request_id"] == asked["id"]
+        assert [one.params["arguments"] for one in server.calls("add")] == [{"a": 1, "b": 2}]
+        third = await _ask(stand, tools=tools, previous_response_id=second["id"], input="5 + 5?")
+        no = {
+            "type": "mcp_approval_response",
+            "approval_request_id": third["output"][-1]["id"],
+            "approve": False,
+            "reason": "too large",
+        }
+        fourth = await _ask(stand, tools=tools, previous_response_id=third["id"], input=[no])
+        assert _types(fourth) == ["message"]
+        assert len(server.calls("add")) == 1
+        assert "too large" in stand.asked[-1]["messages"][-1]["content"]
+        status, error = await stand.send(
+            "POST",
+            "/v1/responses",
+            {"model": MODEL, "tools": tools, "previous_response_id": fourth["id"], "input": [yes]},
+        )
+        assert (status, error["error"]["type"]) == (400, "invalid_request")
+
+
+@pytest.mark.proves("D-26")
+@aio(30)
+async def test_what_the_rule_lets_through_runs_at_once(tmp_path: Path) -> None:
+    model = ScriptedModel(call("echo", text="hi"), say("hi"))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        rule = {"never": {"tool_names": ["echo"]}, "always": {"tool_names": ["add"]}}
+        assert _types(await _ask(stand, tools=[_declared(require_approval=rule)]))[1:] == ["mcp_call", "message"]
+
+
+@pytest.mark.proves("D-23", "004:US2-4")
+@aio(30)
+async def test_a_mixed_turn_waits_for_the_client_across_requests(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("get_time")], say("3, at noon."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        events = await stand.stream(
+            "/v1/responses", {"model": MODEL, "input": "Go", "tools": [GET_TIME], "stream": True}
+        )
+        assert events[-1]["type"] == "response.completed"
+        first = events[-1]["response"]
+        assert (first["status"], _types(first)) == ("requires_action", ["function_call"])
+        assert first["output"][0]["name"] == "get_time"
+        assert not server.calls()
+        output = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "noon"}
+        second = await _ask(stand, previous_response_id=first["id"], input=[output], tools=[GET_TIME])
+        assert second["status"] == "completed"
+        assert [one.params["arguments"] for one in server.calls()] == [{"a": 1, "b": 2}]
+        told = {m["tool_call_id"]: m["content"] for m in stand.asked[-1]["messages"] if m["role"] == "tool"}
+        assert sorted(told.values()) == ["3", "noon"]
+        status, error = await stand.send(
+            "POST", "/v1/responses", {"model": MODEL, "previous_response_id": first["id"], "input": "Never mind"}
+        )
+        assert (status, error["error"]["code"]) == (400, "missing_tool_output")
+
+
+@pytest.mark.proves("D-23")
+@aio(30)
+async def test_a_mixed_turn_that_nobody_stores_runs_its_own_calls_at_once(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("get_time")])
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        response = await _ask(stand, tools=[GET_TIME], store=False)
+        assert response["status"] == "completed"
+        assert len(server.calls("add")) == 1
+        assert (await stand.send("GET", f"/v1/responses/{response['id']}"))[0] == 404
+
+
+@pytest.mark.proves("D-24")
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        {"tools": [_declared(allowed_tools=["echo"])]},
+        {"tools": [_declared(allowed_tools={"tool_names": ["echo"]})]},
+        {"tools": [_declared(allowed_tools={"read_only": True})]},
+        {
+            "tools": [_declared()],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "mcp", "server_label": "sums", "name": "echo"}],
+            },
+        },
+    ],
+)
+@aio(30)
+async def test_a_tool_outside_the_allowed_ones_is_never_called(tmp_path: Path, narrowed: dict[str, Any]) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("Then not."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        assert (await _ask(stand, **narrowed))["status"] == "completed"
+        assert not server.calls()
+        told = stand.asked[1]["messages"][-1]
+        assert (told["role"], "add" in told["content"]) == ("tool", True)
+
+
+@pytest.mark.proves("D-27")
+@aio(30)
+async def test_a_server_that_a_request_names_by_address_is_not_dialled(tmp_path: Path) -> None:
+    async with FaultyMCPServer() as server, serving(tmp_path, ScriptedModel()) as stand:
+        tool = _declared(server_label="other", server_url=server.url)
+        status, error = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [tool]})
+        assert (status, error["error"]["param"]) == (400, "tools")
+        assert not server.requests
+
+
+@pytest.mark.proves("004:US2-1")
+@aio(30)
+async def test_images_from_tools_reach_the_model(tmp_path: Path) -> None:
+    model = ScriptedModel(call("image"), say("One pixel."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        response = await _ask(stand)
+        parts = [p for m in stand.asked[1]["messages"] if isinstance(m["content"], list) for p in m["content"]]
+        urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+        assert [url.partition(",")[0] for url in urls] == ["data:image/png;base64"]
+        assert not problems("ResponseResource", response)
+        (output,) = [item for item in response["output"] if item["type"] == "function_call_output"]
+        assert [part["type"] for part in output["output"]] == ["input_image"]
+
+
+@pytest.mark.proves("004:US2-2", "004:US4-1", "004:US4-2", "004:SC-002", "004:FR-008")
+@aio(30)
+async def test_each_call_goes_to_the_server_that_has_the_tool_and_the_first_one_wins(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("regional", region="eu")], say("Done."))
+    async with (
+        FaultyMCPServer() as first,
+        FaultyMCPServer(era="modern") as second,
+        serving(tmp_path, model, mcp={"one": first, "two": second}) as stand,
+    ):
+        await _ask(stand)
+        assert [one.name for one in first.calls()] == ["add"]
+        assert [one.name for one in second.calls()] == ["regional"]
+
+
+@pytest.mark.proves("004:US2-3", "004:FR-018")
+@aio(30)
+async def test_an_error_of_a_tool_is_told_to_the_model_which_goes_on(tmp_path: Path) -> None:
+    model = ScriptedModel(call("fail", message="disk on fire"), call("protocol_error"), say("Sorry."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        assert (await _ask(stand))["status"] == "completed"
+        assert "disk on fire" in stand.asked[1]["messages"][-1]["content"]
+        assert "The tool broke" in stand.asked[2]["messages"][-1]["content"]

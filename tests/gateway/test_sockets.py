@@ -1,0 +1,138 @@
+"""`/v1/responses` over a WebSocket, with the stock package and with a bare client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aio import aio
+from gateway.stand import MODEL, Stand, serving
+from gateway.wire.contract import event_problems, problems
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing.script import status
+
+ENDS = ("response.completed", "response.failed", "response.incomplete")
+GET_TIME = {"type": "function", "name": "get_time", "description": "The time.", "parameters": {"type": "object"}}
+
+
+def _address(stand: Stand) -> str:
+    return stand.url.replace("http", "ws", 1) + "/v1/responses"
+
+
+async def _turn(socket: ClientConnection, **body: Any) -> list[dict[str, Any]]:
+    await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, **body}).decode())
+    events: list[dict[str, Any]] = []
+    while not events or (events[-1]["type"] not in ENDS and "status" not in events[-1]):
+        events.append(orjson.loads(await socket.recv()))
+    return events
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_the_stock_package_makes_responses_over_a_socket(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("It is 3."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        async with (await stand.openai()).responses.connect() as connection:
+            await connection.response.create(model=MODEL, input="1 + 2?")
+            events = [await connection.recv()]
+            while events[-1].type != "response.completed":
+                events.append(await connection.recv())
+            assert events[-1].response.output_text == "It is 3."
+            await connection.response.create(
+                model=MODEL, input="Bye", previous_response_id=events[-1].response.id, store=False
+            )
+            while (event := await connection.recv()).type != "response.completed":
+                assert event.type != "error"
+            assert event.response.output_text == "Bye."
+        assert [message["role"] for message in stand.asked[-1]["messages"]][:2] == ["user", "assistant"]
+
+
+@pytest.mark.proves("D-25", "D-28")
+@aio(30)
+async def test_a_socket_remembers_what_nobody_stores(tmp_path: Path) -> None:
+    model = ScriptedModel([call("get_time"), call("add", a=1, b=2)], say("Noon, and 3."), say("Again."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        async with connect(_address(stand)) as socket:
+            first = await _turn(socket, input="Time? And 1 + 2?", store=False, tools=[GET_TIME])
+            assert first[-1]["response"]["status"] == "requires_action"
+            assert not server.calls()
+            (asked,) = [item for item in first[-1]["response"]["output"] if item["type"] == "function_call"]
+            answer = {"type": "function_call_output", "call_id": asked["call_id"], "output": "noon"}
+            before = first[-1]["response"]["id"]
+            second = await _turn(socket, input=[answer], store=False, tools=[GET_TIME], previous_response_id=before)
+            assert second[-1]["response"]["status"] == "completed"
+            assert len(server.calls("add")) == 1
+            for event in second:
+                assert not event_problems(event), event
+            kept = await _turn(socket, input="Again?", previous_response_id=second[-1]["response"]["id"])
+        code, _ = await stand.send("GET", f"/v1/responses/{before}")
+        assert code == 404
+        asked_last = stand.asked[-1]["messages"]
+        assert [message["role"] for message in asked_last] == ["user", "assistant", "tool", "tool", "assistant", "user"]
+        follow_up = {"model": MODEL, "input": "And?", "previous_response_id": kept[-1]["response"]["id"]}
+        await stand.send("POST", "/v1/responses", follow_up)
+        assert len(stand.asked[-1]["messages"]) == len(asked_last) + 2
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_failed_continuation_is_forgotten_and_the_socket_goes_on(tmp_path: Path) -> None:
+    model = ScriptedModel(say("One."), status(400), say("Four."))
+    async with serving(tmp_path, model) as stand, connect(_address(stand)) as socket:
+        first = await _turn(socket, input="1", store=False)
+        before = first[-1]["response"]["id"]
+        failed = await _turn(socket, input="2", store=False, previous_response_id=before)
+        assert [event["type"] for event in failed[-2:]] == ["error", "response.failed"]
+        (missing,) = await _turn(socket, input="3", store=False, previous_response_id=before)
+        assert not problems("WebSocketErrorEvent", missing)
+        assert (missing["status"], missing["error"]["code"]) == (400, "previous_response_not_found")
+        for wrong in ("{", "[]", '{"type":"response.cancel"}', '{"type":"response.create","stream":true,"input":"x"}'):
+            await socket.send(wrong)
+            told = orjson.loads(await socket.recv())
+            assert not problems("WebSocketErrorEvent", told)
+            assert told["status"] == 400
+        last = await _turn(socket, input="4", store=False)
+        assert last[-1]["type"] == "response.completed"
+
+
+@pytest.mark.proves("D-29")
+@aio(30)
+async def test_a_socket_needs_a_key_and_a_known_host_and_path(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("Hello.")), keys=["hd-alice"]) as stand:
+        address, key = _address(stand), {"authorization": "Bearer hd-alice"}
+        for url, headers, code in (
+            (address, {}, 401),
+            (address, {"authorization": "Bearer hd-mallory"}, 401),
+            (address, {**key, "origin": "https://evil.example"}, 403),
+            (address + "/other", key, 404),
+        ):
+            with pytest.raises(InvalidStatus) as refused:
+                async with connect(url, additional_headers=headers):
+                    pass
+            assert refused.value.response.status_code == code
+            assert orjson.loads(refused.value.response.body or b"{}")["error"]["message"]
+        async with connect(address, additional_headers=key) as socket:
+            assert (await _turn(socket, input="Hi"))[-1]["type"] == "response.completed"
+
+
+@aio(30)
+async def test_leaving_a_socket_cancels_its_run_at_the_server(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        async with connect(_address(stand)) as socket:
+            await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "Wait"}).decode())
+            await server.received("tools/call", name="slow")
+        await server.received("notifications/cancelled")
+
+
+@aio(30)
+async def test_a_socket_ends_after_its_time_with_the_reason(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits={"socket_seconds": 0.01}) as stand, connect(_address(stand)) as socket:
+        told = orjson.loads(await socket.recv())
+        assert told["error"]["code"] == "websocket_connection_limit_reached"
+        await socket.wait_closed()

@@ -1,0 +1,60 @@
+"""How large a conversation is, and how it becomes small: `/v1/responses/input_tokens` and `/v1/responses/compact`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from aio import aio
+from gateway.stand import MODEL, serving
+from gateway.wire.contract import problems
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, say
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_folded_conversation_goes_on_as_if_it_were_whole(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("A blue one."), say("Blue."))) as stand:
+        client = await stand.openai()
+        first = await client.responses.create(model=MODEL, input="I bought a secret bicycle.")
+        folded = await client.responses.compact(model=MODEL, previous_response_id=first.id, input="Which colour?")
+        assert not problems("CompactResource", folded.to_dict())
+        (item,) = folded.output
+        assert item.type == "compaction"
+        assert "bicycle" not in item.encrypted_content
+        window: Any = [item.model_dump(exclude_none=True), {"role": "user", "content": "Say it."}]
+        response = await client.responses.create(model=MODEL, input=window)
+        assert response.output_text == "Blue."
+        told = [message["content"] for message in stand.asked[-1]["messages"]]
+        assert told == ["I bought a secret bicycle.", "A blue one.", "Which colour?", "Say it."]
+        window[0]["encrypted_content"] = item.encrypted_content[:-8] + "AAAAAAA="
+        with pytest.raises(openai.BadRequestError) as changed:
+            await client.responses.create(model=MODEL, input=window)
+        assert changed.value.param == "input[0].encrypted_content"
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_the_size_of_an_input_is_estimated_with_its_tools_and_its_past(tmp_path: Path) -> None:
+    async with FaultyMCPServer() as server, serving(tmp_path, ScriptedModel(say("x" * 4_000))) as stand:
+        client = await stand.openai()
+
+        async def count(**asked: Any) -> int:
+            counted = await client.responses.input_tokens.count(model=MODEL, **asked)
+            assert counted.object == "response.input_tokens"
+            return counted.input_tokens
+
+        short, long = await count(input="Hi"), await count(input="word " * 1_000)
+        assert 1 <= short < 10
+        assert 1_000 < long < 1_500
+        function = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": None}
+        assert await count(input="Hi", tools=[function]) > short
+        image = {"type": "input_image", "image_url": "https://example.com/cat.png"}
+        assert await count(input=[{"role": "user", "content": [image]}]) > 100
+        first = await client.responses.create(model=MODEL, input="Say much")
+        assert await count(input="Hi", previous_response_id=first.id) > 1_000
+        assert len(stand.asked) == 1
+        assert not server.requests

@@ -1,0 +1,147 @@
+"""A run of the real engine with a scripted model, told to a writer; and what the writer made of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from shelf import Shelf
+
+from holodeck.engine.eventlog import EventLog
+from holodeck.engine.loop import RunRequest, run
+from holodeck.gateway.wire.mcp_items import Listing, MCPRoute
+from holodeck.gateway.wire.request import ResponseRequest, read_request
+from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.models.events import Event, RunResult
+from holodeck.models.items import FunctionCall, Item
+from holodeck.testing import ScriptedModel
+from holodeck.tools.registry import Toolbox
+
+WireEvent = dict[str, Any]
+CREATED_AT = 1_700_000_000.0
+
+
+@dataclass(kw_only=True)
+class Servers:
+    """Tools of declared servers: the label of each tool, and which of them need approval."""
+
+    labels: Mapping[str, str]
+    approval: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+    def route(self, name: str) -> MCPRoute | None:
+        label = self.labels.get(name)
+        if label is None:
+            return None
+        return MCPRoute(server_label=label, tool=name, needs_approval=name in self.approval)
+
+    def listings(self) -> Sequence[Listing]:
+        good = [
+            Listing(server_label=label, tools=[_listed(tool) for tool, owner in self.labels.items() if owner == label])
+            for label in dict.fromkeys(self.labels.values())
+        ]
+        return [*good, *(Listing(server_label=label, error=error) for label, error in self.failed.items())]
+
+
+def _listed(name: str) -> dict[str, Any]:
+    return {"name": name, "description": f"Does {name}.", "input_schema": {"type": "object"}, "annotations": None}
+
+
+@dataclass(kw_only=True)
+class Played:
+    """What came of a run."""
+
+    request: ResponseRequest
+    result: RunResult
+    log: list[Event]
+    events: list[WireEvent]
+    resource: dict[str, Any]
+    model: ScriptedModel
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    def of(self, kind: str) -> list[WireEvent]:
+        return [event for event in self.events if event["type"] == kind]
+
+
+async def played(
+    model: ScriptedModel,
+    body: Mapping[str, Any] | None = None,
+    *,
+    shelf: Shelf | None = None,
+    servers: Servers | None = None,
+    context: tuple[Item, ...] = (),
+    pending: tuple[FunctionCall, ...] = (),
+    during: Callable[[asyncio.Task[RunResult]], Any] | None = None,
+    **settings: Any,
+) -> Played:
+    """Run it, and write every event of it. `during` gets the running task, to disturb it."""
+    request = read_request({"model": "demo", "input": "hello", **(body or {})}, seal=settings.get("seal"))
+    choice = request.tool_choice.resolved(lambda label, tool: [tool] if tool else [])
+    hold = None if servers is None else (lambda call: call.name in servers.approval)
+    toolbox = Toolbox([shelf] if shelf else [], client=request.tools.functions, hold=hold)
+    writer = ResponseWriter(
+        request,
+        response_id="resp_1",
+        created_at=CREATED_AT,
+        routes=servers,
+        pending=pending,
+        **settings,
+    )
+    log = EventLog()
+    first = request.model_request(context, choice)
+    run_request = RunRequest(run_id="run_1", model=first, pending=pending, max_tool_calls=request.max_tool_calls)
+    task = asyncio.create_task(run(run_request, model, toolbox, log))
+    if during is not None:
+        await during(task)
+    seen: list[Event] = []
+    payloads: list[bytes] = []
+    async for _, event in log.read():
+        seen.append(event)
+        payloads += writer.feed(event)
+    result = seen[-1].result  # type: ignore[union-attr] # the last event of a log is RunFinished
+    await asyncio.gather(task, return_exceptions=True)
+    return Played(
+        request=request,
+        result=result,
+        log=seen,
+        events=[orjson.loads(payload) for payload in payloads],
+        resource=writer.resource(),
+        model=model,
+    )
+
+
+def well_formed(played: Played) -> None:
+    """Everything that is true of every stream, whatever happened in it."""
+    events = played.events
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[0]["type"] == "response.created"
+    assert events[1]["type"] == "response.in_progress"
+    ends = {"response.completed", "response.failed", "response.incomplete"}
+    assert [event["type"] for event in events if event["type"] in ends] == [events[-1]["type"]]
+    assert events[-1]["response"] == played.resource
+    assert played.resource["usage"] is not None
+    added = [event for event in events if event["type"] == "response.output_item.added"]
+    assert [event["output_index"] for event in added] == list(range(len(added)))
+    done = {event["output_index"]: event["item"] for event in events if event["type"] == "response.output_item.done"}
+    assert [done[index] for index in range(len(added))] == played.resource["output"]
+    for event in added:
+        assert done[event["output_index"]]["id"] == event["item"]["id"]
+    _deltas_make_the_items(events, played.resource["output"])
+
+
+def _deltas_make_the_items(events: list[WireEvent], output: list[WireEvent]) -> None:
+    told: dict[int, str] = {}
+    for event in events:
+        if event["type"].endswith(".delta"):
+            assert event["item_id"] == output[event["output_index"]]["id"]
+            told[event["output_index"]] = told.get(event["output_index"], "") + event["delta"]
+    for index, text in told.items():
+        item = output[index]
+        parts = [*item.get("content", ()), *item.get("summary", ())]
+        assert text == (item["arguments"] if "arguments" in item else "".join(part["text"] for part in parts))

@@ -1,0 +1,299 @@
+"""Every parameter of a request is honoured or refused by its name; none is dropped in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from gateway.wire.contract import problems
+
+from holodeck.gateway.wire.request import ResponseRequest, read_message, read_request
+from holodeck.gateway.wire.resource import ResponseResource
+from holodeck.lib.errors import BadRequestError
+from holodeck.models.exchange import ToolChoice, ToolSpec
+
+
+def read(**body: Any) -> ResponseRequest:
+    return read_request({"model": "m", "input": "hi", **body})
+
+
+def echoed(request: ResponseRequest, dialect: Any = "open_responses") -> dict[str, Any]:
+    frame = ResponseResource(request, response_id="resp_1", created_at=1.5, model="m", dialect=dialect)
+    return frame.at("in_progress", [])
+
+
+SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
+
+
+@pytest.mark.proves("D-25")
+def test_what_the_client_asks_for_is_what_the_model_is_asked() -> None:
+    request = read(
+        instructions="Be brief.",
+        temperature=0.5,
+        top_p=0.9,
+        presence_penalty=0.1,
+        frequency_penalty=-0.1,
+        max_output_tokens=99,
+        max_tool_calls=3,
+        parallel_tool_calls=False,
+        reasoning={"effort": "low", "summary": "auto"},
+        text={
+            "format": {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True},
+            "verbosity": "low",
+        },
+        tools=[{"type": "function", "name": "f", "description": "d", "parameters": SCHEMA, "strict": True}],
+        tool_choice={"type": "function", "name": "f"},
+        metadata={"a": "b"},
+    )
+    asked = request.model_request((), request.tool_choice.resolved(lambda *_: []), instructions="The agent's own.")
+    assert (asked.instructions, asked.temperature, asked.top_p, asked.max_tokens) == ("Be brief.", 0.5, 0.9, 99)
+    assert (asked.presence_penalty, asked.frequency_penalty) == (0.1, -0.1)
+    assert (asked.effort, asked.summary, asked.verbosity) == ("low", "auto", "low")
+    assert asked.response_format == {"title": "answer", **SCHEMA}
+    assert asked.tool_choice == ToolChoice(mode="required", name="f")
+    assert not asked.parallel_tool_calls
+    assert request.max_tool_calls == 3
+    assert request.tools.functions == (ToolSpec(name="f", description="d", parameters=SCHEMA, strict=True),)
+    shown = echoed(request)
+    assert problems("ResponseResource", shown) == []
+    assert (shown["temperature"], shown["metadata"], shown["max_tool_calls"]) == (0.5, {"a": "b"}, 3)
+    assert echoed(request, "openai")["text"]["format"]["schema"] == SCHEMA
+
+
+BODIES: list[dict[str, Any]] = [
+    {},
+    {"text": {"format": {"type": "json_object"}}},
+    {"text": {"format": {"type": "text"}}},
+    {"text": {"format": {"type": "json_schema", "name": "n", "schema": {}}}},
+    {"tool_choice": "required", "tools": [{"type": "function", "name": "f"}]},
+    {"tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]}},
+    {"truncation": "auto", "service_tier": "flex", "store": False, "prompt_cache_key": "k", "safety_identifier": "s"},
+    {"background": True, "stream": True},
+    {"include": ["reasoning.encrypted_content"], "top_logprobs": 0},
+    dict.fromkeys(("temperature", "tools", "tool_choice", "metadata", "text", "reasoning", "include")),
+]
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize("body", BODIES, ids=[orjson.dumps(body).decode()[:60] for body in BODIES])
+def test_all_31_fields_are_there_with_their_types_whatever_was_left_out(body: dict[str, Any]) -> None:
+    shown = echoed(read(**body))
+    assert problems("ResponseResource", shown) == []
+    assert len(shown) == 31
+
+
+def test_a_json_object_is_a_schema_that_any_object_fits() -> None:
+    request = read(text={"format": {"type": "json_object"}})
+    assert request.answer.schema == {"type": "object"}
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"temperature": 3}, "temperature", "decimal_above_max_value"),
+    ({"temperature": "hot"}, "temperature", "invalid_type"),
+    ({"temperature": True}, "temperature", "invalid_type"),
+    ({"top_p": -1}, "top_p", "decimal_below_min_value"),
+    ({"max_output_tokens": 5}, "max_output_tokens", "integer_below_min_value"),
+    ({"max_output_tokens": 50.5}, "max_output_tokens", "invalid_type"),
+    ({"max_tool_calls": 0}, "max_tool_calls", "integer_below_min_value"),
+    ({"stream": "yes"}, "stream", "invalid_type"),
+    ({"stream_options": {"include_obfuscation": True}}, "stream_options", "invalid_value"),
+    ({"stream": True, "stream_options": {"x": 1}}, "stream_options.x", "unknown_parameter"),
+    ({"colour": "red"}, "colour", "unknown_parameter"),
+    ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
+    ({"context_management": []}, "context_management", "unsupported_parameter"),
+    ({"moderation": {"model": "m"}}, "moderation", "unsupported_parameter"),
+    ({"prompt_cache_retention": "24h"}, "prompt_cache_retention", "unsupported_parameter"),
+    ({"top_logprobs": 3}, "top_logprobs", "unsupported_parameter"),
+    ({"top_logprobs": 30}, "top_logprobs", "integer_above_max_value"),
+    ({"include": ["message.output_text.logprobs"]}, "include[0]", "unsupported_parameter"),
+    ({"include": ["everything"]}, "include[0]", "invalid_value"),
+    ({"truncation": "some"}, "truncation", "invalid_value"),
+    ({"service_tier": "gold"}, "service_tier", "invalid_value"),
+    ({"background": True, "store": False}, "store", "invalid_value"),
+    (
+        {"previous_response_id": "resp_1", "conversation": "conv_1"},
+        "previous_response_id",
+        "mutually_exclusive_parameters",
+    ),
+    ({"conversation": {"id": 5}}, "conversation.id", "invalid_type"),
+    ({"metadata": {str(n): "x" for n in range(17)}}, "metadata", "object_above_max_properties"),
+    ({"metadata": {"k" * 65: "x"}}, f"metadata.{'k' * 64}", "string_above_max_length"),
+    ({"metadata": {"k": "x" * 513}}, "metadata.k", "string_above_max_length"),
+    ({"metadata": {"k": 1}}, "metadata.k", "invalid_type"),
+    ({"safety_identifier": "x" * 65}, "safety_identifier", "string_above_max_length"),
+    ({"reasoning": {"effort": "hard"}}, "reasoning.effort", "invalid_value"),
+    ({"reasoning": {"mode": "pro"}}, "reasoning.mode", "unsupported_parameter"),
+    ({"text": {"format": {"type": "xml"}}}, "text.format.type", "invalid_value"),
+    ({"text": {"format": {"type": "json_schema", "name": "n"}}}, "text.format.schema", "missing_required_parameter"),
+    ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "text.format.name", "missing_required_parameter"),
+    ({"text": {"verbosity": "loud"}}, "text.verbosity", "invalid_value"),
+    ({"instructions": ["x"]}, "instructions", "invalid_type"),
+    ({"tools": {}}, "tools", "invalid_type"),
+    ({"tools": [{"type": "web_search"}]}, "tools[0].type", "invalid_value"),
+    ({"tools": [{"name": "f"}]}, "tools[0].type", "missing_required_parameter"),
+    ({"tools": [{"type": "function"}]}, "tools[0].name", "missing_required_parameter"),
+    ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name", "invalid_value"),
+    ({"tools": [{"type": "function", "name": "f", "parameters": []}]}, "tools[0].parameters", "invalid_type"),
+    (
+        {"tools": [{"type": "function", "name": "f", "defer_loading": True}]},
+        "tools[0].defer_loading",
+        "unsupported_parameter",
+    ),
+    ({"tools": [{"type": "function", "name": "f"}] * 2}, "tools", "duplicate_value"),
+    ({"tool_choice": "maybe"}, "tool_choice", "invalid_value"),
+    ({"tool_choice": 5}, "tool_choice", "invalid_type"),
+    ({"tool_choice": {"type": "web_search"}}, "tool_choice.type", "invalid_value"),
+    ({"tool_choice": {"type": "function"}}, "tool_choice.name", "missing_required_parameter"),
+    ({"tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.tools", "empty_array"),
+]
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize(("body", "param", "code"), REFUSED, ids=[f"{param} {code}" for _, param, code in REFUSED])
+def test_what_cannot_be_honoured_is_refused_by_its_name(body: dict[str, Any], param: str, code: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read(**body)
+    assert (caught.value.param, caught.value.code) == (param, code)
+
+
+def test_a_request_needs_an_input_unless_it_goes_on_from_another() -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read_request({"model": "m"})
+    assert caught.value.param == "input"
+    assert read_request({"model": "m", "previous_response_id": "resp_1"}).previous_response_id == "resp_1"
+    assert read_request({"conversation": {"id": "conv_1"}}).conversation_id == "conv_1"
+    bodies: list[Any] = [[], "x", None]
+    for body in bodies:
+        with pytest.raises(BadRequestError):
+            read_request(body)
+
+
+def test_a_websocket_message_is_the_same_request_without_what_only_http_has() -> None:
+    message = {"type": "response.create", "model": "m", "input": "hi", "store": False}
+    assert read_message(message).store is False
+    extras: list[dict[str, Any]] = [
+        {"stream": True},
+        {"background": False},
+        {"stream_options": {}},
+        {"generate": False},
+    ]
+    for extra in extras:
+        with pytest.raises(BadRequestError) as caught:
+            read_message({**message, **extra})
+        assert caught.value.param == next(iter(extra))
+    with pytest.raises(BadRequestError) as caught:
+        read_message({**message, "type": "response.destroy"})
+    assert caught.value.param == "type"
+
+
+SERVER = {"type": "mcp", "server_label": "calc", "server_url": "https://mcp.example/secret/path?key=1"}
+
+
+@pytest.mark.proves("D-26")
+def test_a_declaration_is_echoed_without_its_credentials() -> None:
+    request = read(tools=[{**SERVER, "authorization": "tok-123", "headers": {"X-Key": "k-456"}}])
+    [declared] = request.tools.declarations
+    assert declared.server_url == SERVER["server_url"]
+    assert declared.authorization is not None
+    assert declared.authorization.reveal() == "tok-123"
+    assert declared.headers["X-Key"].reveal() == "k-456"
+    shown = orjson.dumps(echoed(request)).decode() + repr(request)
+    for secret in ("tok-123", "k-456"):
+        assert secret not in shown
+    assert echoed(request)["tools"][0]["server_url"] == "https://mcp.example/<redacted>"
+    assert request.declares_mcp
+
+
+APPROVALS: list[tuple[Any, dict[str, bool]]] = [
+    (None, {"read": True, "write": True}),
+    ("always", {"read": True, "write": True}),
+    ("never", {"read": False, "write": False}),
+    ({"never": {"tool_names": ["read"]}}, {"read": False, "write": True}),
+    ({"always": {"tool_names": ["write"]}}, {"read": False, "write": True}),
+    ({"never": {"read_only": True}}, {"read": False, "write": True}),
+    ({"always": {"tool_names": ["write"]}, "never": {"tool_names": ["read"]}}, {"read": False, "write": True}),
+]
+
+
+@pytest.mark.proves("D-26")
+@pytest.mark.parametrize(("rule", "expected"), APPROVALS)
+def test_require_approval_in_all_its_forms(rule: Any, expected: dict[str, bool]) -> None:
+    [declared] = read(tools=[{**SERVER, "require_approval": rule}]).tools.declarations
+    asks = {tool: declared.approval.asks(tool, is_read_only=tool == "read") for tool in ("read", "write")}
+    assert asks == expected
+
+
+@pytest.mark.parametrize(
+    ("allowed", "expected"),
+    [
+        (None, {"read", "write"}),
+        (["write"], {"write"}),
+        ([], set()),
+        ({"tool_names": ["read"]}, {"read"}),
+        ({"read_only": True}, {"read"}),
+        ({"tool_names": ["write"], "read_only": True}, set()),
+    ],
+)
+def test_allowed_tools_in_all_its_forms(allowed: Any, expected: set[str]) -> None:
+    [declared] = read(tools=[{**SERVER, "allowed_tools": allowed}]).tools.declarations
+    assert {tool for tool in ("read", "write") if declared.allows(tool, is_read_only=tool == "read")} == expected
+
+
+@pytest.mark.parametrize(
+    ("declaration", "param"),
+    [
+        ({"type": "mcp"}, "tools[0].server_label"),
+        ({**SERVER, "server_url": "file:///etc"}, "tools[0].server_url"),
+        ({**SERVER, "server_url": "https://u:p@x.example"}, "tools[0].server_url"),
+        ({**SERVER, "connector_id": "c"}, "tools[0].connector_id"),
+        ({**SERVER, "require_approval": "sometimes"}, "tools[0].require_approval"),
+        ({**SERVER, "allowed_tools": "all"}, "tools[0].allowed_tools"),
+        ({**SERVER, "allowed_tools": {"names": []}}, "tools[0].allowed_tools.names"),
+        ({**SERVER, "headers": {"A": "x\r\nB: y"}}, "tools[0].headers.A"),
+        ({**SERVER, "authorization": "t", "headers": {"Authorization": "u"}}, "tools[0].headers.Authorization"),
+        ({**SERVER, "defer_loading": True}, "tools[0].defer_loading"),
+    ],
+)
+def test_a_wrong_declaration_is_named_by_its_path(declaration: dict[str, Any], param: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        read(tools=[declaration])
+    assert caught.value.param == param
+
+
+CHOICES: list[tuple[Any, ToolChoice]] = [
+    (None, ToolChoice()),
+    ("none", ToolChoice(mode="none")),
+    ("required", ToolChoice(mode="required")),
+    ({"type": "function", "name": "f"}, ToolChoice(mode="required", name="f")),
+    ({"type": "mcp", "server_label": "calc", "name": "add"}, ToolChoice(mode="required", name="add")),
+    ({"type": "mcp", "server_label": "calc"}, ToolChoice(mode="required", allowed=("add", "sub"))),
+    (
+        {
+            "type": "allowed_tools",
+            "mode": "required",
+            "tools": [{"type": "mcp", "server_label": "calc"}, {"type": "function", "name": "f"}],
+        },
+        ToolChoice(mode="required", allowed=("add", "sub", "f")),
+    ),
+    (
+        {"type": "allowed_tools", "tools": [{"type": "mcp", "server_label": "calc", "name": "sub"}]},
+        ToolChoice(allowed=("sub",)),
+    ),
+]
+
+
+@pytest.mark.proves("D-24")
+@pytest.mark.parametrize(("given", "expected"), CHOICES)
+def test_a_tool_choice_in_each_of_its_forms(given: Any, expected: ToolChoice) -> None:
+    def names(label: str, tool: str | None) -> list[str]:
+        return [each for each in ("add", "sub") if label == "calc" and tool in (None, each)]
+
+    assert read(tool_choice=given).tool_choice.resolved(names) == expected
+
+
+def test_a_choice_of_a_server_that_has_no_such_tool_is_refused() -> None:
+    choice = read(tool_choice={"type": "mcp", "server_label": "calc", "name": "nope"}).tool_choice
+    with pytest.raises(BadRequestError) as caught:
+        choice.resolved(lambda *_: [])
+    assert caught.value.param == "tool_choice"

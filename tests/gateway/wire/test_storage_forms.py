@@ -1,0 +1,144 @@
+"""What is stored, sealed or folded comes back the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aio import aio
+from gateway.wire.contract import problems
+from gateway.wire.stage import played, well_formed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holodeck.gateway.wire.compact_request import compacted, read_compact
+from holodeck.gateway.wire.context import check_answered, settled
+from holodeck.gateway.wire.items_codec import decode_items, encode_items
+from holodeck.gateway.wire.request import read_request
+from holodeck.gateway.wire.seal import BrokenSealError, Seal
+from holodeck.lib.errors import BadRequestError
+from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
+from holodeck.models.items import (
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Reasoning,
+    Usage,
+    said,
+)
+from holodeck.testing import ScriptedModel, say, think
+
+text = st.text(st.characters(codec="utf-8"), max_size=20)
+maybe = st.none() | text
+json = st.recursive(st.none() | st.booleans() | text, lambda inner: st.lists(inner) | st.dictionaries(text, inner))
+parts = st.one_of(
+    st.builds(TextContent, text=text, uri=maybe, mime_type=maybe),
+    st.builds(ImageContent, data=text, mime_type=text),
+    st.builds(AudioContent, data=text, mime_type=text),
+    st.builds(
+        BinaryContent,
+        data=st.binary(max_size=40),
+        mime_type=maybe,
+        uri=maybe,
+        name=maybe,
+        description=maybe,
+        is_link=st.booleans(),
+    ),
+    st.builds(ImageLink, url=text, detail=st.sampled_from(["auto", "low", "high"])),
+    st.builds(FileData, url=text, filename=maybe),
+)
+contents = st.lists(parts, max_size=3).map(tuple)
+items = st.one_of(
+    st.builds(Message, role=st.sampled_from(["system", "developer", "user", "assistant"]), content=contents, id=text),
+    st.builds(FunctionCall, call_id=text, name=text, arguments=text, id=text),
+    st.builds(FunctionCallOutput, call_id=text, content=contents, is_error=st.booleans(), id=text),
+    st.builds(Reasoning, text=text, summary=text, opaque=st.dictionaries(text, json, max_size=3), id=text),
+)
+
+
+@pytest.mark.proves("D-28")
+@settings(max_examples=100, deadline=None)
+@given(st.lists(items, max_size=5).map(tuple))
+def test_items_come_back_from_storage_as_they_were(conversation: tuple[Item, ...]) -> None:
+    assert decode_items(encode_items(conversation)) == conversation
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(items, max_size=5).map(tuple))
+def test_a_folded_conversation_is_unfolded_by_the_gateway_that_folded_it(conversation: tuple[Item, ...]) -> None:
+    seal = Seal(b"key")
+    resource = compacted(conversation, seal=seal, created_at=1.0, usage=Usage())
+    assert problems("CompactResource", resource) == []
+    found = read_request({"model": "m", "input": resource["output"]}, seal=seal).input
+    assert tuple(found.items) == conversation
+
+
+def test_a_seal_that_is_not_ours_or_was_changed_is_refused() -> None:
+    seal = Seal(b"key")
+    sealed = seal.close("compaction", b"secret")
+    assert "secret" not in sealed
+    assert seal.open("compaction", sealed) == b"secret"
+    assert seal.open("compaction", "gAAAA-of-somebody-else") is None
+    changed = sealed[:-4] + ("AAAA" if not sealed.endswith("AAAA") else "BBBB")
+    tries = [(Seal(b"other"), "compaction", sealed), (seal, "reasoning", sealed), (seal, "compaction", changed)]
+    for other, purpose, content in tries:
+        with pytest.raises(BrokenSealError):
+            other.open(purpose, content)
+    with pytest.raises(BadRequestError) as caught:
+        read_request({"model": "m", "input": [{"type": "compaction", "encrypted_content": changed}]}, seal=seal)
+    assert (caught.value.param, caught.value.code) == ("input[0].encrypted_content", "invalid_encrypted_content")
+
+
+def test_a_compact_request_is_checked_like_any_other() -> None:
+    seal = Seal(b"key")
+    request = read_compact({"model": "m", "input": "hi", "instructions": "short"}, seal=seal)
+    assert (request.model, request.instructions, len(request.input.items)) == ("m", "short", 1)
+    for body, param in (
+        ({"model": "m"}, "input"),
+        ({"input": "x"}, "model"),
+        ({"model": "m", "input": "x", "y": 1}, "y"),
+    ):
+        with pytest.raises(BadRequestError) as caught:
+            read_compact(body, seal=seal)
+        assert caught.value.param == param
+
+
+@aio
+async def test_encrypted_reasoning_travels_through_a_client_that_stores_nothing() -> None:
+    seal = Seal(b"key")
+    body: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
+    model = ScriptedModel([think("hm", signature="s3cret"), say("yes")], say("again"))
+    first = await played(model, body, seal=seal)
+    well_formed(first)
+    reasoning = first.resource["output"][0]
+    assert "s3cret" not in str(first.events)
+    again = [{"role": "user", "content": "hi"}, *first.resource["output"], {"role": "user", "content": "and?"}]
+    await played(model, {**body, "input": again}, seal=seal)
+    [kept] = [item for item in model.requests[1].items if isinstance(item, Reasoning)]
+    assert kept.opaque == {"signature": "s3cret"}
+    assert (kept.text, kept.id) == ("hm", reasoning["id"])
+    plain = await played(ScriptedModel([think("hm", signature="s3cret"), say("yes")]), seal=seal)
+    assert "encrypted_content" not in plain.resource["output"][0], "only on request"
+
+
+@pytest.mark.proves("D-28")
+def test_a_response_that_ended_early_can_be_continued() -> None:
+    ours = FunctionCall(call_id="a", name="add", arguments="{}", id="fc_a")
+    theirs = FunctionCall(call_id="b", name="ask_client", arguments="{}", id="fc_b")
+    waiting = FunctionCall(call_id="c", name="sub", arguments="{}", id="fc_c")
+    context = settled((ours, theirs, waiting), pending=[waiting], is_client=lambda name: name == "ask_client")
+    assert [item.type for item in context] == [
+        "function_call",
+        "function_call_output",
+        "function_call",
+        "function_call",
+    ]
+    with pytest.raises(BadRequestError, match="No tool output found for function call b"):
+        check_answered((*context, said("user", "hi")), pending=[waiting])
+    answer = FunctionCallOutput(call_id="b", content=(TextContent(text="yes"),))
+    check_answered((*context, answer), pending=[waiting])
+    with pytest.raises(BadRequestError, match="No tool call found"):
+        check_answered((FunctionCallOutput(call_id="z", content=()),), pending=[])

@@ -1,0 +1,104 @@
+"""The model that an agent file names is the one that is asked, with the key that belongs to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from providers.asking import collected, question, run
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.secret import Secret
+from holodeck.models.exchange import Answered
+from holodeck.models.llm import LLM
+from holodeck.providers.factory import model_provider
+from holodeck.testing.script import say, status
+from holodeck.testing.scripted import ScriptedModel
+from holodeck.testing.scripted_server import DialectName, Received
+
+ENVIRON = {"OPENAI_API_KEY": "key-openai", "AZURE_OPENAI_API_KEY": "key-azure", "ANTHROPIC_API_KEY": "key-anthropic"}
+
+
+def received_by(dialect: DialectName, environ: dict[str, str], *, path: str | None = None, **llm: Any) -> Received:
+    """What the server of this model gets."""
+
+    async def exchange() -> Received:
+        async with ScriptedModel(say("ok")).serve(dialect) as server:
+            endpoint = server.url if path is None else server.url.removesuffix("/v1") + path
+            model = model_provider(LLM(name="my-model", endpoint=endpoint, **llm), environ)
+            assert model.name == "my-model"
+            events = await collected(model, question())
+            await model.close()
+            assert isinstance(events[-1], Answered)
+            return server.received[0]
+
+    return run(exchange())
+
+
+def test_openai_at_another_endpoint_speaks_chat_completions_with_its_key() -> None:
+    received = received_by("chat", ENVIRON, provider="openai")
+    assert received.headers["authorization"] == "Bearer key-openai"
+    assert received.json["model"] == "my-model"
+
+
+def test_azure_and_anthropic_use_their_own_keys() -> None:
+    azure = received_by("chat", ENVIRON, provider="azure_openai", path="", api_version="2025-01-01")
+    assert azure.headers["api-key"] == "key-azure"
+    assert azure.path == "/openai/deployments/my-model/chat/completions"
+    assert azure.query == {"api-version": "2025-01-01"}
+    assert received_by("anthropic", ENVIRON, provider="anthropic").headers["x-api-key"] == "key-anthropic"
+
+
+def test_the_key_of_the_file_comes_first() -> None:
+    received = received_by("chat", ENVIRON, provider="openai", api_key=Secret("mine"))
+    assert received.headers["authorization"] == "Bearer mine"
+
+
+@pytest.mark.parametrize("provider", ["openai_compatible", "ollama"])
+def test_servers_of_ones_own_get_no_key_of_others(provider: str) -> None:
+    assert "authorization" not in received_by("chat", ENVIRON, provider=provider).headers
+
+
+def test_the_address_of_ollama_needs_no_path() -> None:
+    assert received_by("chat", {}, provider="ollama", path="").path == "/v1/chat/completions"
+    assert received_by("chat", {}, provider="ollama", path="/").path == "/v1/chat/completions"
+
+
+@pytest.mark.parametrize(
+    ("llm", "variable"),
+    [
+        (LLM(provider="openai", name="gpt"), "OPENAI_API_KEY"),
+        (LLM(provider="anthropic", name="claude"), "ANTHROPIC_API_KEY"),
+        (LLM(provider="azure_openai", name="gpt", endpoint="https://a.example"), "AZURE_OPENAI_API_KEY"),
+    ],
+)
+@pytest.mark.parametrize("environ", [{}, {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": "", "AZURE_OPENAI_API_KEY": ""}])
+def test_a_missing_key_is_named_when_the_model_is_first_asked(llm: LLM, variable: str, environ: dict[str, str]) -> None:
+    model = model_provider(llm, environ)
+    for _ in range(2):
+        with pytest.raises(ModelError, match=f"has no API key. Set the environment variable {variable}") as found:
+            run(collected(model, question()))
+        assert found.value.provider == llm.provider
+    run(model.close())
+
+
+def test_a_busy_provider_is_asked_again() -> None:
+    async def exchange() -> None:
+        async with ScriptedModel(status(503, retry_after="0"), say("ok")).serve() as server:
+            model = model_provider(LLM(provider="openai_compatible", name="m", endpoint=server.url), {})
+            await collected(model, question())
+            await model.close()
+            assert len(server.received) == 2
+
+    run(exchange())
+
+
+def test_the_name_of_a_missing_ollama_model_comes_with_the_way_to_fetch_it() -> None:
+    async def exchange() -> None:
+        async with ScriptedModel(status(404)).serve() as server:
+            model = model_provider(LLM(provider="ollama", name="qwen3", endpoint=server.url), {})
+            with pytest.raises(ModelError, match="ollama pull qwen3"):
+                await collected(model, question())
+            await model.close()
+
+    run(exchange())

@@ -1,0 +1,104 @@
+"""The scripted model does what its script says, and remembers every request."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from providers.asking import collected, model_at, question, run
+
+from holodeck.lib.errors import ModelError
+from holodeck.models.exchange import Answered, CallDelta, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.items import FunctionCall, Reasoning, Usage, said
+from holodeck.testing.script import call, call_raw, cut, fail, finish, raw, say, spend, think, wait
+from holodeck.testing.scripted import ScriptedModel
+
+
+def test_turns_are_played_in_order_and_requests_are_kept() -> None:
+    model = ScriptedModel([think("hm"), call("add", a=1), call("now")], [say("3"), spend(4, 2)], name="mine")
+    first, second = question("a"), question("b")
+    events = run(collected(model, first))
+    assert events == [
+        ReasoningDelta(text="hm"),
+        CallDelta(index=0, call_id="call_1", name="add", arguments='{"a":1}'),
+        CallDelta(index=1, call_id="call_2", name="now", arguments="{}"),
+        Answered(
+            items=(
+                Reasoning(text="hm"),
+                FunctionCall(call_id="call_1", name="add", arguments='{"a":1}'),
+                FunctionCall(call_id="call_2", name="now", arguments="{}"),
+            ),
+            finish="tool_calls",
+            model="mine",
+        ),
+    ]
+    answer = Answered(
+        items=(said("assistant", "3"),), finish="stop", usage=Usage(input_tokens=4, output_tokens=2), model="mine"
+    )
+    assert run(collected(model, second)) == [TextDelta(text="3"), answer]
+    assert model.requests == [first, second]
+
+
+def test_deltas_have_the_size_that_was_asked_for() -> None:
+    events = run(collected(ScriptedModel([say("abcde"), call_raw("f", "{}x", call_id="c")], chunk=2), question()))
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["ab", "cd", "e"]
+    assert [event.arguments for event in events if isinstance(event, CallDelta)] == ["{}", "x"]
+
+
+def test_a_script_may_be_a_function_of_the_request() -> None:
+    def answer(request: ModelRequest) -> Any:
+        return say(f"{len(request.items)} items")
+
+    model = ScriptedModel(answer)
+    for count in (1, 2):
+        events = run(collected(model, question(*["a"] * count)))
+        assert events[0] == TextDelta(text=f"{count} items")
+
+
+def test_a_script_that_is_over_says_so() -> None:
+    with pytest.raises(ModelError, match="'scripted' has 0 turns"):
+        run(collected(ScriptedModel(), question()))
+
+
+def test_it_fails_finishes_and_sends_raw_events_as_told() -> None:
+    error = ModelError("no", status=500)
+    model = ScriptedModel([say("a"), fail(error)], [say("a"), finish("length")], raw(TextDelta(text="x")), cut())
+    with pytest.raises(ModelError) as found:
+        run(collected(model, question()))
+    assert found.value is error
+    last = run(collected(model, question()))[-1]
+    assert isinstance(last, Answered)
+    assert last.finish == "length"
+    assert run(collected(model, question()))[0] == TextDelta(text="x")
+    with pytest.raises(TypeError, match="over HTTP only"):
+        run(collected(model, question()))
+
+
+def test_it_waits_until_it_is_told_and_stops_when_it_is_left() -> None:
+    async def exchange() -> None:
+        stall = wait(asyncio.Event())
+        model = ScriptedModel([stall, say("a")], [say("b"), wait(asyncio.Event())])
+        reading = asyncio.create_task(collected(model, question()))
+        await stall.reached.wait()
+        assert not reading.done()
+        stall.until.set()
+        assert (await reading)[0] == TextDelta(text="a")
+        async with aclosing(model.stream(question())) as events:
+            assert await anext(events) == TextDelta(text="b")
+        await model.close()
+        assert model.is_closed
+
+    run(exchange())
+
+
+def test_the_server_refuses_what_is_not_its_path() -> None:
+    async def exchange() -> None:
+        async with ScriptedModel(say("a")).serve("anthropic") as server:
+            model = model_at(server.url, "chat")
+            with pytest.raises(ModelError, match=r"404.*there is no POST /chat/completions"):
+                await collected(model, question())
+            await model.close()
+
+    run(exchange())

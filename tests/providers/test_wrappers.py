@@ -1,0 +1,237 @@
+"""Retries, time-outs and the breaker, each around a scripted model and together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from providers.asking import collected, model_at, question, run
+
+from holodeck.lib.errors import ModelError
+from holodeck.models.exchange import Answered, ModelEvent, TextDelta
+from holodeck.providers.breaker import Breaker
+from holodeck.providers.provider import ModelProvider
+from holodeck.providers.retrying import Retrying
+from holodeck.providers.timeouts import Timeouts
+from holodeck.testing.script import Turn, cut, fail, say, status, wait
+from holodeck.testing.scripted import ScriptedModel
+
+BUSY = ModelError("busy", is_retryable=True)
+WRONG = ModelError("wrong question")
+
+
+class Pauses:
+    """A sleep that takes no time and remembers how long it should have been."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds: float) -> None:
+        self.seconds.append(seconds)
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def words(events: list[ModelEvent]) -> str:
+    assert isinstance(events[-1], Answered)
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+async def read_into(seen: list[ModelEvent], model: ModelProvider) -> None:
+    async for event in model.stream(question()):
+        seen.append(event)
+
+
+def retried(*turns: Turn, chance: float = 0.0) -> tuple[ScriptedModel, Retrying, Pauses]:
+    model, pauses = ScriptedModel(*turns), Pauses()
+    return model, Retrying(model, sleep=pauses, chance=lambda: chance), pauses
+
+
+def test_a_busy_model_is_asked_again_after_growing_pauses() -> None:
+    model, retrying, pauses = retried(fail(BUSY), fail(BUSY), fail(BUSY), say("at last"), chance=1.0)
+    assert words(run(collected(retrying, question()))) == "at last"
+    assert pauses.seconds == [0.5, 1.0, 2.0]
+    assert len(model.requests) == 4
+    assert retrying.name == model.name
+
+
+def test_chance_shortens_the_pauses() -> None:
+    _, retrying, pauses = retried(fail(BUSY), fail(BUSY), say("ok"), chance=0.0)
+    run(collected(retrying, question()))
+    assert pauses.seconds == [0.25, 0.5]
+
+
+def test_a_model_that_stays_busy_is_given_up() -> None:
+    model, retrying, _ = retried(*[fail(BUSY)] * 9)
+    with pytest.raises(ModelError, match="busy"):
+        run(collected(retrying, question()))
+    assert len(model.requests) == 4
+
+
+def test_a_refusal_is_not_repeated() -> None:
+    model, retrying, pauses = retried(fail(WRONG))
+    with pytest.raises(ModelError, match="wrong question"):
+        run(collected(retrying, question()))
+    assert (len(model.requests), pauses.seconds) == (1, [])
+
+
+def test_nothing_is_asked_again_once_the_answer_has_begun() -> None:
+    async def exchange() -> None:
+        async with ScriptedModel([say("half"), cut()], say("never")).serve() as server:
+            model = Retrying(model_at(server.url), sleep=Pauses())
+            seen: list[ModelEvent] = []
+            with pytest.raises(ModelError, match="before the answer was complete"):
+                await read_into(seen, model)
+            await model.close()
+            assert seen == [TextDelta(text="half")]
+            assert len(server.received) == 1
+
+    run(exchange())
+
+
+def test_a_connection_that_is_lost_before_the_answer_is_made_again() -> None:
+    async def exchange() -> None:
+        async with ScriptedModel(cut(), status(503), say("ok")).serve() as server:
+            model = Retrying(model_at(server.url), sleep=Pauses())
+            assert words(await collected(model, question())) == "ok"
+            await model.close()
+            assert len({received.body for received in server.received}) == 1
+            assert len(server.received) == 3
+
+    run(exchange())
+
+
+def test_the_pause_that_the_provider_wishes_is_kept_up_to_a_limit() -> None:
+    async def exchange() -> None:
+        async with ScriptedModel(
+            status(429, retry_after="3"), status(429, retry_after="60"), say("ok"), status(429, retry_after="61")
+        ).serve() as server:
+            pauses = Pauses()
+            model = Retrying(model_at(server.url), sleep=pauses)
+            assert words(await collected(model, question())) == "ok"
+            with pytest.raises(ModelError, match="Ask again in 61 s"):
+                await collected(model, question())
+            await model.close()
+            assert pauses.seconds == [3.0, 60.0]
+
+    run(exchange())
+
+
+def test_a_model_that_does_not_begin_is_an_error() -> None:
+    async def exchange() -> None:
+        async with ScriptedModel([wait(asyncio.Event()), say("never")]).serve() as server:
+            model = Timeouts(model_at(server.url), first=0.02, idle=5)
+            with pytest.raises(ModelError, match=r"'m' did not begin to answer within 0.02 s") as found:
+                await collected(model, question())
+            assert found.value.is_retryable
+            await model.close()
+
+    run(exchange())
+
+
+def test_a_model_that_falls_silent_is_an_error() -> None:
+    async def exchange() -> None:
+        async with ScriptedModel([say("a"), wait(asyncio.Event())]).serve() as server:
+            model = Timeouts(model_at(server.url), first=5, idle=0.02)
+            with pytest.raises(ModelError, match=r"fell silent in the middle of its answer for 0.02 s"):
+                await collected(model, question())
+            await server.left.wait()
+            await model.close()
+
+    run(exchange())
+
+
+def test_the_time_of_the_reader_does_not_count() -> None:
+    async def exchange() -> None:
+        seen = []
+        async for event in Timeouts(ScriptedModel(say("abc"), chunk=1), first=0, idle=0).stream(question()):
+            await asyncio.sleep(0)  # any turn of the loop would be too long for the model
+            seen.append(event)
+        assert len(seen) == 4
+
+    run(exchange())
+
+
+def broken(*turns: Turn) -> tuple[ScriptedModel, Breaker, Clock]:
+    model, clock = ScriptedModel(*turns), Clock()
+    return model, Breaker(model, failures=3, pause=30, clock=clock), clock
+
+
+async def error_of(model: ModelProvider) -> ModelError:
+    with pytest.raises(ModelError) as found:
+        await collected(model, question())
+    return found.value
+
+
+def test_a_failing_provider_is_left_alone_then_tried_once() -> None:
+    async def exchange() -> None:
+        model, breaker, clock = broken(*[fail(BUSY)] * 4, say("back"), say("again"))
+        for _ in range(3):
+            assert str(await error_of(breaker)) == "busy"
+        clock.now = 10
+        error = await error_of(breaker)
+        assert str(error) == ("Model 'scripted' failed 3 times in a row and is left alone: it is tried again in 20 s.")
+        assert error.retry_after == 20
+        assert len(model.requests) == 3, "nobody was asked"
+        clock.now = 31
+        assert str(await error_of(breaker)) == "busy"
+        assert "tried again in 30 s" in str(await error_of(breaker))
+        clock.now = 62
+        assert words(await collected(breaker, question())) == "back"
+        assert not breaker.is_open
+        assert words(await collected(breaker, question())) == "again"
+
+    run(exchange())
+
+
+def test_only_one_caller_tries_and_a_caller_that_leaves_decides_nothing() -> None:
+    async def exchange() -> None:
+        stall = wait(asyncio.Event())
+        _, breaker, clock = broken(*[fail(BUSY)] * 3, [stall, say("never")], say("back"))
+        for _ in range(3):
+            await error_of(breaker)
+        clock.now = 31
+        probe = asyncio.create_task(collected(breaker, question()))
+        await stall.reached.wait()
+        assert "by another caller" in str(await error_of(breaker))
+        probe.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await probe
+        assert words(await collected(breaker, question())) == "back"
+
+    run(exchange())
+
+
+def test_refusals_and_successes_keep_it_closed() -> None:
+    async def exchange() -> None:
+        turns: list[Turn] = [fail(BUSY), fail(BUSY), fail(WRONG), fail(BUSY), fail(BUSY), say("ok"), fail(BUSY)]
+        _, breaker, _ = broken(*turns)
+        for turn in turns:
+            if turn == say("ok"):
+                await collected(breaker, question())
+            else:
+                await error_of(breaker)
+        assert not breaker.is_open
+
+    run(exchange())
+
+
+def test_leaving_a_wrapped_model_closes_its_connection() -> None:
+    async def exchange() -> None:
+        stall = wait(asyncio.Event())
+        async with ScriptedModel([say("a"), stall]).serve("responses") as server:
+            model = Breaker(Retrying(Timeouts(model_at(server.url, "responses"))))
+            events = model.stream(question())
+            assert await anext(events) == TextDelta(text="a")
+            await events.aclose()
+            await server.left.wait()
+            await model.close()
+
+    run(exchange())

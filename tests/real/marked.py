@@ -1,0 +1,58 @@
+"""Finds the processes of a server by a variable that only they have, however they were started or adopted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+from uuid import uuid4
+
+T = TypeVar("T")
+
+MARK = "HOLODECK_TEST_MARK"
+SECONDS = 10
+"""The longest that an end may take to be seen on a busy machine."""
+
+
+def new_mark() -> str:
+    """A value for `MARK` that no other process has."""
+    return uuid4().hex
+
+
+def pids(mark: str) -> set[int]:
+    """Every living process that was given the mark, or inherited it."""
+    if sys.platform != "linux":
+        listing = subprocess.run(["ps", "-axEww", "-o", "pid=,command="], capture_output=True, text=True, check=True)
+        return {int(line.split()[0]) for line in listing.stdout.splitlines() if f"{MARK}={mark}" in line}
+    wanted = f"{MARK}={mark}\0".encode()
+    found = set()
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError):  # it ended while we looked, or is not ours
+            if folder.name.isdigit() and wanted in folder.joinpath("environ").read_bytes():
+                found.add(int(folder.name))
+    return found - {os.getpid()}
+
+
+def wait_until_none(mark: str) -> set[int]:
+    """The processes that are still there when the time is over: none, if all is well."""
+    return eventually(lambda: pids(mark), is_done=lambda left: not left)
+
+
+def eventually(look: Callable[[], T], *, is_done: Callable[[T], bool]) -> T:
+    """What is seen when it is as wanted, or when the time is over. Nobody tells us of the ends of others' children."""
+    end = time.monotonic() + SECONDS
+    while not is_done(seen := look()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return seen
+
+
+def dead_children() -> list[int]:
+    """Children of ours that ended and were never waited for."""
+    listing = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
+    rows = (line.split() for line in listing.splitlines())
+    return [int(pid) for pid, parent, state in rows if int(parent) == os.getpid() and state.startswith("Z")]

@@ -1,0 +1,43 @@
+"""A small executor for tests: tools are plain functions, and it remembers what it ran."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.exchange import ToolSpec
+from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+
+Given = str | ToolResult | tuple[ContentBlock, ...]
+Tool = Callable[..., Given | Awaitable[Given]]
+
+
+class Shelf:
+    """`Shelf(add=lambda a, b: str(a + b))`."""
+
+    def __init__(self, **tools: Tool) -> None:
+        self._tools: Mapping[str, Tool] = tools
+        self.ran: list[tuple[str, Mapping[str, Any]]] = []
+
+    @property
+    def kind(self) -> ToolKind:
+        return ToolKind.MCP
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return [ToolSpec(name=name, description=f"Does {name}.") for name in self._tools]
+
+    def can_execute(self, name: str) -> bool:
+        return name in self._tools
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        self.ran.append((call.name, call.arguments))
+        made = self._tools[call.name](**call.arguments)
+        given = await made if inspect.isawaitable(made) else made
+        if isinstance(given, ToolResult):
+            return ToolResult(
+                call_id=call.call_id, content=given.content, is_error=given.is_error, metadata=given.metadata
+            )
+        content = (TextContent(text=given),) if isinstance(given, str) else given
+        return ToolResult(call_id=call.call_id, content=content)

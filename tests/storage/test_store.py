@@ -1,0 +1,257 @@
+"""What is kept is kept, belongs to its owner, and comes back as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aio import aio
+
+from holodeck.lib.errors import StorageError
+from holodeck.storage.factory import open_store
+from holodeck.storage.schema import STEPS
+from holodeck.storage.sqlite import SQLiteStore
+from holodeck.storage.store import Conversation, ConversationItem, ResponseStore, StoredResponse
+
+RECORD = StoredResponse(
+    id="resp_1",
+    owner="alice",
+    created_at=1000.5,
+    status="completed",
+    resource=b'{"id":"resp_1"}',
+    input_items=b"[1]",
+    items=b'["one"]',
+    pending=b'["call"]',
+    events=b"{}\n{}",
+)
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[ResponseStore]:
+    store = open_store("sqlite:///kept.db", folder=folder)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.mark.proves("D-28")
+@aio
+async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.save(RECORD)
+        assert await store.get("resp_1", "alice") == RECORD
+        newer = replace(RECORD, status="failed", resource=b"{}")
+        await store.save(newer)
+    async with opened(tmp_path) as store:
+        assert await store.get("resp_1", "alice") == newer
+
+
+@pytest.mark.proves("D-29")
+@aio
+async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    conversation = Conversation(id="conv_1", owner="alice", created_at=1.0)
+    item = ConversationItem(id="msg_1", data=b"{}")
+    async with opened(tmp_path) as store:
+        await store.save(RECORD)
+        await store.create_conversation(conversation, [item])
+        assert await store.get("resp_1", "bob") is None
+        assert await store.context("resp_1", "bob") is None
+        assert not await store.delete("resp_1", "bob")
+        assert await store.conversation("conv_1", "bob") is None
+        assert await store.items("conv_1", "bob") is None
+        assert await store.item("conv_1", "bob", "msg_1") is None
+        assert not await store.add_items("conv_1", "bob", [ConversationItem(id="x", data=b"")])
+        assert not await store.update_conversation("conv_1", "bob", b"{}")
+        assert not await store.delete_item("conv_1", "bob", "msg_1")
+        assert not await store.delete_conversation("conv_1", "bob")
+        await store.save(replace(RECORD, id="resp_2", owner="bob", previous_id="resp_1", items=b'["two"]'))
+        assert await store.context("resp_2", "bob") == [b'["two"]'], "a chain does not lead to another's response"
+        assert await store.items("conv_1", "alice") == [item]
+
+
+@aio
+async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        previous = None
+        for number in range(5):
+            record = replace(RECORD, id=f"resp_{number}", previous_id=previous, items=f"[{number}]".encode())
+            await store.save(record)
+            previous = record.id
+        assert await store.context("resp_4", "alice") == [b"[0]", b"[1]", b"[2]", b"[3]", b"[4]"]
+        await store.delete("resp_2", "alice")
+        assert await store.context("resp_4", "alice") == [b"[3]", b"[4]"]
+        assert await store.context("gone", "alice") is None
+        await store.save(replace(RECORD, id="a", previous_id="b"))
+        await store.save(replace(RECORD, id="b", previous_id="a"))
+        assert await store.context("a", "alice") is not None, "a loop ends"
+
+
+@aio
+async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
+        batches = [[ConversationItem(id=f"i{b}_{n}", data=b"{}") for n in range(3)] for b in range(20)]
+        await asyncio.gather(*(store.add_items("c", "alice", batch) for batch in batches))
+        listed = await store.items("c", "alice", limit=100)
+        assert listed is not None
+        ids = [item.id for item in listed]
+        assert len(ids) == 60
+        for batch in batches:
+            place = ids.index(batch[0].id)
+            assert ids[place : place + 3] == [item.id for item in batch], "one batch stays together"
+        page = await store.items("c", "alice", after=ids[9], limit=5)
+        assert page is not None
+        assert [item.id for item in page] == ids[10:15]
+        last = await store.items("c", "alice", limit=2, order="desc")
+        assert last is not None
+        assert [item.id for item in last] == ids[:-3:-1]
+        assert await store.delete_item("c", "alice", ids[0])
+        assert await store.item("c", "alice", ids[0]) is None
+        with pytest.raises(StorageError):
+            await store.add_items(
+                "c", "alice", [ConversationItem(id="new", data=b""), ConversationItem(id=ids[1], data=b"")]
+            )
+        assert await store.item("c", "alice", "new") is None, "all or none"
+
+
+@aio
+async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        for number in range(10):
+            status = "in_progress" if number == 9 else "completed"
+            await store.save(replace(RECORD, id=f"r{number}", created_at=float(number), status=status))
+        await store.create_conversation(Conversation(id="old", owner="a", created_at=0.0), [])
+        assert [record.id for record in await store.unfinished()] == ["r9"]
+        assert await store.forget(5.0) == 6
+        assert await store.get("r4", "alice") is None
+        assert await store.get("r5", "alice") is not None
+
+
+@aio
+async def test_concurrent_saves_share_transactions_and_a_bad_one_fails_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])
+        saves = [store.save(replace(RECORD, id=f"r{n}")) for n in range(200)]
+        bad = store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])
+        outcomes = await asyncio.gather(*saves, bad, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes if outcome is not None] == [StorageError]
+        assert await store.get("r199", "alice") is not None
+
+
+@aio
+async def test_a_database_of_the_future_is_refused_in_words(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "kept.db")
+    connection.execute(f"PRAGMA user_version = {len(STEPS) + 1}")
+    connection.close()
+    async with opened(tmp_path) as store:
+        with pytest.raises(StorageError, match="newer HoloDeck"):
+            await store.save(RECORD)
+
+
+@pytest.mark.parametrize(("content", "words"), [(b"not a database at all" * 100, "not a database")])
+@aio
+async def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, content: bytes, words: str) -> None:
+    (tmp_path / "kept.db").write_bytes(content)
+    async with opened(tmp_path) as store:
+        with pytest.raises(StorageError, match=words):
+            await store.save(RECORD)
+
+
+WRITER = """
+import asyncio, sys
+from dataclasses import replace
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from holodeck.storage.sqlite import SQLiteStore
+from holodeck.storage.store import StoredResponse
+
+async def main() -> None:
+    store = SQLiteStore(Path({path!r}))
+    number = {start}
+    while True:
+        await store.save(StoredResponse(id=f"r{{number}}", owner="a", created_at=1.0, status="completed"))
+        print(number, flush=True)
+        number += 1
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.proves("D-28")
+def test_everything_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "kept.db"
+    acknowledged: list[int] = []
+    for round_number in range(5):
+        start = round_number * 100_000
+        code = WRITER.format(tests=str(Path(__file__).parents[1]), path=str(path), start=start)
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for _ in range(20):
+            acknowledged.append(int(process.stdout.readline()))
+        os.kill(process.pid, signal.SIGKILL)
+        acknowledged += [int(line) for line in process.stdout.read().splitlines() if line]
+        process.stdout.close()
+        process.wait()
+    asyncio.run(_all_there(path, acknowledged))
+
+
+async def _all_there(path: Path, numbers: list[int]) -> None:
+    store = SQLiteStore(path)
+    try:
+        for number in numbers:
+            assert await store.get(f"r{number}", "a") is not None
+    finally:
+        await store.close()
+
+
+@aio(30)
+async def test_two_stores_may_write_to_one_file(tmp_path: Path) -> None:
+    one, two = SQLiteStore(tmp_path / "kept.db"), SQLiteStore(tmp_path / "kept.db")
+    try:
+        writers = [
+            store.save(replace(RECORD, id=f"{name}{n}")) for n in range(50) for name, store in (("a", one), ("b", two))
+        ]
+        await asyncio.gather(*writers)
+        assert await one.get("b49", "alice") is not None
+        assert await two.get("a49", "alice") is not None
+    finally:
+        await one.close()
+        await two.close()
+
+
+def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path: Path) -> None:
+    code = f"""
+import asyncio, resource, signal
+from pathlib import Path
+from holodeck.lib.errors import StorageError
+from holodeck.storage.sqlite import SQLiteStore
+from holodeck.storage.store import StoredResponse
+
+async def main() -> None:
+    store = SQLiteStore(Path({str(tmp_path / "kept.db")!r}))
+    await store.save(StoredResponse(id="small", owner="a", created_at=1.0, status="completed"))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    try:
+        await store.save(StoredResponse(id="big", owner="a", created_at=1.0, status="done", events=b"x" * 1_000_000))
+    except StorageError as error:
+        print(error)
+    assert await store.get("small", "a") is not None
+    assert await store.get("big", "a") is None
+    await store.close()
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert "The database cannot be used" in done.stdout

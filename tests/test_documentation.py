@@ -1,0 +1,59 @@
+"""What the documentation shows is what happens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from agentfile import AgentFolder
+from terminal import holodeck
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("block", _blocks("yaml"))
+def test_each_agent_file_in_the_readme_is_valid(tmp_path: Path, block: str) -> None:
+    assert AgentFolder(tmp_path).load(block)
+
+
+def test_every_command_in_the_readme_exists(tmp_path: Path) -> None:
+    commands = {match[1] for block in _blocks("bash") for match in re.finditer(r"^holodeck (\w+)", block, re.MULTILINE)}
+    assert commands
+    for command in commands:
+        assert holodeck(command, "--help", cwd=tmp_path).returncode == 0
+
+
+def test_every_make_target_in_the_readme_exists() -> None:
+    targets = set(re.findall(r"(?:^|`)make (\w+)", README, re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+
+
+def test_every_key_of_a_tool_is_in_the_readme() -> None:
+    from holodeck.models.tool import MCPTool
+
+    keys = {"envFile" if key == "env_file" else key for key in MCPTool.model_fields}
+    assert {key for key in keys if f"`{key}`" not in README and f"{key}:" not in README} == set()
+
+
+def test_the_shipped_examples_have_not_even_a_warning(tmp_path: Path) -> None:
+    for path in sorted((ROOT / "examples").rglob("agent.yaml")):
+        done = holodeck("validate", "--strict", path, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_project_stands_alone() -> None:
+    """Nothing in it points at a machine, a tracker or a registry's host."""
+    forbidden = re.compile(r"/wor[k]/|\.\./share[d]|pypi\.or[g]|pythonhoste[d]|npmjs\.or[g]|issue #?[0-9]+")
+    files = [
+        path
+        for pattern in ("*.md", "src/**/*.py", "tests/**/*.py", "bench/*.py", "requirements/*", "Makefile")
+        for path in ROOT.glob(pattern)
+    ]
+    assert [str(path) for path in files if forbidden.search(path.read_text())] == []

@@ -1,0 +1,91 @@
+"""An MCP endpoint as far as auth can see it, and a client that asks as a transport does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+from aiohttp import web
+from tools.mcp.auth_server import AuthServer, serving
+
+from holodeck.lib.limits import MAX_AUTH_ATTEMPTS
+from holodeck.tools.mcp.auth.provider import REFUSED, MCPAuthProvider, Refusal
+
+Judge = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
+
+
+@dataclass(kw_only=True)
+class ResourceServer:
+    """Accepts the tokens that its authorization server has issued and not taken back."""
+
+    auth: AuthServer
+    url: str = ""
+    names: list[str] = field(default_factory=list)
+    """The authorization servers in its metadata. Empty: the real one."""
+    judge: Judge | None = None
+    """Decides before the token is looked at; None from it goes on."""
+    seen: list[Mapping[str, str]] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+
+    @property
+    def mcp(self) -> str:
+        return f"{self.url}/mcp"
+
+    @property
+    def challenge(self) -> str:
+        return f'Bearer resource_metadata="{self.url}/.well-known/oauth-protected-resource/mcp"'
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.paths.append(request.path)
+        if request.path == "/.well-known/oauth-protected-resource/mcp":
+            servers = self.names or [self.auth.issuer_url]
+            return web.json_response({"resource": self.mcp, "authorization_servers": servers})
+        if request.path != "/mcp":
+            return web.Response(status=404)
+        self.seen.append(dict(request.headers))
+        if self.judge is not None and (answer := await self.judge(request)):
+            return answer
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind == "Bearer" and token in self.auth.valid:
+            return web.Response(text="welcome")
+        return self.unauthorized()
+
+    def unauthorized(self) -> web.Response:
+        return web.Response(status=401, headers={"WWW-Authenticate": self.challenge})
+
+
+@asynccontextmanager
+async def resource_server(auth: AuthServer) -> AsyncIterator[ResourceServer]:
+    server = ResourceServer(auth=auth)
+    async with serving(server.handle) as url:
+        server.url = url
+        yield server
+
+
+async def call(auth: MCPAuthProvider, url: str) -> int:
+    """One request with as many honest attempts as a transport makes; gives the last status."""
+    async with aiohttp.ClientSession() as session:
+        for attempt in range(1, MAX_AUTH_ATTEMPTS + 1):
+            given = await auth.headers("POST", url)
+            async with session.post(url, data=b"{}", headers=given) as response:
+                if response.status not in REFUSED:
+                    return response.status
+                refusal = Refusal(
+                    status=response.status,
+                    url=url,
+                    www_authenticate=response.headers.get("WWW-Authenticate", ""),
+                    headers=dict(response.headers),
+                    sent=given,
+                    attempt=attempt,
+                )
+            if not await auth.refused(refusal):
+                break
+        return refusal.status
+
+
+async def browser(url: str) -> None:
+    """A person who agrees at once."""
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        await response.read()

@@ -1,0 +1,379 @@
+"""A person's login: once, by browser, with PKCE; then silent renewals, also after a restart and beside others."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import aiohttp
+import jwt
+import pytest
+from aio import aio
+from aiohttp import web
+from tools.mcp.auth_server import AuthServer, auth_server, serving
+from tools.mcp.resource_server import ResourceServer, browser, call, resource_server
+
+from holodeck.lib.clock import wall_clock
+from holodeck.lib.errors import MCPConfigError, MCPConnectionError
+from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
+from holodeck.tools.mcp.auth.door import AuthDoor
+from holodeck.tools.mcp.auth.dpop import ProofKey
+from holodeck.tools.mcp.auth.factory import auth_provider, login_provider
+from holodeck.tools.mcp.auth.flow import Show
+from holodeck.tools.mcp.auth.login_record import Login
+from holodeck.tools.mcp.auth.store import FileTokens, MemoryTokens, TokenStore
+
+IMPORT_LIMIT = 20  # the first login imports the SDK, which takes a busy machine seconds
+
+
+def tool(url: str, **auth: Any) -> MCPTool:
+    settings = {"type": "oauth_authorization_code", **auth}
+    definition = {"name": "tickets", "transport": "http", "url": url, "description": "d", "server": "s"}
+    return MCPTool.model_validate({**definition, "auth": settings})
+
+
+def provider(
+    server: ResourceServer,
+    store: TokenStore,
+    *,
+    show: Show | None = browser,
+    clock: Callable[[], float] = wall_clock,
+    **auth: Any,
+) -> AuthorizationCode:
+    return login_provider(tool(server.mcp, **auth), show=show, store=store, clock=clock)
+
+
+@asynccontextmanager
+async def world(**settings: Any) -> AsyncIterator[tuple[AuthServer, ResourceServer]]:
+    async with auth_server(**settings) as authority, resource_server(authority) as server:
+        yield authority, server
+
+
+@aio(IMPORT_LIMIT)
+async def test_the_first_refusal_registers_logs_in_with_pkce_and_the_call_works(tmp_path: Path) -> None:
+    async with world() as (authority, server):
+        assert await call(provider(server, FileTokens(tmp_path), scopes=["read"]), server.mcp) == 200
+        [registration], [login], [request] = authority.registrations, authority.authorizations, authority.requests
+        assert registration["client_name"] == "HoloDeck"
+        assert "refresh_token" in registration["grant_types"]
+        assert login["redirect_uri"] == registration["redirect_uris"][0]
+        assert login["redirect_uri"].startswith("http://127.0.0.1:")
+        assert (login["code_challenge_method"], login["resource"], login["scope"]) == ("S256", server.mcp, "read")
+        assert request.form["grant_type"] == "authorization_code"
+        assert request.form["resource"] == server.mcp
+        assert len(request.form["code_verifier"]) >= 43
+
+
+@aio(IMPORT_LIMIT)
+async def test_tokens_outlive_the_process_and_no_other_user_can_read_them(tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "tokens"
+    async with world() as (authority, server):
+        await call(provider(server, FileTokens(folder)), server.mcp)
+        assert await call(provider(server, FileTokens(folder), show=None), server.mcp) == 200
+        assert len(authority.requests) == 1
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+@aio(IMPORT_LIMIT)
+async def test_twenty_calls_at_once_open_one_browser() -> None:
+    async with world() as (authority, server):
+        auth = provider(server, MemoryTokens())
+        assert await asyncio.gather(*(call(auth, server.mcp) for _ in range(20))) == [200] * 20
+        assert len(authority.authorizations) == 1
+        assert len(authority.requests) == 1
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_token_is_renewed_before_it_expires_at_its_own_authorization_server_also_after_a_restart() -> None:
+    now = [1_000_000.0]
+    store = MemoryTokens()
+    async with world() as (authority, server):
+        await call(provider(server, store, clock=lambda: now[0]), server.mcp)
+        now[0] += 3600 - 30
+        again = provider(server, store, show=None, clock=lambda: now[0])
+        assert await asyncio.gather(*(call(again, server.mcp) for _ in range(10))) == [200] * 10
+        [_, renewal] = authority.requests
+        assert renewal.form["grant_type"] == "refresh_token"
+        assert renewal.form["refresh_token"] == "refresh-1"
+        assert renewal.form["resource"] == server.mcp
+        assert "/token" not in server.paths
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_token_that_was_taken_back_is_renewed_without_a_person() -> None:
+    store = MemoryTokens()
+    async with world() as (authority, server):
+        await call(provider(server, store), server.mcp)
+        authority.valid.clear()
+        auth = provider(server, store, show=None)
+        assert await asyncio.gather(*(call(auth, server.mcp) for _ in range(10))) == [200] * 10
+        assert [each.form["grant_type"] for each in authority.requests] == ["authorization_code", "refresh_token"]
+
+
+async def _invalid_grant(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+    return web.json_response({"error": "invalid_grant"}, status=400)
+
+
+@aio(IMPORT_LIMIT)
+async def test_without_a_person_a_missing_login_says_which_command_to_run_and_registers_nothing() -> None:
+    async with world() as (authority, server):
+        with pytest.raises(MCPConnectionError, match="Run: holodeck mcp login tickets"):
+            await call(provider(server, MemoryTokens(), show=None), server.mcp)
+        assert authority.paths == []
+
+
+@aio(IMPORT_LIMIT)
+async def test_without_a_person_a_refused_renewal_says_which_command_to_run() -> None:
+    store = MemoryTokens()
+    async with world() as (authority, server):
+        await call(provider(server, store), server.mcp)
+        authority.valid.clear()
+        authority.reply = _invalid_grant
+        auth = provider(server, store, show=None)
+        for _ in range(2):
+            with pytest.raises(MCPConnectionError, match="Run: holodeck mcp login tickets"):
+                await call(auth, server.mcp)
+        assert len(authority.requests) == 2
+
+
+@aio(IMPORT_LIMIT)
+async def test_with_a_person_a_refused_renewal_leads_to_a_new_login_of_the_same_client() -> None:
+    async with world() as (authority, server):
+        auth = provider(server, MemoryTokens())
+        await call(auth, server.mcp)
+        authority.valid.clear()
+        refusals = iter([_invalid_grant])
+
+        async def once(a: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+            a.reply = None
+            return await next(refusals)(a, request, form)
+
+        authority.reply = once
+        assert await call(auth, server.mcp) == 200
+        assert len(authority.authorizations) == 2
+        assert len(authority.registrations) == 1
+        assert len({login["redirect_uri"] for login in authority.authorizations}) == 1
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_server_that_refuses_everything_ends_in_an_error_after_one_login() -> None:
+    async with world(refresh_tokens=False) as (authority, server):
+
+        async def never(request: web.Request) -> web.StreamResponse:
+            return server.unauthorized()
+
+        server.judge = never
+        with pytest.raises(MCPConnectionError, match=r"'tickets'.*refused a token from a login just made"):
+            await call(provider(server, MemoryTokens()), server.mcp)
+        assert len(authority.authorizations) == 1
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_wider_scope_is_asked_for_once() -> None:
+    async with world() as (authority, server):
+        enough: list[str] = []
+
+        async def judge(request: web.Request) -> web.StreamResponse | None:
+            token = request.headers.get("Authorization", "").partition(" ")[2]
+            if token in authority.valid and token not in enough:
+                needs = f'Bearer error="insufficient_scope", scope="admin", {server.challenge.partition(" ")[2]}'
+                return web.Response(status=403, headers={"WWW-Authenticate": needs})
+            return None
+
+        server.judge = judge
+        enough.append("token-2")
+        auth = provider(server, MemoryTokens(), scopes=["read"])
+        assert await call(auth, server.mcp) == 200
+        assert [login["scope"] for login in authority.authorizations] == ["read", "read admin"]
+        enough.clear()
+        with pytest.raises(MCPConnectionError, match="needs the scope 'admin'"):
+            await call(auth, server.mcp)
+        assert len(authority.authorizations) == 2
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_client_of_the_file_is_not_registered_and_its_secret_goes_to_the_pinned_issuer_only() -> None:
+    async with world() as (authority, server):
+        pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
+        assert await call(provider(server, MemoryTokens(), **pinned), server.mcp) == 200
+        assert authority.registrations == []
+        assert authority.requests[0].basic == ("me", "s3cr3t")
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_server_that_names_another_authorization_server_than_the_pinned_one_is_refused() -> None:
+    touched: list[str] = []
+
+    async def thief(request: web.Request) -> web.StreamResponse:
+        touched.append(request.path)
+        return web.Response(status=404)
+
+    async with world() as (authority, server), serving(thief) as evil:
+        server.names = [evil]
+        pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
+        with pytest.raises(MCPConnectionError, match="is pinned"):
+            await call(provider(server, MemoryTokens(), **pinned), server.mcp)
+        assert touched == []
+        assert authority.requests == []
+
+
+def test_a_secret_without_a_pinned_issuer_is_refused() -> None:
+    with pytest.raises(MCPConfigError, match="pinned 'issuer'"):
+        login_provider(tool("https://mcp.example", client_id="me", client_secret="s3cr3t"), show=None)
+
+
+@aio(IMPORT_LIMIT)
+async def test_an_answer_with_another_state_is_turned_away_and_the_login_goes_on() -> None:
+    pages: list[tuple[int, str]] = []
+
+    async def attacked(url: str) -> None:
+        back = parse_qs(urlsplit(url).query)["redirect_uri"][0]
+        async with aiohttp.ClientSession() as session:
+            for path in (f"{back}?code=stolen&state=guess", f"{back}?code=stolen", f"{back}/other", back):
+                async with session.get(path) as response:
+                    pages.append((response.status, await response.text()))
+            async with session.get(url) as response:
+                pages.append((response.status, await response.text()))
+
+    async with world() as (authority, server):
+        assert await call(provider(server, MemoryTokens(), show=attacked), server.mcp) == 200
+        assert [status for status, _ in pages] == [400, 400, 404, 400, 200]
+        assert "You can close this window" in pages[-1][1]
+        assert authority.requests[0].form["code"] == "the-code"
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_person_who_says_no_is_an_error_in_the_words_of_the_authorization_server() -> None:
+    async def denies(url: str) -> None:
+        query = parse_qs(urlsplit(url).query)
+        back = {"error": "access_denied", "error_description": "not today", "state": query["state"][0]}
+        async with aiohttp.ClientSession() as session, session.get(query["redirect_uri"][0], params=back) as response:
+            assert "No login" in await response.text()
+
+    async with world() as (authority, server):
+        with pytest.raises(MCPConnectionError, match=r"access_denied: not today"):
+            await call(provider(server, MemoryTokens(), show=denies), server.mcp)
+        assert authority.requests == []
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_failed_exchange_shows_no_secret() -> None:
+    async def quoting(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        return web.Response(status=400, text=f"bad client s3cr3t {form}\x1b[2J")
+
+    async with world(reply=quoting) as (authority, server):
+        pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
+        with pytest.raises(MCPConnectionError, match=r"the login failed.*400") as caught:
+            await call(provider(server, MemoryTokens(), **pinned), server.mcp)
+        assert "s3cr3t" not in str(caught.value)
+        assert "\x1b" not in str(caught.value)
+
+
+@aio(IMPORT_LIMIT)
+async def test_login_asks_again_whatever_is_stored_and_logout_forgets() -> None:
+    store = MemoryTokens()
+    async with world() as (authority, server):
+        await provider(server, store).login()
+        await provider(server, store).login()
+        assert len(authority.authorizations) == 2
+        assert len(authority.registrations) == 1
+        assert await call(provider(server, store, show=None), server.mcp) == 200
+        await provider(server, store).logout()
+        with pytest.raises(MCPConnectionError, match="holodeck mcp login"):
+            await call(provider(server, store, show=None), server.mcp)
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_pinned_redirect_port_that_is_taken_is_named() -> None:
+    async with world() as (_, server):
+        taken = int(server.url.rpartition(":")[2])
+        with pytest.raises(MCPConnectionError, match=f"port {taken} .* is taken"):
+            await call(provider(server, MemoryTokens(), redirect_port=taken), server.mcp)
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_token_that_another_process_has_renewed_is_taken_over() -> None:
+    now = [1_000_000.0]
+    store = MemoryTokens()
+    async with world() as (authority, server):
+        one = provider(server, store, clock=lambda: now[0])
+        await call(one, server.mcp)
+        two = provider(server, store, show=None, clock=lambda: now[0])
+        await call(two, server.mcp)
+        now[0] += 3600 - 30
+        await call(one, server.mcp)
+        await call(two, server.mcp)
+        assert len(authority.requests) == 2
+        assert server.seen[-1]["Authorization"] == "Bearer token-2"
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_bound_token_is_proved_anew_for_every_request_and_nonces_are_obeyed() -> None:
+    async def bound(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
+        claims = jwt.decode(request.headers["DPoP"], options={"verify_signature": False})
+        assert (claims["htm"], claims["htu"]) == ("POST", server.token_url)
+        if claims.get("nonce") != "as-nonce":
+            return web.json_response({"error": "use_dpop_nonce"}, status=400, headers={"DPoP-Nonce": "as-nonce"})
+        return server.issue(token_type="DPoP")
+
+    async with world(reply=bound) as (authority, server):
+        seen: list[str] = []
+
+        async def judge(request: web.Request) -> web.StreamResponse | None:
+            kind, _, token = request.headers.get("Authorization", "").partition(" ")
+            if kind != "DPoP":
+                return None
+            proof = request.headers["DPoP"]
+            key = jwt.PyJWK.from_dict(jwt.get_unverified_header(proof)["jwk"])
+            claims = jwt.decode(proof, key.key, ["ES256"])
+            digest = jwt.utils.base64url_encode(hashlib.sha256(token.encode()).digest()).decode()
+            assert (claims["ath"], claims["htu"]) == (digest, server.mcp)
+            if claims.get("nonce") != "rs-nonce":
+                headers = {"WWW-Authenticate": 'DPoP error="use_dpop_nonce"', "DPoP-Nonce": "rs-nonce"}
+                return web.Response(status=401, headers=headers)
+            seen.append(claims["jti"])
+            return web.Response(text="welcome")
+
+        server.judge = judge
+        auth = AuthorizationCode(
+            Login(server="tickets", url=server.mcp),
+            door=AuthDoor("tickets"),
+            store=MemoryTokens(),
+            show=browser,
+            proof=ProofKey(),
+        )
+        assert [await call(auth, server.mcp) for _ in range(3)] == [200] * 3
+        assert len(set(seen)) == 3
+        assert len(authority.authorizations) == 1
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_server_without_auth_in_its_file_is_shown_a_login_only_where_the_person_asks() -> None:
+    store = MemoryTokens()
+    async with world() as (authority, server):
+        bare = tool(server.mcp).model_copy(update={"auth": None})
+        mine = auth_provider(bare, store=store, use_logins=True)
+        assert await call(mine, server.mcp) == 401
+        await login_provider(bare, show=browser, store=store).login()
+        mine = auth_provider(bare, store=store, use_logins=True)
+        assert await call(mine, server.mcp) == 200
+        authority.valid.clear()
+        assert await call(mine, server.mcp) == 200
+        assert await call(auth_provider(bare, store=store), server.mcp) == 401
+        assert [each.form["grant_type"] for each in authority.requests] == ["authorization_code", "refresh_token"]
+
+
+@aio(IMPORT_LIMIT)
+async def test_a_login_works_for_this_run_where_nothing_can_be_stored(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    async with world() as (authority, server):
+        auth = provider(server, FileTokens(tmp_path / "file" / "tokens"))
+        assert [await call(auth, server.mcp) for _ in range(2)] == [200, 200]
+        assert len(authority.authorizations) == 1

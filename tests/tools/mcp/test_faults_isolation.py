@@ -1,0 +1,115 @@
+"""One server's trouble stays its own: others are as quick as ever, and nobody's secret is in anybody's error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from aio import aio
+from tools.mcp.misbehaving import ERAS, OVER, Over, failure, misbehaving
+
+from holodeck.lib.secret import Secret
+from holodeck.models.tool import CommandType, MCPTool
+from holodeck.testing import Era, stand_in
+from holodeck.tools.mcp.factory import create_mcp_plugin
+
+TELLTALE = "sk-very-secret-4711"
+
+
+@pytest.mark.parametrize("over", ["stdio", "http"])
+@pytest.mark.parametrize("mode", ["hangs-at-start", "dies-at-start", "hangs", "http-500", "huge-stderr"])
+@pytest.mark.proves("000:SC-006", "004:SC-004", "D-14")
+@aio(10)
+async def test_a_slow_or_dead_server_never_delays_another(tmp_path: Path, mode: str, over: Over) -> None:
+    fields = {"startup_timeout": 1.0, "request_timeout": 1}
+    async with (
+        misbehaving(mode, over, tmp_path, name="bad", fields=fields) as bad,
+        misbehaving("normal", over, tmp_path, name="good", is_alone=False) as good,
+    ):
+        await good.works()
+        trouble = [asyncio.create_task(bad.echo()) for _ in range(4)]
+        began = time.monotonic()
+        for _ in range(20):
+            await good.works()
+        assert time.monotonic() - began < 3
+        for result in await asyncio.gather(*trouble):
+            assert result.success or "'bad'" in str(result.error)
+        await good.works()
+
+
+@pytest.mark.proves("000:EDGE-7", "001:DEC-8")
+@aio
+async def test_the_same_server_under_two_names_is_two_servers(tmp_path: Path) -> None:
+    async with (
+        misbehaving("dies-mid-call", "stdio", tmp_path, name="one", on="tools/call:add") as one,
+        misbehaving("normal", "stdio", tmp_path, name="two", is_alone=False) as two,
+    ):
+        await one.works()
+        await two.works()
+        failure(await one.plugin.call_tool("add", a=1, b=2), server="one")
+        assert (await two.plugin.call_tool("add", a=1, b=2)).text == "3"
+        assert not set(one.pids()) & set(two.pids())
+
+
+@pytest.mark.parametrize("over", OVER)
+@pytest.mark.proves("000:EDGE-2", "001:DEC-9")
+@aio
+async def test_slow_calls_of_one_server_run_side_by_side(tmp_path: Path, over: Over) -> None:
+    async with misbehaving("normal", over, tmp_path) as subject:
+        slow = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1})) for _ in range(32)]
+        await subject.received("tools/call", 32)
+        await subject.works()
+        assert (await subject.plugin.call_tool("release")).success
+        assert [result.text for result in await asyncio.gather(*slow)] == ["done"] * 32
+
+
+@pytest.mark.proves("001:PRAC-2", "D-15")
+@aio
+async def test_a_secret_that_a_dying_server_prints_is_masked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    blabs = "import os, sys; sys.exit('cannot log in with ' + os.environ['API_KEY'])"
+    path = stand_in(tmp_path, [sys.executable, "-c", blabs])["PATH"]
+    env = {"PATH": Secret(path), "API_KEY": Secret(TELLTALE)}
+    tool = MCPTool(name="blab", server="blab", command=CommandType.NPX, env=env, allow_unsafe_args=True)
+    async with create_mcp_plugin(tool, base_dir=tmp_path) as plugin:
+        error = failure(await plugin.call_tool("echo"), "cannot log in with ***", server="blab")
+        assert TELLTALE not in f"{error} {error!r} {error.details} {error.__cause__!r} {error.__context__!r}"
+    assert TELLTALE not in caplog.text
+
+
+@pytest.mark.proves("001:PRAC-2")
+@aio
+async def test_a_secret_that_a_server_sends_back_in_an_error_is_masked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    headers = {"Authorization": Secret(f"Bearer {TELLTALE}"), "X-Key": Secret(TELLTALE)}
+    async with misbehaving("normal", "http", tmp_path, fields={"headers": headers}) as subject:
+        error = failure(await subject.plugin.call_tool("fail", message=f"no right for {TELLTALE}"), "***")
+        assert TELLTALE not in f"{error} {error.details}"
+    assert TELLTALE not in caplog.text
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.proves("002:STATE-1", "002:STATE-2", "002:STATE-5")
+@aio
+async def test_a_connection_goes_through_its_states_in_order(tmp_path: Path, era: Era) -> None:
+    async with misbehaving("late", "stdio", tmp_path, era=era) as subject:
+        plugin = subject.plugin
+        assert plugin.state == "created"
+        assert not subject.journal.pids  # nothing starts before its first use
+        start = asyncio.create_task(plugin.connect())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert plugin.state == "connecting"
+        await start
+        assert plugin.state == "connected"
+        assert plugin.era == era
+        await plugin.disconnect()
+        assert plugin.state == "disconnected"
+        await plugin.disconnect()
+        assert plugin.state == "disconnected"

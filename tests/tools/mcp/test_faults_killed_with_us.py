@@ -1,0 +1,48 @@
+"""When we are killed without a chance to clean up, the servers that we started go with us."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from aio import aio
+from tools.mcp.misbehaving import all_gone
+
+from holodeck.testing import FaultyMCPServer, Journal, read_pids, stand_in
+
+PROGRAM = """
+import asyncio, sys
+from pathlib import Path
+from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.factory import create_mcp_plugin
+
+async def main():
+    plugin = create_mcp_plugin(MCPTool(name="left", server="left", command="npx", args=["-y", "left"]))
+    await plugin.connect()
+    print("connected", flush=True)
+    await plugin.call_tool("slow", seconds=600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("mode", ["normal", "ignores-eof", "ignores-term", "wrapper", "child-holds-pipe"])
+@pytest.mark.proves("D-17")
+@aio(10)
+async def test_nothing_outlives_us_when_we_are_killed_in_the_middle_of_a_call(tmp_path: Path, mode: str) -> None:
+    journal, pid_file = Journal(tmp_path / "journal"), tmp_path / "pids"
+    path = stand_in(tmp_path / "bin", FaultyMCPServer.command(mode, journal=journal.path, pid_file=pid_file))
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, env={**os.environ, **path}, stdout=asyncio.subprocess.PIPE
+    )
+    assert program.stdout is not None
+    assert (await program.stdout.readline()).strip() == b"connected"
+    await journal.received("tools/call")
+    pids = [*journal.pids, *read_pids(pid_file)]
+    program.send_signal(signal.SIGKILL)
+    await program.wait()
+    await all_gone(pids)

@@ -1,0 +1,106 @@
+"""A real terminal that a test types into and reads, with the `holodeck` command at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+PATIENCE = 20.0  # seconds: a process has to start, on a machine that others use as well
+CTRL_C = "\x03"
+CTRL_D = "\x04"
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_=>])")
+
+
+class TypingTerminal:
+    """`async with TypingTerminal("chat", cwd=folder) as terminal: await terminal.sees("> ")`."""
+
+    def __init__(
+        self, *args: str | Path, cwd: Path, env: Mapping[str, str] | None = None, stdout: int | None = None
+    ) -> None:
+        self._args = [str(arg) for arg in args]
+        self._cwd = cwd
+        self._env = env or {}
+        self._stdout = stdout
+        self._read = b""
+        self._position = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def raw(self) -> str:
+        """Everything that was written to the terminal so far, escape sequences included."""
+        return self._read.decode("utf-8", "replace")
+
+    @property
+    def text(self) -> str:
+        """The same without the escape sequences."""
+        return _ESCAPES.sub("", self.raw).replace("\r", "")
+
+    async def sees(self, words: str, *, within: float = PATIENCE) -> str:
+        """Wait until the words appear after those that were waited for last, and return what was in between."""
+        try:
+            async with asyncio.timeout(within):
+                while (found := self.text.find(words, self._position)) < 0:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"{words!r} did not appear in {self.text[self._position :]!r}") from None
+        between = self.text[self._position : found]
+        self._position = found + len(words)
+        return between
+
+    def types(self, text: str) -> None:
+        """Press keys; a line ends with a carriage return."""
+        os.write(self._master, text.encode())
+
+    async def ends(self, *, within: float = PATIENCE) -> int:
+        """Wait for the end of the command and return its exit code."""
+        async with asyncio.timeout(within):
+            return await self.process.wait()
+
+    async def __aenter__(self) -> Self:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
+        terminal = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "HOME": str(self._cwd.parent)}
+        self.process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "holodeck", *self._args),
+            cwd=self._cwd,
+            env={**kept, **terminal, **self._env},
+            stdin=slave,
+            stdout=slave if self._stdout is None else self._stdout,
+            stderr=slave,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(slave)
+        asyncio.get_running_loop().add_reader(self._master, self._more)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        asyncio.get_running_loop().remove_reader(self._master)
+        if self.process.returncode is None:
+            self.process.kill()
+            await self.process.wait()
+        os.close(self._master)
+
+    def _more(self) -> None:
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # the other end is closed
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._master)
+        self._read += data
+        self._changed.set()
