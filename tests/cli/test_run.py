@@ -220,11 +220,29 @@ async def test_a_person_at_the_terminal_approves_or_refuses(project: Project, an
     async with scripted(call("add", a=1, b=2), say("Well.")) as model:
         project.write(model, project.npx("calc", more=", approval: always"))
         async with TypingTerminal("run", "Add", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("May calc.add run (a=1, b=2)? [y/N]")
+            await terminal.sees("May calc.add run with these arguments?")
+            assert '"a": 1,\n  "b": 2' in await terminal.sees("[y/N]")
             terminal.types(answer)
             await terminal.sees("Well.")
             assert await terminal.ends() == 0
         assert told in messages(model, 1)[-1]["content"]
+
+
+@aio(60)
+async def test_what_was_typed_before_a_question_is_no_answer_to_it(project: Project) -> None:
+    rest = asyncio.Event()
+    hidden = "x" * 500 + " rm -rf"
+    async with scripted([say("Wait."), wait(rest), call("echo", text=hidden)], say("Well.")) as model:
+        project.write(model, project.npx("calc", more=", approval: always"))
+        async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("Wait.")
+            terminal.types("y\r")
+            await terminal.sees("y\n")
+            rest.set()
+            assert hidden in await terminal.sees("[y/N]"), "all of the arguments are shown"
+            terminal.types("n\r")
+            await terminal.sees("Well.")
+        assert "did not approve" in messages(model, 1)[-1]["content"]
 
 
 @aio(60)

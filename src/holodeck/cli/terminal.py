@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, TextIO
 
 import click
 
+from holodeck.cli import standard_input
 from holodeck.cli.progress import Progress
 from holodeck.lib.display import printable
 from holodeck.lib.limits import PIPE_WIDTH
@@ -25,6 +26,8 @@ class Screen(Protocol):
     def note(self, text: str, *, always: bool = False, **style: Any) -> None: ...
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None: ...
+
+    def wait_for(self, what: str) -> None: ...
 
     def asking(self) -> AbstractContextManager[None]: ...
 
@@ -42,7 +45,7 @@ class Terminal:
         self.is_quiet = is_quiet
         self.is_watched = sys.stdout.isatty()
         """Somebody reads the answer as it comes."""
-        self.can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+        self.can_ask = standard_input.is_terminal() and sys.stderr.isatty()
         """Somebody can be asked."""
         self._has_colours = sys.stderr.isatty() and _wants_colours()
         self._progress = Progress()
