@@ -320,3 +320,21 @@ async def test_warnings_of_the_file_are_shown_before_the_answer(project: Project
         loud, quiet = await project.holodeck("run", "Hi"), await project.holodeck("run", "-q", "Hi")
         assert "1 warning" in loud.stderr
         assert quiet.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "told"), [("> /dev/full", 1, "No space left on device"), ("| head -0", 0, "")]
+)
+@aio(60)
+async def test_an_answer_that_nobody_can_take_is_no_traceback(
+    project: Project, redirection: str, code: int, told: str
+) -> None:
+    async with scripted(say("Hello.")) as model:
+        project.write(model)
+        command = f"{sys.executable} -m holodeck run -q Hi {redirection}"
+        process = await asyncio.create_subprocess_shell(command, cwd=project.path, stderr=asyncio.subprocess.PIPE)
+        _, errors = await process.communicate()
+    assert process.returncode == code
+    assert told in errors.decode()
+    assert b"Traceback" not in errors
+    assert b"Exception ignored" not in errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
@@ -14,6 +14,7 @@ import click
 from holodeck.cli import standard_input
 from holodeck.cli.progress import Progress
 from holodeck.lib.display import printable
+from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import PIPE_WIDTH
 
 
@@ -60,8 +61,14 @@ class Terminal:
             return
         self._is_inside_line = self.is_watched and not text.endswith("\n")
         self._progress.restart("" if self._is_inside_line else self._waiting_for)
-        sys.stdout.write(printable(text) if self.is_watched else text)
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(printable(text) if self.is_watched else text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the end would try to write it again
+            raise ExecutionError(f"The answer cannot be written: {error.strerror}.") from None
 
     def end_line(self) -> None:
         """Whatever comes next begins on a line of its own."""
@@ -78,8 +85,9 @@ class Terminal:
         self.end_line()
         self._progress.clear()
         shown = printable(text)
-        sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
-        sys.stderr.flush()
+        with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
+            sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
+            sys.stderr.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows of text, on stdout: they are what was asked for."""
