@@ -54,7 +54,7 @@ class Stand:
         session = await self.http(key)
         async with session.request(method, path, data=data) as answer:
             text = await answer.read()
-            return answer.status, orjson.loads(text) if text else None
+            return answer.status, orjson.loads(text) if answer.content_type == "application/json" and text else text
 
     async def stream(self, path: str, body: Any = None, *, key: str = ANYBODY) -> list[dict[str, Any]]:
         """The events of a whole stream. Without a body it is a GET."""
