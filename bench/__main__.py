@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("gateway", "startup", "footprint", "chunks", "rehearsal", "mcp_calls")
+NAMES = ("gateway", "turns", "startup", "footprint", "chunks", "rehearsal", "mcp_calls")
 
 
 def main() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 
-Tool = Callable[..., str | ToolResult | tuple[ContentBlock, ...]]
+Given = str | ToolResult | tuple[ContentBlock, ...]
+Tool = Callable[..., Given | Awaitable[Given]]
 
 
 class Shelf:
@@ -31,7 +33,8 @@ class Shelf:
 
     async def execute(self, call: ToolCall) -> ToolResult:
         self.ran.append((call.name, call.arguments))
-        given = self._tools[call.name](**call.arguments)
+        made = self._tools[call.name](**call.arguments)
+        given = await made if inspect.isawaitable(made) else made
         if isinstance(given, ToolResult):
             return ToolResult(
                 call_id=call.call_id, content=given.content, is_error=given.is_error, metadata=given.metadata

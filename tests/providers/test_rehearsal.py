@@ -23,7 +23,9 @@ TOOLS = tuple(
     for offered in json.loads((FIXTURES / "mcp_tools.json").read_text()).values()
     for tool in offered
 )
-BY_NAME = {tool.name: tool for tool in TOOLS}
+OTHERS = yaml.safe_load((FIXTURES / "other_tools.yaml").read_text())
+OTHER_TOOLS = tuple(ToolSpec(**tool) for tool in OTHERS["tools"])
+OTHER_CASES: list[dict[str, Any]] = OTHERS["requests"]
 RIGHT_TOOL = 0.9
 RIGHT_SHORTLIST = 0.9
 
@@ -91,11 +93,26 @@ def test_it_asks_for_what_the_request_does_not_say(case: dict[str, Any]) -> None
     assert all(f"`{name}`" in _words(answered) for name in case["asks"])
 
 
-def test_every_argument_of_every_call_is_in_the_expected_ones() -> None:
-    for case in CASES:
-        for name, arguments in _calls(_answer(case["say"])):
+@pytest.mark.parametrize(
+    ("tools", "cases"), [(TOOLS, CASES), (OTHER_TOOLS, OTHER_CASES)], ids=["six servers", "others"]
+)
+def test_every_argument_of_every_call_is_in_the_expected_ones(
+    tools: tuple[ToolSpec, ...], cases: list[dict[str, Any]]
+) -> None:
+    for case in cases:
+        for name, arguments in _calls(_answer(case["say"], tools=tools)):
             if name == case["tool"] and "with" in case:
                 assert arguments.items() <= case["with"].items(), case["say"]
+
+
+@pytest.mark.parametrize("case", OTHER_CASES, ids=lambda case: str(case["say"]))
+def test_tools_of_other_kinds_are_called_with_what_the_request_says(case: dict[str, Any]) -> None:
+    answered = _answer(case["say"], tools=OTHER_TOOLS)
+    if "with" in case:
+        assert _calls(answered) == [(case["tool"], case["with"])]
+    else:
+        assert not _calls(answered)
+        assert all(f"`{name}`" in _words(answered) for name in case.get("asks", ()))
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
@@ -149,6 +166,10 @@ def test_it_means_what_the_first_half_named() -> None:
     first = _answer(request)
     assert _calls(first) == [("create_directory", {"path": "/data/new"})]
     assert _calls(_answer(request, *_result(first, "ok"))) == [("list_directory", {"path": "/data/new"})]
+    request = 'Write "hi" to x.txt and then read it'
+    first = _answer(request)
+    assert _calls(first) == [("write_file", {"path": "x.txt", "content": "hi"})]
+    assert _calls(_answer(request, *_result(first, "ok"))) == [("read_text_file", {"path": "x.txt"})]
 
 
 def test_one_question_about_two_places_is_two_calls_at_once_or_in_turn() -> None:
@@ -226,6 +247,22 @@ def test_fields_behind_references_are_found() -> None:
         ("weather", {"place": {"city": "Lisbon"}})
     ]
     assert "`place.city`" in _words(_answer("How is the weather?", tools=(weather,)))
+
+
+def test_an_answer_that_must_fit_a_schema_does_or_says_that_it_cannot() -> None:
+    asked = _answer("What is 17 plus 25?")
+    done = ("What is 17 plus 25?", *_result(asked, "The sum is 42."))
+    one_text = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+    fitted = json.loads(_words(_answer(*done, response_format=one_text)))
+    assert fitted == {"answer": "[rehearsal] `get-sum` answered: The sum is 42."}
+    number = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    assert json.loads(_words(_answer(*done, response_format=number))) == {"sum": 42}
+    both = {
+        "type": "object",
+        "properties": {"at": {"format": "date"}, "x": {"type": "object"}},
+        "required": ["at", "x"],
+    }
+    assert "does not fit the format" in _words(_answer(*done, response_format=both))
 
 
 def test_max_tokens_cuts_the_answer_and_says_so() -> None:

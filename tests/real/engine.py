@@ -42,6 +42,13 @@ class Engine:
             raise EngineError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"{arguments} failed")
         return done.stdout
 
+    def version(self, question: str) -> str | None:
+        """Its version, if it answers at all: a client without its daemon does not."""
+        try:
+            return self.run("info", "--format", question).strip() or None
+        except (EngineError, OSError, subprocess.TimeoutExpired):
+            return None
+
     def as_docker(self, folder: Path) -> str:
         """A PATH on which `docker` is this engine."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,8 +78,10 @@ def engine_with_image(folder: Path) -> tuple[Engine | None, str]:
         if program is None or node is None:
             continue
         found = Engine(name=name, program=program)
+        version = found.version(question)
+        if version is None:
+            continue
         try:
-            version = found.run("info", "--format", question).strip()
             _make_image(found, node, folder)
             found.run("run", "--rm", "--network", "none", "--entrypoint", "/bin/node", IMAGE, "--version")
         except (EngineError, OSError, subprocess.TimeoutExpired) as error:

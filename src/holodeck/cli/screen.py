@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from holodeck.cli import standard_input
 from holodeck.cli.markdown import finished_blocks
 from holodeck.lib.display import one_line, printable
 from holodeck.lib.limits import LIVE_STEP, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
@@ -31,7 +31,7 @@ class LiveScreen:
 
     def __init__(self) -> None:
         self.is_quiet = False
-        self.can_ask = sys.stdin.isatty()
+        self.can_ask = standard_input.is_terminal()
         self.console = Console(highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
         self._ticker: asyncio.Task[None] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import DEFAULT_ANTHROPIC_MAX_TOKENS
 from holodeck.models.content import TextContent
 from holodeck.models.exchange import ModelRequest, ToolSpec
@@ -31,14 +32,32 @@ def anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
         body["system"] = system
     options = {"temperature": request.temperature, "top_p": request.top_p}
     body.update({name: value for name, value in options.items() if value is not None})
-    if request.response_format is not None:
-        schema = {"type": "json_schema", "schema": dict(request.response_format)}
-        body["output_config"] = {"format": schema}
+    config = _output_config(request)
+    if config:
+        body["output_config"] = config
     tools = offered(request)
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
         body["tool_choice"] = _choice(request)
     return body
+
+
+def _output_config(request: ModelRequest) -> dict[str, Any]:
+    """The format and the effort. What this API has no word for is refused, rather than left out."""
+    wishes = {
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "verbosity": request.verbosity,
+    }
+    refused = [name for name, value in wishes.items() if value]
+    if refused:
+        raise ModelError(f"Anthropic's models have no '{refused[0]}'. Leave it out.", provider="anthropic", status=400)
+    config: dict[str, Any] = {}
+    if request.response_format is not None:
+        config["format"] = {"type": "json_schema", "schema": dict(request.response_format)}
+    if request.effort not in (None, "none"):
+        config["effort"] = "low" if request.effort == "minimal" else request.effort
+    return config
 
 
 def _system(request: ModelRequest) -> str:

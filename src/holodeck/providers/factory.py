@@ -12,6 +12,7 @@ from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ModelEvent, ModelRequest
 from holodeck.models.llm import API_KEY_VARIABLES, LLM, Provider
 from holodeck.providers.provider import ModelProvider
+from holodeck.providers.schemas import Dialect
 
 OLLAMA_URL = "http://localhost:11434/v1"
 
@@ -22,12 +23,20 @@ def model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
         return cast(ModelProvider, importlib.import_module("holodeck.providers.rehearsal").Rehearsal())
     if llm.provider is Provider.LOCAL:
         return cast(ModelProvider, importlib.import_module("holodeck.providers.local").Local(llm))
+    from holodeck.providers.adapting import Adapting
     from holodeck.providers.breaker import Breaker
     from holodeck.providers.retrying import Retrying
     from holodeck.providers.timeouts import Timeouts
 
     # The time-outs stand around the retries: a model that is silent for minutes is not asked again for as many more.
-    return Breaker(Timeouts(Retrying(_dialect(llm, environ))))
+    return Adapting(Breaker(Timeouts(Retrying(_dialect(llm, environ)))), schema_dialect(llm))
+
+
+def schema_dialect(llm: LLM) -> Dialect:
+    """Which schemas the provider of a model accepts for tools."""
+    if llm.provider is Provider.ANTHROPIC:
+        return "anthropic"
+    return "openai" if llm.provider in {Provider.OPENAI, Provider.AZURE_OPENAI} else "generic"
 
 
 class Unready:

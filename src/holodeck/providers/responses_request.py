@@ -32,15 +32,25 @@ def responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) 
         "temperature": request.temperature,
         "top_p": request.top_p,
         "max_output_tokens": request.max_tokens,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "reasoning": _given(effort=request.effort, summary=request.summary) or None,
     }
-    body.update({name: value for name, value in options.items() if value is not None})
+    body.update(_given(**options))
+    text = _given(verbosity=request.verbosity)
     if request.response_format is not None:
-        body["text"] = {"format": {"type": "json_schema", **json_format(request.response_format)}}
+        text["format"] = {"type": "json_schema", **json_format(request.response_format)}
+    if text:
+        body["text"] = text
     if request.tools:
         body["tools"] = [_tool(tool) for tool in request.tools]
         body["tool_choice"] = _choice(request.tool_choice)
         body["parallel_tool_calls"] = request.parallel_tool_calls
     return body
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:

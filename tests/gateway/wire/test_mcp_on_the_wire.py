@@ -14,7 +14,7 @@ from holodeck.gateway.wire.approvals import decide
 from holodeck.gateway.wire.request import read_request
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.items import FunctionCallOutput
+from holodeck.models.items import FunctionCall, FunctionCallOutput
 from holodeck.testing import ScriptedModel, call, say
 from holodeck.tools.executor import ToolResult
 
@@ -187,6 +187,14 @@ async def test_a_call_that_is_refused_is_told_to_the_model_with_the_reason() -> 
     with pytest.raises(BadRequestError) as caught:
         decide(waiting, [each.call_id for each in waiting], stranger.input.approvals)
     assert caught.value.param == "input[0].approval_request_id"
+
+
+def test_calls_that_waited_only_for_company_run_and_those_without_an_answer_do_not() -> None:
+    free = FunctionCall(call_id="a", name="free", arguments="{}", id="fc_a")
+    asked = FunctionCall(call_id="b", name="danger", arguments="{}", id="fc_b")
+    decided = decide([free, asked], ["b"], [])
+    assert (decided.run, decided.approved) == ((free,), frozenset())
+    assert [output.call_id for output in decided.refused] == ["b"]
 
 
 @aio

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from aio import aio
 from gateway.wire.contract import event_problems, problems
-from gateway.wire.stage import Played, played, well_formed
+from gateway.wire.stage import Played, Servers, played, well_formed
 from shelf import Shelf
 
 from holodeck.lib.errors import ModelError
@@ -181,6 +181,41 @@ async def test_a_cancelled_run_ends_with_one_last_event_and_its_status() -> None
     keeps_the_contract(seen)
     assert (seen.types[-1], seen.resource["status"]) == ("response.incomplete", "cancelled")
     assert seen.resource["output"][0]["status"] == "incomplete"
+
+
+@pytest.mark.parametrize("is_declared", [False, True], ids=["portable", "openai"])
+@aio
+async def test_a_run_that_is_cancelled_in_the_middle_of_a_call_closes_the_call(is_declared: bool) -> None:
+    running = asyncio.Event()
+
+    async def slow() -> str:
+        running.set()
+        await asyncio.Event().wait()
+        return "never"
+
+    async def cancel(task: asyncio.Task[Any]) -> None:
+        await running.wait()
+        task.cancel()
+
+    servers = Servers(labels={"slow": "calc"})
+    body = {"tools": [{"type": "mcp", "server_label": "calc"}]} if is_declared else {}
+    seen = await played(ScriptedModel(call("slow")), body, shelf=Shelf(slow=slow), servers=servers, during=cancel)
+    well_formed(seen)
+    last = seen.resource["output"][-1]
+    assert (last["type"], last["status"]) == ("mcp_call" if is_declared else "function_call_output", "incomplete")
+    assert seen.resource["status"] == "cancelled"
+
+
+@pytest.mark.proves("D-24")
+@aio
+async def test_a_client_function_outside_the_allowed_tools_comes_with_the_answer_that_it_got() -> None:
+    other = {"type": "function", "name": "other"}
+    choice = {"type": "allowed_tools", "tools": [{"type": "function", "name": "other"}]}
+    model = ScriptedModel(call("ask_client"), say("I may not."))
+    seen = await played(model, {"tools": [FUNCTION, other], "tool_choice": choice})
+    keeps_the_contract(seen)
+    assert [item["type"] for item in seen.resource["output"]] == ["function_call", "function_call_output", "message"]
+    assert "not allowed" in seen.resource["output"][1]["output"]
 
 
 @aio

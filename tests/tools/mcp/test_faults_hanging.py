@@ -25,7 +25,7 @@ def told(over: Over, era: Era) -> str:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", OVER)
-@pytest.mark.proves("000:US5-4", "D-15")
+@pytest.mark.proves("000:US5-4", "002:ERR-6", "D-15")
 @aio
 async def test_a_call_without_an_answer_ends_in_time_and_is_cancelled_at_the_server(
     tmp_path: Path, over: Over, era: Era

@@ -37,7 +37,7 @@ BODIES = {
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", HTTP)
 @pytest.mark.parametrize("mode", STATUSES)
-@pytest.mark.proves("000:FR-022", "000:US5-3", "D-15")
+@pytest.mark.proves("000:FR-022", "000:US5-3", "D-15", "000:SC-003")
 @aio
 async def test_a_refused_call_tells_its_status_and_touches_no_other(
     tmp_path: Path, mode: str, over: Over, era: Era

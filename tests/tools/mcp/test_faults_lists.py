@@ -19,7 +19,7 @@ BOTH: tuple[Over, ...] = ("stdio", "http")
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", BOTH)
-@pytest.mark.proves("000:SC-008", "000:FR-013")
+@pytest.mark.proves("000:SC-008", "000:FR-013", "002:ERR-8")
 @aio
 async def test_a_bad_tool_is_dropped_by_name_and_the_rest_is_kept(
     tmp_path: Path, over: Over, era: Era, caplog: pytest.LogCaptureFixture

@@ -59,8 +59,19 @@ def _show_full(tool: MCPToolInfo) -> None:
         if schema:
             body = json.dumps(plain(schema), indent=2).replace("\n", "\n    ")
             click.echo(f"    {label}: {body}")
+    for change in _changes(tool):
+        click.echo(f"    for OpenAI: {printable(change)}")
     if tool.annotations:
         click.echo(f"    annotations: {json.dumps(plain(tool.annotations))}")
+
+
+def _changes(tool: MCPToolInfo) -> tuple[str, ...]:
+    """What must be different when the strictest of the common providers is offered this tool."""
+    from holodeck.models.exchange import ToolSpec
+    from holodeck.providers.schemas import adapt
+
+    spec = ToolSpec(name=tool.model_name, description=tool.description or "", parameters=tool.input_schema)
+    return adapt(spec, "openai").changes
 
 
 def _data(tool: MCPToolInfo) -> dict[str, Any]:
@@ -72,4 +83,5 @@ def _data(tool: MCPToolInfo) -> dict[str, Any]:
         "input_schema": plain(tool.input_schema),
         "output_schema": plain(tool.output_schema),
         "annotations": plain(tool.annotations),
+        "changes_for_openai": list(_changes(tool)),
     }

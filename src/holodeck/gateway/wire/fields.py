@@ -165,7 +165,7 @@ class Fields:
     def done(self) -> None:
         """Refuse what nobody asked for. A null says nothing: SDKs send one for every field that they know."""
         for key in (key for key, value in self._left.items() if value is not None):
-            where = self.at(key)
+            where = self.at(key[:MAX_SHOWN_CHARS])
             refuse(f"Unknown parameter: '{where}'.", where, "unknown_parameter")
 
     def _within(self, key: str, value: float, least: float, most: float | None, kind: str) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from holodeck.models.exchange import ToolSpec
-from holodeck.providers.rehearsal.choices import boolean, choice
+from holodeck.providers.rehearsal.choices import boolean, choices
 from holodeck.providers.rehearsal.fields import Field, Role, fields
 from holodeck.providers.rehearsal.findings import Finding, Kind
 from holodeck.providers.rehearsal.fit import aptness, fit, is_labelled, value_for
@@ -16,6 +16,7 @@ from holodeck.providers.rehearsal.phrases import blanked, marked, phrase, words_
 
 _LOOSE = frozenset({Role.TEXT, Role.NUMBER})
 """Roles that anything would fit: an optional field of them needs a word that names it."""
+_NO_WORDS = frozenset({Kind.PATH, Kind.URL, Kind.EMAIL})
 _MARKED = 2.0
 _YEARS = range(1900, 2100)
 
@@ -84,10 +85,11 @@ class _Filling:
         for field in self._open():
             if field.role is Role.CONSTANT and field.is_required:
                 self._values[field] = field.schema["const"]
-            elif field.role is Role.CHOICE:
-                self._set(field, choice(field, self._text))
             elif field.role is Role.BOOLEAN:
                 self._set(field, boolean(field, rest))
+        seen = blanked(self._text, [thing for thing in self._found if thing.kind in _NO_WORDS])
+        enumerated = [field for field in self._open() if field.role is Role.CHOICE]
+        self._values.update(choices(enumerated, seen, self._tool.name))
         hidden = blanked(self._text, self._used)
         for field in [field for field in self._open() if field.is_required]:
             if field.role in {Role.TEXT, Role.REVISION, Role.PATTERN}:
@@ -144,6 +146,7 @@ class _Filling:
         if taken:
             self._values[field] = [value_for(field, thing) for thing in taken]
             self._used += taken
+            self._aptness += min(aptness(field, thing, self._text, self._tool.name) for thing in taken)
 
     def _alternatives(self, spare: Sequence[Finding]) -> tuple[Mapping[str, Any], ...]:
         required = [field for field in self._fields if field.is_required]

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from holodeck.providers.rehearsal.fields import Field
+from holodeck.providers.rehearsal.fit import direction
 from holodeck.providers.rehearsal.words import stem, stem_set, stems
 
 _NEGATION = re.compile(r"\b(?:no|not|without|don't|do not|never|disable|off|skip)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
 _SAYS_LITTLE = stem_set("is has include included enable enabled with should use allow show return")
 """Words in the name of a yes-or-no field that are not what it is about."""
+_SWITCHES = frozenset({"on", "enabled", "enable", "active", "power"})
+_OFF = re.compile(r"\b(?:off|disabled?|deactivated?)\b", re.IGNORECASE)
+_ON = re.compile(r"\b(?:turn|switch|put)\b.*\bon\b|\bon\s*[.!?]?\s*$|\b(?:enabled?|activated?)\b", re.IGNORECASE)
+_NAMED_AS = re.compile(r"\b(?:as|by|in|of type)\s+(?:an?\s+)?$", re.IGNORECASE)
+_AROUND = 28
+"""Characters before a value that say which field it is for."""
 
 
 def boolean(field: Field, text: str) -> bool | None:
     """True when the request names it, False when it names it with a "no", None when it does not."""
-    explicit = re.search(
-        rf"\b{re.escape(str(field.path[-1]))}\s*(?:[:=]|\bis\b|\bto\b)?\s*(true|false|yes|no|on|off)\b",
-        text,
-        re.IGNORECASE,
-    )
+    name = str(field.path[-1])
+    answers = r"\s*(?:[:=]|\bis\b|\bto\b)?\s*(true|false|yes|no|on|off)\b"
+    explicit = re.search(rf"\b{re.escape(name)}{answers}", text, re.IGNORECASE)
     if explicit:
         return explicit[1].lower() in {"true", "yes", "on"}
+    if name.lower() in _SWITCHES:
+        return False if _OFF.search(text) else True if _ON.search(text) else None
     wanted = field.labels - _SAYS_LITTLE
     places = {stem(match.group()): match.start() for match in re.finditer(r"[A-Za-z]+", text)}
     if not wanted or not wanted <= set(places):
@@ -29,21 +38,44 @@ def boolean(field: Field, text: str) -> bool | None:
     return not _NEGATION.search(text[:start])
 
 
-def choice(field: Field, text: str) -> object | None:
-    """The value of an enumeration that the request names; an optional one only where the field is meant, too."""
-    values = sorted(field.schema.get("enum", ()), key=lambda value: -len(str(value)))
-    for value in values:
-        words = r"[\s_-]*".join(map(re.escape, re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", str(value)))) or re.escape(
-            str(value)
-        )
-        match = re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE)
-        if match and (field.is_required or _is_meant(field, text, match)):
-            return value if not isinstance(value, (dict, list)) else None
-    return None
+def choices(fields: Sequence[Field], text: str, tool_name: str) -> Iterator[tuple[Field, Any]]:
+    """Values of enumerations that the request names, each place of the text for one field only."""
+    taken: list[range] = []
+    for field in fields:
+        found = [
+            (match, value)
+            for match, value in _named(field, text)
+            if not any(match.start() in place for place in taken)
+            and (field.is_required or _is_meant(field, text, match, tool_name))
+        ]
+        if not found:
+            continue
+        best = max(found, key=lambda each: (direction(field, _before(text, each[0])), -each[0].start()))
+        kept = found if field.is_many else [best]
+        taken += [range(*match.span()) for match, _ in kept]
+        yield field, [value for _, value in kept] if field.is_many else best[1]
 
 
-def _is_meant(field: Field, text: str, match: re.Match[str]) -> bool:
+def _named(field: Field, text: str) -> list[tuple[re.Match[str], Any]]:
+    """Where the request names a value; of two in one place, the longer one."""
+    found: list[tuple[re.Match[str], Any]] = []
+    for value in sorted(field.schema.get("enum", ()), key=lambda value: -len(str(value))):
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", str(value)) or [str(value)]
+        spelled = r"[\s_-]*".join(map(re.escape, words))
+        for match in re.finditer(rf"(?<!\w){spelled}(?!\w)", text, re.IGNORECASE):
+            is_inside = any(match.start() in range(*other.span()) for other, _ in found)
+            if not is_inside and isinstance(value, (str, int, float)):
+                found.append((match, value))
+    return sorted(found, key=lambda each: each[0].start())
+
+
+def _is_meant(field: Field, text: str, match: re.Match[str], tool_name: str) -> bool:
+    """An optional choice needs more than its word: the field's name, or a word of the tool right behind it."""
     others = set(stems(text[: match.start()] + " " + text[match.end() :]))
-    return bool(field.labels & others) or bool(
-        re.search(r"\b(?:as|by|in|of type)\s+(?:an?\s+)?$", text[: match.start()], re.IGNORECASE)
-    )
+    following = stems(" ".join(text[match.end() :].split()[:1]))
+    is_before_noun = bool(set(following) & set(stems(tool_name)))
+    return bool(field.labels & others) or is_before_noun or bool(_NAMED_AS.search(_before(text, match)))
+
+
+def _before(text: str, match: re.Match[str]) -> str:
+    return text[max(0, match.start() - _AROUND) : match.start()]

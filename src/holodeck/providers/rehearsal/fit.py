@@ -47,7 +47,7 @@ def fit(field: Field, finding: Finding, text: str) -> float:
         return 0.0
     before = text[max(0, finding.start - _BEFORE) : finding.start]
     after = re.split(r"[,.;]", text[finding.end : finding.end + _AFTER])[0]
-    score = looks + _label(field, finding, before, after) + _direction(field, before) + _shape(field, finding)
+    score = looks + _label(field, finding, before, after) + direction(field, before) + _shape(field, finding)
     return score if score >= _SURE else 0.0
 
 
@@ -93,7 +93,8 @@ def _label(field: Field, finding: Finding, before: str, after: str) -> float:
     return _DESCRIBED * len(near & described) if field.role is Role.NUMBER else 0.0
 
 
-def _direction(field: Field, before: str) -> float:
+def direction(field: Field, before: str) -> float:
+    """Whether the words before a thing lead from it or to it, as the field's name does."""
     words = {stem(word) for word in re.findall(r"[a-z]+", re.sub(r"([A-Z])", r" \1", str(field.path[-1])).lower())}
     is_origin, is_goal = bool(words & _ORIGIN), bool(words & _GOAL)
     if is_origin == is_goal:
@@ -111,7 +112,9 @@ def aptness(field: Field, finding: Finding, text: str, tool_name: str) -> float:
     wants_folder, wants_file = bool(words & _FOLDERS), stem("file") in words
     if wants_folder == wants_file:
         return labelled
-    return labelled + (_SHAPE if wants_file == _has_ending(finding) else -_SHAPE)
+    if wants_file:  # a file may well have no ending, as Makefile has none
+        return labelled + (_SHAPE if _has_ending(finding) else 0.0)
+    return labelled + (-_SHAPE if _has_ending(finding) else _SHAPE)
 
 
 def _has_ending(finding: Finding) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
+from holodeck.lib.ids import new_id
 from holodeck.models.exchange import Answered, CallDelta, FinishReason, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.models.items import FunctionCall, Item, Usage, said
+from holodeck.providers.rehearsal.formatted import formatted
 from holodeck.providers.rehearsal.plan import Step, plan
 from holodeck.providers.rehearsal.speech import LABEL, asked_for, asking, held_back, offering, reporting
 from holodeck.providers.rehearsal.transcript import Turn, read_turn, words_in
@@ -28,7 +29,9 @@ class Rehearsal:
         answer = await asyncio.to_thread(_decide, turn, request)  # a long request takes longer than a loop may wait
         usage = Usage(input_tokens=words_in(request.items, request.instructions))
         if isinstance(answer, str):
-            events = _speak(answer, request.max_tokens, usage)
+            shape = request.response_format
+            words = formatted(answer, shape, turn.done) if shape is not None else f"{LABEL} {answer}"
+            events = _speak(words, request.max_tokens, usage)
         else:
             events = _call(answer if request.parallel_tool_calls else answer[:1], usage)
         for event in events:
@@ -79,11 +82,11 @@ def _on_offer(request: ModelRequest) -> list[ToolSpec]:
 
 def _function_call(step: Step, index: int) -> FunctionCall:
     arguments = json.dumps(step.calls[index], ensure_ascii=False)
-    return FunctionCall(call_id=f"call_{secrets.token_hex(8)}", name=step.tool.name, arguments=arguments)
+    return FunctionCall(call_id=new_id("call"), name=step.tool.name, arguments=arguments)
 
 
 def _speak(words: str, limit: int | None, usage: Usage) -> list[ModelEvent]:
-    pieces = f"{LABEL} {words}".split(" ")
+    pieces = words.split(" ")
     finish: FinishReason = "stop"
     if limit is not None and len(pieces) > limit:
         pieces, finish = pieces[:limit], "length"

@@ -1,0 +1,65 @@
+"""A model is offered only schemas that it accepts, and its arguments come back as each tool's own schema has them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from holodeck.lib.limits import MAX_ADAPTED_KEPT
+from holodeck.models.exchange import Answered, ModelEvent, ModelRequest, ToolSpec
+from holodeck.models.items import FunctionCall, Item
+from holodeck.providers.provider import ModelProvider
+from holodeck.providers.schemas import Adapted, Dialect, adapt
+
+
+class Adapting:
+    """Wraps a model. Each schema is adapted once, and kept for the next turn."""
+
+    def __init__(self, model: ModelProvider, dialect: Dialect) -> None:
+        self._model = model
+        self._dialect = dialect
+        self._kept: dict[tuple[str, int], tuple[ToolSpec, Adapted]] = {}
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        adapted = {spec.name: self._adapted(spec) for spec in request.tools}
+        asked = replace(request, tools=tuple(each.spec for each in adapted.values())) if adapted else request
+        async with aclosing(self._model.stream(asked)) as events:
+            async for event in events:
+                if isinstance(event, Answered) and adapted:
+                    yield replace(event, items=tuple(_restored(item, adapted) for item in event.items))
+                else:
+                    yield event
+
+    async def close(self) -> None:
+        await self._model.close()
+
+    def _adapted(self, spec: ToolSpec) -> Adapted:
+        key = (spec.name, id(spec.parameters))
+        known = self._kept.get(key)
+        if known is None or known[0].description != spec.description:
+            if len(self._kept) >= MAX_ADAPTED_KEPT:
+                self._kept.clear()
+            known = (spec, adapt(spec, self._dialect))  # the spec is kept, so that its id stays its own
+            self._kept[key] = known
+        return known[1]
+
+
+def _restored(item: Item, adapted: Mapping[str, Adapted]) -> Item:
+    """A call with the arguments of the tool's own schema. What is not JSON stays as the model wrote it."""
+    if not isinstance(item, FunctionCall) or item.name not in adapted or not adapted[item.name].changes:
+        return item
+    try:
+        arguments: Any = orjson.loads(item.arguments)
+    except ValueError:
+        return item
+    if not isinstance(arguments, dict):
+        return item
+    return replace(item, arguments=orjson.dumps(adapted[item.name].restore(arguments)).decode())

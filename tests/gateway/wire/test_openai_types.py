@@ -1,0 +1,54 @@
+"""The types of the stock `openai` package accept what is written, validated more strictly than its client does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aio import aio
+from gateway.wire.stage import Servers, played
+from gateway.wire.test_chat import FUNCTION, chatted
+from gateway.wire.test_replay import RUNS
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+from shelf import Shelf
+
+from holodeck.testing import ScriptedModel, call, say, think
+from holodeck.tools.executor import ToolResult
+
+EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+@pytest.mark.proves("D-25", "D-26")
+@pytest.mark.parametrize("name", RUNS)
+@aio(30)
+async def test_events_and_resources_are_what_the_package_says_they_are(name: str) -> None:
+    turns, body = RUNS[name]
+    shelf = Shelf(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failed("", "broken"))
+    servers = Servers(labels={"add": "calc", "fail": "calc"})
+    seen = await played(ScriptedModel(*turns, chunk=3), body, shelf=shelf, servers=servers)
+    for event in seen.events:
+        parsed = EVENTS.validate_python(without_our_words(event))
+        assert parsed.type == event["type"]
+    response = Response.model_validate(without_our_words(seen.resource))
+    assert [item.type for item in response.output] == [item["type"] for item in seen.resource["output"]]
+
+
+def without_our_words(value: dict[str, Any]) -> dict[str, Any]:
+    """The package lists the codes of errors that its own service has; ours is another."""
+    resource = value.get("response", value)
+    if resource.get("error") and resource.get("object") == "response":
+        resource = {**resource, "error": {**resource["error"], "code": "server_error"}}
+    return {**value, "response": resource} if "response" in value else resource
+
+
+@aio
+async def test_chat_chunks_and_completions_are_what_the_package_says_they_are() -> None:
+    body: dict[str, Any] = {"tools": [FUNCTION], "stream": True, "stream_options": {"include_usage": True}}
+    model = ScriptedModel([think("hm"), say("Let me ask."), call("ask_client", q=1)], chunk=3)
+    chunks, writer = await chatted(model, body)
+    for chunk in chunks:
+        ChatCompletionChunk.model_validate(chunk)
+    completion = ChatCompletion.model_validate(writer.completion())
+    assert completion.choices[0].finish_reason == "tool_calls"

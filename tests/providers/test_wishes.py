@@ -1,0 +1,56 @@
+"""Effort, verbosity and penalties reach the model in its own dialect, or are refused; none is left out in silence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from providers.asking import ask, failure, question
+
+from holodeck.testing import say
+from holodeck.testing.scripted_server import DialectName
+
+WISHES: dict[str, Any] = {
+    "effort": "low",
+    "summary": "auto",
+    "verbosity": "high",
+    "presence_penalty": 0.5,
+    "frequency_penalty": -0.5,
+}
+EXPECTED: list[tuple[DialectName, dict[str, Any]]] = [
+    (
+        "chat",
+        {"reasoning_effort": "low", "verbosity": "high", "presence_penalty": 0.5, "frequency_penalty": -0.5},
+    ),
+    (
+        "responses",
+        {
+            "reasoning": {"effort": "low", "summary": "auto"},
+            "text": {"verbosity": "high"},
+            "presence_penalty": 0.5,
+            "frequency_penalty": -0.5,
+        },
+    ),
+]
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize(("dialect", "expected"), EXPECTED, ids=[dialect for dialect, _ in EXPECTED])
+def test_wishes_are_sent_in_the_words_of_the_dialect(dialect: DialectName, expected: dict[str, Any]) -> None:
+    found = ask(say("ok"), question("hello", **WISHES), dialect=dialect).body
+    assert {name: found.get(name) for name in expected} == expected
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize(("effort", "sent"), [("high", "high"), ("minimal", "low"), ("none", None), (None, None)])
+def test_effort_is_part_of_the_output_configuration_of_anthropic(effort: str | None, sent: str | None) -> None:
+    found = ask(say("ok"), question("hello", effort=effort), dialect="anthropic").body
+    assert found.get("output_config", {}).get("effort") == sent
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize("wish", ["presence_penalty", "frequency_penalty", "verbosity"])
+def test_what_anthropic_has_no_word_for_is_refused(wish: str) -> None:
+    error = failure(say("ok"), question("hello", **{wish: WISHES[wish]}), dialect="anthropic")
+    assert wish in str(error)
+    assert (error.status, error.is_retryable) == (400, False)
