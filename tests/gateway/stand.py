@@ -107,6 +107,7 @@ async def serving(
     mcp: Mapping[str, FaultyMCPServer] | None = None,
     keys: Sequence[str] = (),
     admins: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
     **config: Any,
 ) -> AsyncIterator[Stand]:
     """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file."""
@@ -114,8 +115,8 @@ async def serving(
         scripted = await stack.enter_async_context((model or ScriptedModel()).serve())
         file = folder / "gateway.yaml"
         file.write_bytes(orjson.dumps(gateway_file(scripted.url, mcp or {}, keys, admins) | config))
-        loaded = read_gateway(file, environ={}, home=folder)
-        service = Service(loaded, backends_of(loaded, environ={}))
+        loaded = read_gateway(file, environ=environ or {}, home=folder)
+        service = Service(loaded, backends_of(loaded, environ=environ or {}))
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         running = asyncio.create_task(service.run(ready.set_result))
         running.add_done_callback(lambda _: ready.cancel())

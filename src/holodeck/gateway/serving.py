@@ -65,8 +65,8 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
-        starter, continuing = Starter(backends, config), Continuing(self.store, seal)
         rates = Rates(config.limits.key, config.limits.in_flight)
+        starter, continuing = Starter(backends, config, rates), Continuing(self.store, seal)
         responses = Responses(starter, self.store, self.runs, seal, continuing)
         sockets = ResponseSockets(responses, self.runs, rates, seal, seconds=config.limits.socket_seconds)
         self.app = Gateway(

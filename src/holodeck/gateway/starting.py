@@ -7,9 +7,12 @@ from dataclasses import dataclass
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.callers import Caller
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.problems import WireError
+from holodeck.gateway.rates import Rates
 from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.models.events import RunResult
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.registry import Toolbox
@@ -29,8 +32,9 @@ class Start:
 class Starter:
     """Knows the models and agents of this gateway."""
 
-    def __init__(self, backends: Mapping[str, Backend], config: GatewayFile) -> None:
+    def __init__(self, backends: Mapping[str, Backend], config: GatewayFile, rates: Rates) -> None:
         self.config = config
+        self._rates = rates
         self._backends = backends
 
     def backend(self, name: str | None) -> Backend:
@@ -44,6 +48,11 @@ class Starter:
             message = f"The model '{name}' does not exist here. There are: {known}."
             raise WireError(404, message, kind="not_found", code="model_not_found", param="model")
         return self._backends[name]
+
+    def spent(self, caller: Caller, result: RunResult | None) -> None:
+        """Count the tokens of a run that has ended against the limit of its caller."""
+        if result is not None:
+            self._rates.spent(caller, result.usage.total_tokens)
 
     async def start(
         self,
