@@ -47,11 +47,7 @@ class ChatCompletions:
             model=start.backend.name,
             is_silent=not chat.response.stream,
         )
-
-        async def count(live: LiveRun[ChatWriter]) -> None:
-            self._starter.spent(caller, live.result)
-
-        return LiveRun(start.request, start.backend.provider, start.toolbox, writer, owner=caller.id, keep=count)
+        return LiveRun(start.request, start.backend.provider, start.toolbox, writer, owner=caller.id)
 
 
 async def _framed(batches: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:

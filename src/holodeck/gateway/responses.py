@@ -81,7 +81,6 @@ class Responses:
         )
 
         async def keep(live: Live) -> None:
-            self._starter.spent(caller, live.result)
             record = record_of(live, request, before, start.servers)
             if recent is not None:
                 recent.keep(

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.callers import Caller
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.problems import WireError
-from holodeck.gateway.rates import Rates
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.models.events import RunResult
+from holodeck.models.exchange import ModelRequest
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.registry import Toolbox
@@ -32,9 +30,8 @@ class Start:
 class Starter:
     """Knows the models and agents of this gateway."""
 
-    def __init__(self, backends: Mapping[str, Backend], config: GatewayFile, rates: Rates) -> None:
+    def __init__(self, backends: Mapping[str, Backend], config: GatewayFile) -> None:
         self.config = config
-        self._rates = rates
         self._backends = backends
 
     def backend(self, name: str | None) -> Backend:
@@ -48,11 +45,6 @@ class Starter:
             message = f"The model '{name}' does not exist here. There are: {known}."
             raise WireError(404, message, kind="not_found", code="model_not_found", param="model")
         return self._backends[name]
-
-    def spent(self, caller: Caller, result: RunResult | None) -> None:
-        """Count the tokens of a run that has ended against the limit of its caller."""
-        if result is not None:
-            self._rates.spent(caller, result.usage.total_tokens)
 
     async def start(
         self,
@@ -74,10 +66,22 @@ class Starter:
         )
         run_request = RunRequest(
             run_id=run_id,
-            model=request.model_request(items, choice, instructions=backend.instructions),
+            model=_with_defaults(request.model_request(items, choice, instructions=backend.instructions), backend),
             max_turns=min(backend.max_turns, self.config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,
             pending=pending,
             can_wait=can_wait,
         )
         return Start(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
+
+
+def _with_defaults(asked: ModelRequest, backend: Backend) -> ModelRequest:
+    """What the request leaves open is as the operator's file says."""
+    llm = backend.llm
+    return replace(
+        asked,
+        temperature=llm.temperature if asked.temperature is None else asked.temperature,
+        top_p=llm.top_p if asked.top_p is None else asked.top_p,
+        max_tokens=llm.max_tokens if asked.max_tokens is None else asked.max_tokens,
+        response_format=backend.response_format if asked.response_format is None else asked.response_format,
+    )
