@@ -186,6 +186,7 @@ MAX_TEMPERATURE = 2.0
 MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
 HEADER_TIMEOUT = 10  # seconds for a client to send its headers, and to keep a connection idle
+STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is asked again
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
 MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
