@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holodeck.lib.errors import StorageError
 
+# What SQLite and PostgreSQL both read, except for the name of the type of bytes: see `for_postgres`.
 STEPS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE responses (
@@ -30,3 +31,8 @@ def steps_after(version: int) -> tuple[tuple[str, ...], ...]:
             "Update HoloDeck, or use another database."
         )
     return STEPS[version:]
+
+
+def for_postgres(statement: str) -> str:
+    """A statement of a step as PostgreSQL says it."""
+    return statement.replace(" BLOB ", " BYTEA ")
