@@ -121,6 +121,23 @@ async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps
         assert len({item.id for item in listed}) == 40
 
 
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_a_run_is_lost_when_its_gateway_is_gone_not_when_another_starts(
+    fragile: PostgresServer, database: str
+) -> None:
+    running = replace(RECORD, status="in_progress")
+    async with opened(database) as other:
+        async with opened(database) as store:
+            await store.save(running)
+            assert await other.unfinished() == [], "it is being made elsewhere"
+            await asyncio.to_thread(fragile.stop)
+            await asyncio.to_thread(fragile.start)
+            while await other.unfinished():  # noqa: ASYNC110 - the gateway is back in its database in a moment
+                await asyncio.sleep(0.02)
+        assert await other.unfinished() == [running]
+
+
 @aio
 async def test_ids_and_texts_of_any_kind_are_found_or_missing_but_never_an_error(database: str) -> None:
     async with opened(database) as store:

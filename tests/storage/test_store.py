@@ -131,6 +131,7 @@ async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path
             status = "in_progress" if number == 9 else "completed"
             await store.save(replace(RECORD, id=f"r{number}", created_at=float(number), status=status))
         await store.create_conversation(Conversation(id="old", owner="a", created_at=0.0), [])
+    async with opened(tmp_path, url) as store:
         assert [record.id for record in await store.unfinished()] == ["r9"]
         assert await store.forget(5.0) == 6
         assert await store.get("r4", "alice") is None

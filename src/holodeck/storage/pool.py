@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.limits import POSTGRES_ATTEMPTS, POSTGRES_CONNECTIONS, POSTGRES_FIRST_PAUSE, POSTGRES_TIMEOUT
+from holodeck.storage.presence import Presence
 from holodeck.storage.schema import for_postgres, steps_after
 
 T = TypeVar("T")
@@ -17,6 +18,11 @@ Connection = Any  # asyncpg has no types of its own
 Job = Callable[[Connection], Awaitable[T]]
 
 _MIGRATION_LOCK = 0x686F6C6F  # "holo": one gateway at a time brings the tables up to date
+_SETTINGS: dict[str, Any] = {
+    "timeout": POSTGRES_TIMEOUT,
+    "command_timeout": POSTGRES_TIMEOUT,
+    "server_settings": {"application_name": "holodeck"},
+}
 _REASONS = {
     "28P01": "the server refuses the user or the password. Check 'storage.url'.",
     "28000": "the server refuses the user. Check 'storage.url' and the server's pg_hba.conf.",
@@ -48,6 +54,8 @@ class PostgresPool:
         self._url = url
         self._pool: Any = None
         self._opening = asyncio.Lock()
+        self._errors = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+        self.presence = Presence(self._connected, self._errors)
 
     async def run(self, job: Job[T], *, is_repeatable: bool, attempts: int = POSTGRES_ATTEMPTS) -> T:
         """Do a job on a connection. One that may be done twice is tried again when the server was lost under it."""
@@ -61,7 +69,7 @@ class PostgresPool:
                     return await job(connection)
                 finally:
                     await self._released(connection)
-            except (self._asyncpg.PostgresError, self._asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except self._errors as error:
                 can_repeat = is_repeatable or not is_begun
                 if attempt == attempts or not can_repeat or not self._is_lost(error):
                     raise self._explained(error) from None
@@ -71,11 +79,12 @@ class PostgresPool:
         raise AssertionError  # the last attempt returns or raises
 
     async def close(self) -> None:
+        await self.presence.end()
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
                 await asyncio.wait_for(pool.close(), POSTGRES_TIMEOUT)
-            except (TimeoutError, OSError, self._asyncpg.PostgresError, self._asyncpg.InterfaceError):
+            except self._errors:
                 pool.terminate()
 
     async def _acquired(self) -> Connection:
@@ -88,7 +97,7 @@ class PostgresPool:
     async def _released(self, connection: Connection) -> None:
         try:
             await self._pool.release(connection, timeout=POSTGRES_TIMEOUT)
-        except (self._asyncpg.PostgresError, self._asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except self._errors as error:
             log.debug("storage.connection_lost", error=type(error).__name__)
 
     async def _opened(self) -> Any:
@@ -96,14 +105,13 @@ class PostgresPool:
             self._url,
             min_size=0,
             max_size=POSTGRES_CONNECTIONS,
-            timeout=POSTGRES_TIMEOUT,
-            command_timeout=POSTGRES_TIMEOUT,
-            server_settings={"application_name": "holodeck"},
+            **_SETTINGS,
         )
         try:
             await pool
             async with pool.acquire(timeout=POSTGRES_TIMEOUT) as connection:
                 await _migrate(connection)
+            await self.presence.begin()
         except ValueError:
             pool.terminate()
             raise StorageError("The database cannot be used: 'storage.url' is not complete.") from None
@@ -111,6 +119,9 @@ class PostgresPool:
             pool.terminate()
             raise
         return pool
+
+    async def _connected(self) -> Connection:
+        return await self._asyncpg.connect(self._url, **_SETTINGS)
 
     def _is_lost(self, error: Exception) -> bool:
         """Whether it was the connection, and not the statement."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH
 from holodeck.storage.pool import Connection, PostgresPool
+from holodeck.storage.presence import IS_THERE
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
 
 _NAMES = (
@@ -16,11 +17,12 @@ _NAMES = (
     *("resource", "input_items", "items", "pending", "events"),
 )
 _COLUMNS = ", ".join(_NAMES)
-_MARKS = ", ".join(f"${number}" for number in range(1, len(_NAMES) + 1))
-_NEWER = ", ".join(f"{name} = EXCLUDED.{name}" for name in _NAMES[1:])
-_SAVE = f"INSERT INTO responses ({_COLUMNS}) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
+_MARKS = ", ".join(f"${number}" for number in range(1, len(_NAMES) + 2))
+_NEWER = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_NAMES[1:], "keeper"))
+_SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
-_UNFINISHED = f"SELECT {_COLUMNS} FROM responses WHERE status IN ('queued', 'in_progress')"  # noqa: S608 - as above
+_UNFINISHED = f"""
+SELECT {_COLUMNS} FROM responses WHERE status IN ('queued', 'in_progress') AND NOT {IS_THERE}"""  # noqa: S608 - as above
 _CONTEXT = f"""
 WITH RECURSIVE chain (id, previous_id, items, depth) AS (
     SELECT id, previous_id, items, 0 FROM responses WHERE id = $1 AND owner = $2
@@ -40,7 +42,8 @@ class PostgresStore:
 
     async def save(self, record: StoredResponse) -> None:
         values = [getattr(record, name) for name in _NAMES]
-        await self._pool.run(lambda db: db.execute(_SAVE, *values), is_repeatable=True)
+        keeper = self._pool.presence.number
+        await self._pool.run(lambda db: db.execute(_SAVE, *values, keeper), is_repeatable=True)
 
     async def get(self, response_id: str, owner: str) -> StoredResponse | None:
         row = await self._pool.run(lambda db: db.fetchrow(_GET, _key(response_id), owner), is_repeatable=True)
@@ -54,6 +57,7 @@ class PostgresStore:
         return [row[0] for row in rows] or None
 
     async def unfinished(self) -> list[StoredResponse]:
+        """Those of gateways that are gone; another that is alive finishes its own."""
         rows = await self._pool.run(lambda db: db.fetch(_UNFINISHED), is_repeatable=True)
         return [StoredResponse(**row) for row in rows]
 

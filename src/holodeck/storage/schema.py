@@ -20,6 +20,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             position BIGINT NOT NULL, id TEXT NOT NULL, data BLOB NOT NULL,
             PRIMARY KEY (conversation_id, position), UNIQUE (conversation_id, id))""",
     ),
+    ("ALTER TABLE responses ADD COLUMN keeper BIGINT",),  # the gateway that makes it, where several share a database
 )
 
 
