@@ -147,8 +147,10 @@ def _unobserved(event: Event) -> None:
 class Runs:
     """All runs of this gateway that have not ended."""
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
+    def __init__(self, metrics: Metrics | None = None, spent: Callable[[str, int], None] | None = None) -> None:
+        """`spent` hears how many tokens a caller's run has used."""
         self._metrics = metrics
+        self._spent = spent
         self._live: dict[str, LiveRun[Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
@@ -171,6 +173,8 @@ class Runs:
                     yield batch
         finally:
             self._live.pop(live.id, None)
+            if self._spent is not None and live.result is not None:
+                self._spent(live.owner, live.result.usage.total_tokens)
 
     async def finish(self, live: LiveRun[Any]) -> None:
         """Run one to its end; `live.failure` says whether it was kept."""

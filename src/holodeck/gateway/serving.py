@@ -57,7 +57,6 @@ class Service:
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
         metrics = Metrics()
-        self.runs = Runs(metrics)
         self._server: _Server | None = None
         seal = Seal(secrets.token_bytes(32))
         callers = Callers(_providers(loaded, loaded.path.parent))
@@ -69,6 +68,7 @@ class Service:
         self.is_open = callers.is_open
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
         rates = Rates(config.limits.key, config.limits.in_flight)
+        self.runs = Runs(metrics, rates.spent)
         responses = Responses(starter, self.store, self.runs, seal, continuing)
         sockets = ResponseSockets(responses, self.runs, rates, seal, seconds=config.limits.socket_seconds)
         self.app = Gateway(

@@ -149,6 +149,7 @@ MAX_FAILURE_SHOWN = 600  # characters of why something failed: last words of a s
 MAX_QUESTION_BYTES = 4 * MIB  # of a question on standard input: more than any model reads
 MAX_IMAGE_BYTES = 20 * MIB  # what the large providers accept for one image
 MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
+MAX_APPROVAL_SHOWN = 10_000  # characters of what a person is asked to agree to: all of it, unless it is absurd
 LIVE_STEP = 0.08  # seconds between two pictures of an answer that is being written: fluent, and cheap
 MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered each time; a longer one is shown plain
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds

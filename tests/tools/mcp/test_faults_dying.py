@@ -13,6 +13,7 @@ from tools.mcp.misbehaving import DUPLEX, ERAS, HTTP, OVER, Over, all_gone, fail
 
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.testing import Era
+from holodeck.tools.mcp.callbacks import Callbacks
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -59,6 +60,22 @@ async def test_a_call_is_repeated_at_most_once_even_if_idempotent(tmp_path: Path
     async with misbehaving("dies-mid-call", over, tmp_path, on="tools/call:add", fields=fields) as subject:
         failure(await subject.plugin.call_tool("add", a=1, b=2))
         assert len(subject.calls("add")) == 2
+
+
+@pytest.mark.proves("D-13", "D-16")
+@aio
+async def test_a_call_that_cannot_have_been_sent_is_made_again_and_nobody_notices(tmp_path: Path) -> None:
+    lost = asyncio.Event()
+    callbacks = Callbacks(on_message=lambda message: lost.set() if isinstance(message, Exception) else None)
+    async with misbehaving("normal", "stdio", tmp_path, callbacks=callbacks) as subject:
+        await subject.works()
+        for _ in range(3):
+            lost.clear()
+            os.kill(subject.journal.pids[-1], signal.SIGKILL)
+            await lost.wait()
+            assert subject.plugin.state == "error"
+            await subject.works()
+        assert len(subject.calls("echo")) == 4
 
 
 @pytest.mark.proves("D-13", "D-16")

@@ -12,6 +12,7 @@ from aio import aio
 from tools.mcp.misbehaving import DUPLEX, ERAS, HTTP, OVER, Over, failure, misbehaving
 
 from holodeck.lib.errors import MCPConnectionError, MCPProtocolError, MCPTimeoutError
+from holodeck.lib.limits import FIRST_BACKOFF
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import Era
@@ -162,8 +163,10 @@ async def test_callers_that_come_together_share_one_start_and_one_list(tmp_path:
 async def test_a_crash_loop_is_left_alone_for_a_while_and_then_tried_again(tmp_path: Path) -> None:
     limits = StartLimits(starts=3, window=60, pause=0.5)
     async with misbehaving("dies-at-start-silently", "stdio", tmp_path, limits=limits) as subject:
-        for _ in range(3):
+        for pause in (0.0, FIRST_BACKOFF, 2 * FIRST_BACKOFF):  # each try waits longer than the one before
+            began = time.monotonic()
             failure(await subject.echo(), "exit code 3")
+            assert time.monotonic() - began >= pause
         starts = len(subject.journal.pids)
         began = time.monotonic()
         error = failure(await subject.echo(), "unavailable", "exit code 3")
