@@ -9,6 +9,8 @@ import pytest
 from agentfile import AgentFolder
 from terminal import holodeck
 
+from holodeck.runtime import read_gateway
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -18,8 +20,13 @@ def _blocks(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("block", _blocks("yaml"))
-def test_each_agent_file_in_the_readme_is_valid(tmp_path: Path, block: str) -> None:
-    assert AgentFolder(tmp_path).load(block)
+def test_each_file_in_the_readme_is_valid(tmp_path: Path, block: str) -> None:
+    folder = AgentFolder(tmp_path)
+    if block.startswith("# gateway.yaml"):
+        variables = {"OPENAI_API_KEY": "k", "GITHUB_TOKEN": "t"}
+        assert read_gateway(folder.write("gateway.yaml", block), environ=variables, home=folder.home)
+    else:
+        assert folder.load(block)
 
 
 def test_every_command_in_the_readme_exists(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def wire(
     model: ModelProvider | None = None,
     environ: Mapping[str, str] | None = None,
     people: People | None = None,
+    patience: float | None = None,
 ) -> Agent:
     """Put the parts of a loaded agent together. Nothing is started."""
     from holodeck.agent import Agent
@@ -104,7 +105,7 @@ def wire(
         agent,
         model=provider,
         functions=FunctionExecutor(functions, folder),
-        mcp=MCPExecutor(servers, approve=asked.approve),
+        mcp=MCPExecutor(servers, approve=asked.approve, patience=patience),
         folder=folder,
     )
 

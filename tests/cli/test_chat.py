@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -272,7 +273,7 @@ async def test_a_person_approves_a_call_in_the_middle_of_an_answer(project: Proj
         project.write(model, project.npx("calc", more=", approval: always"))
         async with chatting(project) as terminal:
             terminal.types("Add" + ENTER)
-            await terminal.sees("May calc.add run (a=1, b=2)? [y/N]")
+            await terminal.sees("[y/N]")
             terminal.types("y" + ENTER)
             await terminal.sees("Done.")
         assert messages(model, 1)[-1]["content"] == "3"
@@ -325,3 +326,25 @@ async def test_a_pipe_with_a_failed_question_exits_with_1_and_a_wrong_file_with_
         done = await project.holodeck("chat", stdin="one\ntwo\n")
         assert (done.stdout, done.returncode) == ("Fine.\n", 1)
     assert (await project.holodeck("chat", "nowhere.yaml")).returncode == 2
+
+
+@pytest.mark.parametrize("redirection", ["< /dev/null", "<&-", "< empty.txt"])
+@aio(60)
+async def test_a_chat_with_nobody_there_ends_at_once(project: Project, redirection: str) -> None:
+    project.write(None)
+    (project.path / "empty.txt").write_text("")
+    command = f"{sys.executable} -m holodeck chat {redirection}"
+    process = await asyncio.create_subprocess_shell(command, cwd=project.path, stderr=asyncio.subprocess.PIPE)
+    _, told = await asyncio.wait_for(process.communicate(), 20)
+    assert (process.returncode, told) == (0, b"")
+
+
+@aio(60)
+async def test_a_function_of_the_project_goes_before_a_tool_of_the_same_name(project: Project) -> None:
+    (project.path / "tools.py").write_text("def add(a: int, b: int) -> str:\n    return 'from the function'\n")
+    function = "  - {type: function, name: add, description: d, file: tools.py, function: add}"
+    async with scripted(call("add", a=1, b=2), say("Done.")) as model:
+        project.write(model, project.npx("calc"), function)
+        done = await project.holodeck("chat", stdin="Go\n")
+        assert "> add  a=1, b=2" in done.stderr
+        assert messages(model, 1)[-1]["content"] == "from the function"

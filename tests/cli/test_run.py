@@ -220,11 +220,29 @@ async def test_a_person_at_the_terminal_approves_or_refuses(project: Project, an
     async with scripted(call("add", a=1, b=2), say("Well.")) as model:
         project.write(model, project.npx("calc", more=", approval: always"))
         async with TypingTerminal("run", "Add", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("May calc.add run (a=1, b=2)? [y/N]")
+            await terminal.sees("May calc.add run with these arguments?")
+            assert '"a": 1,\n  "b": 2' in await terminal.sees("[y/N]")
             terminal.types(answer)
             await terminal.sees("Well.")
             assert await terminal.ends() == 0
         assert told in messages(model, 1)[-1]["content"]
+
+
+@aio(60)
+async def test_what_was_typed_before_a_question_is_no_answer_to_it(project: Project) -> None:
+    rest = asyncio.Event()
+    hidden = "x" * 500 + " rm -rf"
+    async with scripted([say("Wait."), wait(rest), call("echo", text=hidden)], say("Well.")) as model:
+        project.write(model, project.npx("calc", more=", approval: always"))
+        async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("Wait.")
+            terminal.types("y\r")
+            await terminal.sees("y\n")
+            rest.set()
+            assert hidden in await terminal.sees("[y/N]"), "all of the arguments are shown"
+            terminal.types("n\r")
+            await terminal.sees("Well.")
+        assert "did not approve" in messages(model, 1)[-1]["content"]
 
 
 @aio(60)
@@ -302,3 +320,21 @@ async def test_warnings_of_the_file_are_shown_before_the_answer(project: Project
         loud, quiet = await project.holodeck("run", "Hi"), await project.holodeck("run", "-q", "Hi")
         assert "1 warning" in loud.stderr
         assert quiet.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "told"), [("> /dev/full", 1, "No space left on device"), ("| head -0", 0, "")]
+)
+@aio(60)
+async def test_an_answer_that_nobody_can_take_is_no_traceback(
+    project: Project, redirection: str, code: int, told: str
+) -> None:
+    async with scripted(say("Hello.")) as model:
+        project.write(model)
+        command = f"{sys.executable} -m holodeck run -q Hi {redirection}"
+        process = await asyncio.create_subprocess_shell(command, cwd=project.path, stderr=asyncio.subprocess.PIPE)
+        _, errors = await process.communicate()
+    assert process.returncode == code
+    assert told in errors.decode()
+    assert b"Traceback" not in errors
+    assert b"Exception ignored" not in errors

@@ -113,7 +113,7 @@ def test_tokens_are_counted_after_the_fact() -> None:
     rates = Rates(KeyLimits(tokens_per_minute=100), 100, clock=lambda: now[0])
     caller = Caller(id="a")
     with rates.request(caller):
-        rates.spent(caller, 120)
+        rates.spent(caller.id, 120)
     with pytest.raises(TooManyError, match="100 tokens a minute"), rates.request(caller):
         pass
     now[0] = 61.0

@@ -14,7 +14,7 @@ from gateway.stand import MODEL, Stand, serving
 from gateway.wire.contract import problems
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, finish, say, wait
-from holodeck.testing.script import cut, status
+from holodeck.testing.script import Turn, cut, status
 
 
 async def _told(stand: Stand, previous: str) -> list[Any]:
@@ -37,7 +37,7 @@ async def _ended(stand: Stand, response_id: str) -> dict[str, Any]:
 @pytest.mark.proves("D-28")
 @aio(30)
 async def test_every_response_can_be_gone_on_from_however_it_ended(tmp_path: Path) -> None:
-    turns = {
+    turns: dict[str, list[Turn]] = {
         "streamed": [say("One.")],
         "looped": [call("add", a=1, b=2), say("Three.")],
         "incomplete": [[say("Cut sh"), finish("length")]],
@@ -128,7 +128,7 @@ async def test_a_background_run_goes_on_while_readers_come_and_go(tmp_path: Path
                 response_id, stream=True, starting_after=seen[-1].sequence_number
             )
         ]
-        assert [event.sequence_number for event in rest][0] == seen[-1].sequence_number + 1
+        assert rest[0].sequence_number == seen[-1].sequence_number + 1
         assert rest[-1].type == "response.completed"
         assert (await client.responses.retrieve(response_id)).output_text == "Slowly."
 

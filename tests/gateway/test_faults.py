@@ -11,7 +11,7 @@ from gateway.stand import MODEL, serving
 
 from holodeck.lib.errors import ModelError
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say
-from holodeck.testing.script import cut, page, status
+from holodeck.testing.script import Turn, cut, page, status
 
 
 @pytest.mark.proves("004:US1-3", "004:FR-017", "004:SC-004", "D-29")
@@ -38,18 +38,20 @@ async def test_a_server_that_is_down_takes_nothing_with_it_and_is_used_when_it_i
 @aio(60)
 async def test_a_server_killed_in_a_call_is_an_error_for_the_model_and_is_used_again(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60), call("add", a=1, b=2), say("3 after all."))
-    async with FaultyMCPServer("dies-mid-call", on="tools/call:slow", times=1) as server:
-        async with serving(tmp_path, model, mcp={"sums": server}) as stand:
-            response = await (await stand.openai()).responses.create(model=MODEL, input="Hi")
-            assert response.output_text == "3 after all."
-            told = stand.asked[1]["messages"][-1]
-            assert (told["role"], "sums" in told["content"]) == ("tool", True)
+    async with (
+        FaultyMCPServer("dies-mid-call", on="tools/call:slow", times=1) as server,
+        serving(tmp_path, model, mcp={"sums": server}) as stand,
+    ):
+        response = await (await stand.openai()).responses.create(model=MODEL, input="Hi")
+        assert response.output_text == "3 after all."
+        told = stand.asked[1]["messages"][-1]
+        assert (told["role"], "sums" in told["content"]) == ("tool", True)
 
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("fault", [status(400), page(), [say("Hal"), cut()], status(401), status(500)])
 @aio(60)
-async def test_a_broken_model_is_a_model_error_and_the_next_request_is_answered(tmp_path: Path, fault: object) -> None:
+async def test_a_broken_model_is_a_model_error_and_the_next_request_is_answered(tmp_path: Path, fault: Turn) -> None:
     broken = True
     model = ScriptedModel(lambda _: fault if broken else say("Well again."))
     async with serving(tmp_path, model) as stand:

@@ -106,7 +106,7 @@ async def test_every_route_needs_a_key_and_the_operator_s_need_an_operator(tmp_p
     ):
         for route in stand.service.app.routes:
             path = route.path.replace("{name}", "sums").replace("{id}", "x").replace("{item_id}", "y")
-            body = {} if route.method == "POST" else None
+            body: Any = {} if route.method == "POST" else None
             status, answer = await stand.send(route.method, path, body, key="hd-mallory")
             if route.is_open:
                 assert status == 200

@@ -18,6 +18,8 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.exchange import ModelRequest, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, said
+from holodeck.models.llm import LLM, Provider
+from holodeck.providers.factory import model_provider
 from holodeck.providers.local import Local
 from holodeck.providers.local.prompt import answering, choosing, has_result
 from holodeck.providers.local.writing import Writing
@@ -40,6 +42,16 @@ def test_missing_weights_name_the_command_that_gets_them(tmp_path: Path) -> None
     asyncio.run(main())
 
 
+def test_an_agent_file_chooses_the_weights_by_name(tmp_path: Path) -> None:
+    async def main() -> None:
+        model = model_provider(LLM(provider=Provider.LOCAL, name=str(tmp_path / "mine.gguf")), {})
+        with pytest.raises(ModelError, match=r"There is no model file .*mine\.gguf"):
+            await anext(aiter(model.stream(ModelRequest(items=(said("user", "Hi"),)))))
+        await model.close()
+
+    asyncio.run(main())
+
+
 def test_a_missing_extra_names_the_command_that_installs_it(tmp_path: Path) -> None:
     weights = tmp_path / "w.gguf"
     weights.write_bytes(b"GGUF")
@@ -49,6 +61,8 @@ sys.modules["xllamacpp"] = None
 from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import ModelRequest
 from holodeck.models.items import said
+from holodeck.models.llm import LLM, Provider
+from holodeck.providers.factory import model_provider
 from holodeck.providers.local import Local
 
 async def main():

@@ -166,6 +166,10 @@ def test_it_means_what_the_first_half_named() -> None:
     first = _answer(request)
     assert _calls(first) == [("create_directory", {"path": "/data/new"})]
     assert _calls(_answer(request, *_result(first, "ok"))) == [("list_directory", {"path": "/data/new"})]
+    request = 'Write "hi" to x.txt and then read it'
+    first = _answer(request)
+    assert _calls(first) == [("write_file", {"path": "x.txt", "content": "hi"})]
+    assert _calls(_answer(request, *_result(first, "ok"))) == [("read_text_file", {"path": "x.txt"})]
 
 
 def test_one_question_about_two_places_is_two_calls_at_once_or_in_turn() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holodeck.cli import standard_input
 from holodeck.cli.commands import Commands, LeaveError
 from holodeck.cli.conversation import Conversation
 from holodeck.cli.follow import Follower
@@ -44,7 +45,7 @@ def command(file: str) -> int:
 
     Without a terminal, each line of standard input is a question; the exit code is 1 when one of them failed.
     """
-    is_person = sys.stdin.isatty() and sys.stdout.isatty()
+    is_person = standard_input.is_terminal() and sys.stdout.isatty()
     screen: Terminal | LiveScreen = _live() if is_person else Terminal()
     loaded = read(file, screen)
     try:

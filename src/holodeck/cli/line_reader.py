@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from holodeck.lib.limits import MAX_QUESTION_BYTES
+from holodeck.cli.standard_input import read_some
+from holodeck.lib.errors import ExecutionError
+from holodeck.lib.limits import MAX_QUESTION_BYTES, MIB
 
 if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent, Completion
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
 
 _PROMPT = "you> "
+_CHUNK = 65_536  # bytes: what a pipe holds
 
 
 class LineReader(Protocol):
@@ -65,31 +66,24 @@ class Pipe:
     """Lines from standard input, read beside whatever else goes on."""
 
     def __init__(self) -> None:
-        self._stream: asyncio.StreamReader | None = None
-        self._is_file = False
+        self._read = b""
+        self._has_more = True
 
     async def line(self) -> str:
-        data = await self._read()
-        if not data:
+        while b"\n" not in self._read and self._has_more and len(self._read) <= MAX_QUESTION_BYTES:
+            more = await read_some(_CHUNK)
+            self._has_more = bool(more)
+            self._read += more
+        line, end, rest = self._read.partition(b"\n")
+        if len(line) > MAX_QUESTION_BYTES:
+            raise ExecutionError(f"A line of standard input has more than {MAX_QUESTION_BYTES // MIB} MiB.")
+        self._read = rest
+        if not line and not end:
             raise EOFError
-        return data.decode("utf-8", "replace").rstrip("\r\n")
+        return line.decode("utf-8", "replace").rstrip("\r")
 
     async def ask(self, prompt: str) -> str | None:
         return None  # the next line is a question of its own
-
-    async def _read(self) -> bytes:
-        if self._stream is None and not self._is_file:
-            stream = asyncio.StreamReader(limit=MAX_QUESTION_BYTES)
-            try:
-                await asyncio.get_running_loop().connect_read_pipe(
-                    lambda: asyncio.StreamReaderProtocol(stream), sys.stdin
-                )
-                self._stream = stream
-            except (ValueError, PermissionError):  # a file is no pipe, and never makes anybody wait
-                self._is_file = True
-        if self._stream is None:
-            return sys.stdin.buffer.readline(MAX_QUESTION_BYTES)
-        return await self._stream.readline()
 
 
 def _history() -> History:

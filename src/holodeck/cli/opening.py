@@ -36,4 +36,7 @@ async def opened(loaded: LoadedAgent, screen: Screen) -> AsyncIterator[tuple[Age
 
     with noticing(tell) as notices:
         async with screen, wire(loaded, people=people_at(screen)) as agent:
-            yield agent, notices
+            try:
+                yield agent, notices
+            finally:
+                screen.wait_for("ending the servers")

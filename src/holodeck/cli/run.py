@@ -103,7 +103,7 @@ def _message(asked: str, images: Sequence[ImageLink]) -> Message:
 
 
 def _standard_input() -> str:
-    data = sys.stdin.buffer.read(MAX_QUESTION_BYTES + 1)
+    data = sys.stdin.buffer.read(MAX_QUESTION_BYTES + 1) if sys.stdin is not None else b""
     if len(data) > MAX_QUESTION_BYTES:
         raise click.UsageError(f"The question on standard input has more than {MAX_QUESTION_BYTES // MIB} MiB.")
     return data.decode("utf-8", "replace")

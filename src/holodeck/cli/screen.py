@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from holodeck.cli import standard_input
 from holodeck.cli.markdown import finished_blocks
 from holodeck.lib.display import one_line, printable
 from holodeck.lib.limits import LIVE_STEP, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
@@ -31,7 +31,7 @@ class LiveScreen:
 
     def __init__(self) -> None:
         self.is_quiet = False
-        self.can_ask = sys.stdin.isatty()
+        self.can_ask = standard_input.is_terminal()
         self.console = Console(highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
         self._ticker: asyncio.Task[None] | None = None
@@ -56,9 +56,11 @@ class LiveScreen:
 
     def write(self, text: str) -> None:
         """More of the answer."""
+        begins_line = "\n" in text or self._tail.endswith("\n")
         self._tail += printable(text)
-        done, self._tail = finished_blocks(self._tail)
-        self._print_block(done)
+        if begins_line:  # a block ends only where another line begins
+            done, self._tail = finished_blocks(self._tail)
+            self._print_block(done)
 
     def end_text(self) -> None:
         """The message is whole: all of it stays."""

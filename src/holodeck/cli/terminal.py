@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
 import click
 
+from holodeck.cli import standard_input
 from holodeck.cli.progress import Progress
 from holodeck.lib.display import printable
+from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import PIPE_WIDTH
 
 
@@ -25,6 +27,8 @@ class Screen(Protocol):
     def note(self, text: str, *, always: bool = False, **style: Any) -> None: ...
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None: ...
+
+    def wait_for(self, what: str) -> None: ...
 
     def asking(self) -> AbstractContextManager[None]: ...
 
@@ -42,7 +46,7 @@ class Terminal:
         self.is_quiet = is_quiet
         self.is_watched = sys.stdout.isatty()
         """Somebody reads the answer as it comes."""
-        self.can_ask = sys.stdin.isatty() and sys.stderr.isatty()
+        self.can_ask = standard_input.is_terminal() and sys.stderr.isatty()
         """Somebody can be asked."""
         self._has_colours = sys.stderr.isatty() and _wants_colours()
         self._progress = Progress()
@@ -57,8 +61,14 @@ class Terminal:
             return
         self._is_inside_line = self.is_watched and not text.endswith("\n")
         self._progress.restart("" if self._is_inside_line else self._waiting_for)
-        sys.stdout.write(printable(text) if self.is_watched else text)
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(printable(text) if self.is_watched else text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the end would try to write it again
+            raise ExecutionError(f"The answer cannot be written: {error.strerror}.") from None
 
     def end_line(self) -> None:
         """Whatever comes next begins on a line of its own."""
@@ -75,8 +85,9 @@ class Terminal:
         self.end_line()
         self._progress.clear()
         shown = printable(text)
-        sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
-        sys.stderr.flush()
+        with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
+            sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
+            sys.stderr.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows of text, on stdout: they are what was asked for."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from holodeck.cli.words import call_arguments, why
+from holodeck.cli.words import call_arguments, route_of, why
 from holodeck.models.agent import ExpectedTool, TestCase
 from holodeck.models.events import Event, RunFinished, RunResult, ToolFinished, ToolStarted
 from holodeck.tools.mcp.names import normalize_tool_name
@@ -70,7 +70,7 @@ class Witness:
     def see(self, event: Event) -> None:
         match event:
             case ToolStarted(call_id=call_id, name=name, arguments=arguments):
-                route = self.agent.mcp.route(name)
+                route = route_of(self.agent, name)
                 server, tool = (route.server.name, route.tool.name) if route is not None else ("", name)
                 self.called.append(Called(call_id=call_id, name=name, server=server, tool=tool, arguments=arguments))
             case ToolFinished(call_id=call_id, output=output) if output.is_error:

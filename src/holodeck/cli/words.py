@@ -12,15 +12,23 @@ from holodeck.lib.limits import MAX_ARGUMENTS_SHOWN, MAX_FAILURE_SHOWN, MAX_OUTC
 from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult, ToolFinished
 from holodeck.models.items import FunctionCallOutput
+from holodeck.models.tool import FunctionTool
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
+    from holodeck.tools.mcp.executor import Route
 
 
 def call_title(agent: Agent, name: str) -> str:
     """`files.read_file` for a tool of a server; the bare name for any other."""
-    route = agent.mcp.route(name)
+    route = route_of(agent, name)
     return one_line(f"{route.server.name}.{route.tool.name}" if route is not None else name, MAX_ARGUMENTS_SHOWN)
+
+
+def route_of(agent: Agent, name: str) -> Route | None:
+    """The server and its tool that a call of this name reaches; a function of the project goes before them."""
+    is_function = any(isinstance(tool, FunctionTool) and tool.name == name for tool in agent.config.tools)
+    return None if is_function else agent.mcp.route(name)
 
 
 def call_arguments(arguments: Mapping[str, Any]) -> str:

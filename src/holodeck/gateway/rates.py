@@ -25,6 +25,7 @@ class TooManyError(Exception):
 @dataclass
 class _Account:
     in_flight: int = 0
+    counts_tokens: bool = False
     requests: deque[float] = field(default_factory=deque)
     tokens: deque[tuple[float, int]] = field(default_factory=deque)
 
@@ -52,6 +53,7 @@ class Rates:
         self._check(account, limits, now)
         self._total += 1
         account.in_flight += 1
+        account.counts_tokens = limits.tokens_per_minute is not None
         if limits.requests_per_minute is not None:
             account.requests.append(now)
         try:
@@ -59,14 +61,14 @@ class Rates:
         finally:
             self._total -= 1
             account.in_flight -= 1
-            if not account.in_flight and not account.requests and not account.tokens:
+            if not account.in_flight and not account.requests and not account.counts_tokens:
                 self._accounts.pop(caller.id, None)
 
-    def spent(self, caller: Caller, tokens: int) -> None:
-        """Note what a finished request has used."""
-        limits = caller.limits or self._default
-        if limits.tokens_per_minute is not None and tokens:
-            self._accounts.setdefault(caller.id, _Account()).tokens.append((self._clock(), tokens))
+    def spent(self, caller_id: str, tokens: int) -> None:
+        """Note what a finished run has used, also when it went on in the background."""
+        account = self._accounts.get(caller_id)
+        if account is not None and account.counts_tokens and tokens:
+            account.tokens.append((self._clock(), tokens))
 
     def _check(self, account: _Account, limits: KeyLimits, now: float) -> None:
         if self._total >= self._limit:

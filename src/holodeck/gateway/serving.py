@@ -9,9 +9,11 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+import orjson
 import uvicorn
 
 from holodeck.config.gateway_loader import LoadedGateway
@@ -35,10 +37,10 @@ from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.lib.limits import HEADER_TIMEOUT, RETENTION_INTERVAL
+from holodeck.lib.limits import HEADER_TIMEOUT, RETENTION_INTERVAL, STORAGE_RETRY
 from holodeck.models.url import is_loopback
 from holodeck.storage.factory import open_store
-from holodeck.storage.store import ResponseStore
+from holodeck.storage.store import ResponseStore, StoredResponse
 
 _DAY = 86_400.0
 _BACKLOG = 2_048
@@ -55,7 +57,6 @@ class Service:
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
         metrics = Metrics()
-        self.runs = Runs(metrics)
         self._server: _Server | None = None
         seal = Seal(secrets.token_bytes(32))
         callers = Callers(_providers(loaded, loaded.path.parent))
@@ -67,13 +68,20 @@ class Service:
         self.is_open = callers.is_open
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
         rates = Rates(config.limits.key, config.limits.in_flight)
+        self.runs = Runs(metrics, rates.spent)
         responses = Responses(starter, self.store, self.runs, seal, continuing)
         sockets = ResponseSockets(responses, self.runs, rates, seal, seconds=config.limits.socket_seconds)
         self.app = Gateway(
             all_routes(
                 responses,
                 Conversations(self.store, seal),
-                Operations(backends, self.store, metrics, lambda: rates.in_flight),
+                Operations(
+                    backends,
+                    self.store,
+                    metrics,
+                    in_flight=lambda: rates.in_flight,
+                    is_draining=lambda: self.app.is_draining,
+                ),
                 Windows(starter, continuing, seal),
                 ChatCompletions(starter, self.runs),
             ),
@@ -107,15 +115,17 @@ class Service:
             on_exit=self._drain,
         )
         host, port = listener.getsockname()[:2]
-        keeping = asyncio.create_task(self._retain(), name="retention")
+        keeping: asyncio.Task[None] | None = None
         try:
-            await self._mark_lost()
+            is_marked = await self._mark_lost()
+            keeping = asyncio.create_task(self._keep_house(is_marked), name="housekeeping")
             on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
             await server.serve(sockets=[listener])
         finally:
-            keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeping
+            if keeping is not None:
+                keeping.cancel()
+                with suppress(asyncio.CancelledError):
+                    await keeping
             await self.close()
             listener.close()
 
@@ -135,19 +145,23 @@ class Service:
         self.app.is_draining = True
         await self.runs.drain(self.config.limits.drain_seconds)
 
-    async def _mark_lost(self) -> None:
-        """Background runs of a process that has gone are failed, with an honest reason; never silently gone."""
-        from dataclasses import replace
+    async def _mark_lost(self) -> bool:
+        """Background runs of a process that has gone are failed, with an honest reason; False: not possible now."""
+        try:
+            lost = await self.store.unfinished()
+            for record in lost:
+                if self.runs.get(record.id, record.owner) is None:
+                    await self.store.save(_lost(record))
+        except StorageError as error:
+            log.warning("gateway.storage_failed", error=error)
+            return False
+        return True
 
-        import orjson
-
-        for record in await self.store.unfinished():
-            resource = orjson.loads(record.resource)
-            message = "The gateway stopped while this response was being made."
-            resource |= {"status": "failed", "error": {"code": "server_error", "message": message}}
-            await self.store.save(replace(record, status="failed", resource=orjson.dumps(resource), events=b""))
-
-    async def _retain(self) -> None:
+    async def _keep_house(self, is_marked: bool) -> None:
+        """What waits for storage is done when it is back; what is old is forgotten now and then."""
+        while not is_marked:
+            await asyncio.sleep(STORAGE_RETRY)
+            is_marked = await self._mark_lost()
         while True:
             try:
                 gone = await self.store.forget(time.time() - self.config.storage.retention_days * _DAY)
@@ -179,6 +193,13 @@ class _Server(uvicorn.Server):
         if asyncio.iscoroutine(done):
             await done
         self.should_exit = True
+
+
+def _lost(record: StoredResponse) -> StoredResponse:
+    resource = orjson.loads(record.resource)
+    message = "The gateway stopped while this response was being made."
+    resource |= {"status": "failed", "error": {"code": "server_error", "message": message}}
+    return replace(record, status="failed", resource=orjson.dumps(resource), events=b"")
 
 
 def _providers(loaded: LoadedGateway, folder: Path) -> list[CallerProvider]:

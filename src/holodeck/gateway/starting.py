@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.problems import WireError
 from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.models.exchange import ModelRequest
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.registry import Toolbox
@@ -65,10 +66,22 @@ class Starter:
         )
         run_request = RunRequest(
             run_id=run_id,
-            model=request.model_request(items, choice, instructions=backend.instructions),
+            model=_with_defaults(request.model_request(items, choice, instructions=backend.instructions), backend),
             max_turns=min(backend.max_turns, self.config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,
             pending=pending,
             can_wait=can_wait,
         )
         return Start(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
+
+
+def _with_defaults(asked: ModelRequest, backend: Backend) -> ModelRequest:
+    """What the request leaves open is as the operator's file says."""
+    llm = backend.llm
+    return replace(
+        asked,
+        temperature=llm.temperature if asked.temperature is None else asked.temperature,
+        top_p=llm.top_p if asked.top_p is None else asked.top_p,
+        max_tokens=llm.max_tokens if asked.max_tokens is None else asked.max_tokens,
+        response_format=backend.response_format if asked.response_format is None else asked.response_format,
+    )

@@ -17,7 +17,8 @@ def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[st
     """Backends by the names that clients say. The gateway's own MCP servers are shared by its models."""
     folder, created = loaded.path.parent, int(time.time())
     tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
-    shared = MCPExecutor([create_mcp_plugin(tool, base_dir=folder) for tool in tools])
+    patience = loaded.gateway.limits.discovery_seconds
+    shared = MCPExecutor([create_mcp_plugin(tool, base_dir=folder) for tool in tools], patience=patience)
     backends: dict[str, Backend] = {}
     for name, served in loaded.models.items():
         backends[name] = Backend(
@@ -30,7 +31,7 @@ def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[st
             max_turns=loaded.gateway.limits.max_turns,
         )
     for name, agent in loaded.agents.items():
-        wired = wire(agent, environ=environ)
+        wired = wire(agent, environ=environ, patience=patience)
         config = wired.config
         backends[name] = Backend(
             name=name,

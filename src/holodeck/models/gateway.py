@@ -141,9 +141,5 @@ class GatewayFile(FileModel):
     cors_origins: list[NonEmpty] = Field(default_factory=list)
     allow_stdio: Boolean = False
     """Lets MCP servers be started as processes of this machine."""
-    allow_server_url: Boolean = False
-    """Lets a request name an MCP server by its URL; only public addresses are dialled."""
     mcp_output: Literal["auto", "openai", "portable"] = "auto"
     """How calls to configured MCP servers appear on the wire."""
-    otlp_endpoint: NonEmpty | None = None
-    """Where traces go. Absent: none are made."""

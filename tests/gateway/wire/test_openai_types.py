@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aio import aio
 from gateway.wire.stage import Servers, played
-from gateway.wire.test_chat import FUNCTION, chatted
+from gateway.wire.test_chat_translation import FUNCTION, chatted
 from gateway.wire.test_replay import RUNS
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent

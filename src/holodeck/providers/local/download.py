@@ -132,12 +132,14 @@ def _give_up(weights: Weights, url: str, part: BinaryIO, reason: str) -> NoRetur
 
 
 def _attempt(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
+    from holodeck.lib.net import tls  # brings the HTTP client, which the list of models does not need
+
     have = _length(part)
     if urlsplit(url).scheme not in {"http", "https"}:
         raise ModelError(f"'{url}' is not an http(s) address.", provider=PROVIDER)
     headers = {"User-Agent": "holodeck", **({"Range": f"bytes={have}-"} if have else {})}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the scheme is checked above
-    with urllib.request.urlopen(request, timeout=DOWNLOAD_TIMEOUT) as answer:  # noqa: S310
+    with urllib.request.urlopen(request, timeout=DOWNLOAD_TIMEOUT, context=tls()) as answer:  # noqa: S310
         is_resumed = answer.status == _PARTIAL and (answer.headers["Content-Range"] or "").startswith(f"bytes {have}-")
         if have and not is_resumed:
             part.truncate(0)  # the server sends it from the start

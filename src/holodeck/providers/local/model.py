@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from holodeck.lib import log
 from holodeck.lib.limits import LOCAL_SHORTLIST
 from holodeck.models.exchange import Answered, CallDelta, FinishReason, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.models.items import Item, Usage, said
+from holodeck.models.llm import LLM
 from holodeck.providers.local.engine import Engine
 from holodeck.providers.local.prompt import answering, choosing, has_result, last_request
 from holodeck.providers.local.weights import KNOWN, find
@@ -19,21 +20,20 @@ from holodeck.providers.local.writing import Writing
 from holodeck.providers.rehearsal import shortlist
 from holodeck.providers.schemas import adapt
 
-_log = logging.getLogger(__name__)
-
 
 class Local:
     """Runs a GGUF model. Loads it on the first request; requests wait for each other."""
 
     def __init__(
         self,
+        llm: LLM | None = None,
         *,
         name: str | None = None,
         folder: Path | None = None,
         on_notice: Callable[[str], None] | None = None,
     ) -> None:
-        self._wanted, self._folder = name, folder
-        self._on_notice = on_notice or _log.warning
+        self._wanted, self._folder = name or (llm.name if llm else None), folder
+        self._on_notice = on_notice or (lambda notice: log.warning("model.slow", notice=notice))
         self._engine: Engine | None = None
         self._starting = asyncio.Lock()
         self._path: Path | None = None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 from typing import Any
 
+from holodeck.lib.ids import new_id
 from holodeck.models.items import FunctionCall
 
 _REPLY = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
@@ -38,7 +38,7 @@ class Writing:
         if not isinstance(name, str) or not isinstance(arguments, dict):
             return None
         text = json.dumps(arguments, ensure_ascii=False)
-        return FunctionCall(call_id=f"call_{secrets.token_hex(8)}", name=name, arguments=text)
+        return FunctionCall(call_id=new_id("call"), name=name, arguments=text)
 
 
 def _unquoted(written: str) -> str:

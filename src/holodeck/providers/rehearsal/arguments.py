@@ -146,6 +146,7 @@ class _Filling:
         if taken:
             self._values[field] = [value_for(field, thing) for thing in taken]
             self._used += taken
+            self._aptness += min(aptness(field, thing, self._text, self._tool.name) for thing in taken)
 
     def _alternatives(self, spare: Sequence[Finding]) -> tuple[Mapping[str, Any], ...]:
         required = [field for field in self._fields if field.is_required]

@@ -112,7 +112,9 @@ def aptness(field: Field, finding: Finding, text: str, tool_name: str) -> float:
     wants_folder, wants_file = bool(words & _FOLDERS), stem("file") in words
     if wants_folder == wants_file:
         return labelled
-    return labelled + (_SHAPE if wants_file == _has_ending(finding) else -_SHAPE)
+    if wants_file:  # a file may well have no ending, as Makefile has none
+        return labelled + (_SHAPE if _has_ending(finding) else 0.0)
+    return labelled + (-_SHAPE if _has_ending(finding) else _SHAPE)
 
 
 def _has_ending(finding: Finding) -> bool:

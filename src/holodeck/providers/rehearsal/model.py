@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
+from holodeck.lib.ids import new_id
 from holodeck.models.exchange import Answered, CallDelta, FinishReason, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.models.items import FunctionCall, Item, Usage, said
 from holodeck.providers.rehearsal.formatted import formatted
@@ -82,7 +82,7 @@ def _on_offer(request: ModelRequest) -> list[ToolSpec]:
 
 def _function_call(step: Step, index: int) -> FunctionCall:
     arguments = json.dumps(step.calls[index], ensure_ascii=False)
-    return FunctionCall(call_id=f"call_{secrets.token_hex(8)}", name=step.tool.name, arguments=arguments)
+    return FunctionCall(call_id=new_id("call"), name=step.tool.name, arguments=arguments)
 
 
 def _speak(words: str, limit: int | None, usage: Usage) -> list[ModelEvent]:

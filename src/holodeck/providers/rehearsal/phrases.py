@@ -106,7 +106,10 @@ def _after_verb(tool: ToolSpec, text: str) -> str | None:
     first = re.match(r"[A-Za-z]+", plain)
     if not first or stem(first.group()) not in stems(tool.name):
         return None
-    said = _clean(plain[first.end() :])
+    rest = plain[first.end() :]
+    while (next_word := re.match(r"\s+[A-Za-z]+", rest)) and stem(next_word.group().strip()) in stems(tool.name):
+        rest = rest[next_word.end() :]  # `git checkout main` names the tool with two words
+    said = _clean(rest)
     # "commit the staged changes" says what the tool is for, not what to tell it
     return None if said and set(stems(said)) & set(stems(tool.description)) else said
 

@@ -18,7 +18,7 @@ from holodeck.providers.schemas import adapt
 
 _LOOKED_AT = 10
 """Tools whose arguments are tried; the right one is among the first three nearly always."""
-_TAKEN, _MISSING, _SPARE, _LONELY = 1.2, 1.6, 1.3, 0.8
+_TAKEN, _MISSING, _SPARE, _LONELY = 1.2, 1.6, 2.0, 0.8
 _RARE_THING = 2.2
 """A thing that found its field adds; a missing argument, a thing without a field and a list of one cost."""
 _WORDS_ENOUGH = 2
@@ -62,13 +62,13 @@ def plan(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) ->
     return [whole] if whole else steps[:1]
 
 
-def step_for(text: str, tools: Sequence[ToolSpec], *, earlier: str = "", is_forced: bool = False) -> Step | None:
+def step_for(text: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> Step | None:
     """The tool that fits one thing best, with its arguments."""
     found = findings(text)
     candidates = rank(text, tools)[:_LOOKED_AT]
     best: tuple[float, Ranked, Filled] | None = None
     for ranked in candidates:
-        filled = _fill(adapt(ranked.tool, "generic").spec, text, found, earlier)
+        filled = fill(adapt(ranked.tool, "generic").spec, text, found)
         score = ranked.score + _worth(filled)
         if not is_forced and not _fits(ranked, filled):
             continue
@@ -94,14 +94,16 @@ def _weight(thing: Finding) -> float:
     return 0.0 if thing.kind not in _TELLING else 1.0 if thing.kind in _COMMON else _RARE_THING
 
 
-def _fill(tool: ToolSpec, text: str, found: Sequence[Finding], earlier: str) -> Filled:
-    """Arguments from this part of the request; "it" and "there" may mean something in an earlier part."""
-    filled = fill(tool, text, found)
-    if not filled.missing or not earlier or not _POINTS_BACK.search(text):
-        return filled
-    joined = f"{text}\n{earlier}"
-    again = fill(tool, joined, findings(joined))
-    return again if not again.missing else filled
+def _resolved(part: str, earlier: str) -> str:
+    """ "it" and "there" stand for the last thing that an earlier part of the request named."""
+    if not earlier or any(thing.kind in _TELLING for thing in findings(part)):
+        return part
+    things = [thing for thing in findings(earlier) if thing.kind in _TELLING]
+    places = [thing for thing in things if thing.kind is not Kind.QUOTED] or things
+    if not places:
+        return part
+    meant = f'"{places[-1].text}"' if places[-1].kind is Kind.QUOTED else places[-1].text
+    return _POINTS_BACK.sub(lambda _: meant, part, count=1)
 
 
 def _fits(ranked: Ranked, filled: Filled) -> bool:
@@ -118,7 +120,7 @@ def _fits(ranked: Ranked, filled: Filled) -> bool:
 def _steps(parts: Sequence[str], tools: Sequence[ToolSpec]) -> list[Step]:
     steps: list[Step] = []
     for index, part in enumerate(parts):
-        step = step_for(part, tools, earlier=" ".join(parts[:index]))
+        step = step_for(_resolved(part, " ".join(parts[:index])), tools)
         if step is None:
             return steps
         steps.append(step)

@@ -35,7 +35,11 @@ class Route:
 class MCPExecutor:
     """Holds the servers. One that is down, slow or broken is missing from the offer, and tried again next time."""
 
-    def __init__(self, servers: Sequence[MCPPlugin], *, approve: Approver | None = None) -> None:
+    def __init__(
+        self, servers: Sequence[MCPPlugin], *, approve: Approver | None = None, patience: float | None = None
+    ) -> None:
+        """`patience`: seconds that an offer waits for a server. Absent: as long as its kind may take to start."""
+        self._patience = patience
         self.servers: Mapping[str, MCPPlugin] = {server.name: server for server in servers}
         self.failures: dict[str, MCPError] = {}
         """Why a server is missing from the latest offer."""
@@ -116,7 +120,7 @@ class MCPExecutor:
                 self._listings[name] = task
                 self._waited.discard(name)
             if name not in self._waited:
-                fresh[task] = _patience(server)
+                fresh[task] = _usual_patience(server) if self._patience is None else self._patience
         began = asyncio.get_running_loop().time()
         while fresh:
             elapsed = asyncio.get_running_loop().time() - began
@@ -159,7 +163,7 @@ class MCPExecutor:
             log.warning("mcp.same_names", server=server, offered_as=", ".join(renamed))
 
 
-def _patience(server: MCPPlugin) -> float:
+def _usual_patience(server: MCPPlugin) -> float:
     """A process may have to be downloaded first; a remote server answers or does not."""
     limit = server.config.startup_timeout
     return limit if server.config.transport is TransportType.STDIO else min(limit, DISCOVERY_WAIT)
