@@ -146,8 +146,12 @@ async def _under_way(plugin: MCPPlugin) -> list[asyncio.Task[MCPToolResult]]:
         for begun in running
     ]
     async with asyncio.timeout(BACK_WITHIN):
-        for begun in running:
-            await begun.wait()
+        for begun, call in zip(running, calls, strict=True):
+            waiting = asyncio.create_task(begun.wait())
+            await asyncio.wait({waiting, call}, return_when=asyncio.FIRST_COMPLETED)
+            if not begun.is_set():
+                waiting.cancel()
+                raise RuntimeError(f"a call ended before anything was killed: {call.result().error}")
     return calls
 
 
