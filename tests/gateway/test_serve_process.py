@@ -151,6 +151,25 @@ async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(t
 
 
 @aio(SECONDS)
+async def test_clients_that_stop_talking_in_the_middle_of_a_request_are_shown_out(tmp_path: Path) -> None:
+    async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, limits={"request_seconds": 0.3, "drain_seconds": 0})
+        async with process_of(file) as served:
+            host, port = served.url.removeprefix("http://").split(":")
+            asked = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n"
+            ended = []
+            for said in (b"", asked, asked + b"Content-Length: 100\r\n\r\n{"):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(said)
+                answer = await reader.readuntil(b"\r\n") if said.endswith(b"{") else await reader.read()
+                ended.append(answer)
+                writer.close()
+            assert ended[:2] == [b"", b""]
+            assert ended[2].startswith(b"HTTP/1.1 408")
+            assert (await served.ask())[0] == 200
+
+
+@aio(SECONDS)
 async def test_too_many_requests_are_refused_at_once_with_when_to_come_back(tmp_path: Path) -> None:
     go = asyncio.Event()
     model = ScriptedModel([wait(go), say("done")], say("again"))

@@ -42,6 +42,10 @@ class PostgresServer:
         self._names = count(1)
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def start(self) -> None:
         """Start it, and return when it takes connections."""
         settings = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", f"port={self.port}")

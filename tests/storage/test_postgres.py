@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from aio import aio
-from storage.postgres_server import PASSWORD, PostgresServer, running_postgres
+from storage.postgres_server import PASSWORD, PostgresServer
 
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.storage.factory import open_store
@@ -25,11 +25,12 @@ RECORD = StoredResponse(id="r", owner="alice", created_at=1.0, status="completed
 SECONDS = 30.0  # a server is restarted in one or two
 
 
-@pytest.fixture(scope="module")
-def fragile() -> Iterator[PostgresServer]:
-    """A server of these tests alone, to be maltreated."""
-    with running_postgres() as server:
-        yield server
+@pytest.fixture
+def fragile(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """The server, to be maltreated; afterwards it runs again."""
+    yield postgres
+    if not postgres.is_running:
+        postgres.start()
 
 
 @asynccontextmanager
@@ -138,7 +139,7 @@ async def test_a_run_is_lost_when_its_gateway_is_gone_not_when_another_starts(
         assert await other.unfinished() == [running]
 
 
-@aio
+@aio(SECONDS)
 async def test_ids_and_texts_of_any_kind_are_found_or_missing_but_never_an_error(database: str) -> None:
     async with opened(database) as store:
         for odd in ("a\0b", "', DROP TABLE responses; --", "ü" * 300):

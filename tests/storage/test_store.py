@@ -45,7 +45,7 @@ async def opened(folder: Path, url: str = "sqlite:///kept.db") -> AsyncIterator[
 
 
 @pytest.mark.proves("D-28")
-@aio
+@aio(30)
 async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.save(RECORD)
@@ -57,7 +57,7 @@ async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Pa
 
 
 @pytest.mark.proves("D-29")
-@aio
+@aio(30)
 async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, url: str) -> None:
     conversation = Conversation(id="conv_1", owner="alice", created_at=1.0)
     item = ConversationItem(id="msg_1", data=b"{}")
@@ -79,7 +79,7 @@ async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, ur
         assert await store.items("conv_1", "alice") == [item]
 
 
-@aio
+@aio(30)
 async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         previous = None
@@ -96,7 +96,7 @@ async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path, url: st
         assert await store.context("a", "alice") is not None, "a loop ends"
 
 
-@aio
+@aio(30)
 async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
@@ -124,7 +124,7 @@ async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path,
         assert await store.item("c", "alice", "new") is None, "all or none"
 
 
-@aio
+@aio(30)
 async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         for number in range(10):
@@ -138,7 +138,7 @@ async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path
         assert await store.get("r5", "alice") is not None
 
 
-@aio
+@aio(30)
 async def test_of_many_saves_at_once_a_bad_one_fails_alone(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])

@@ -20,6 +20,7 @@ from holodeck.gateway.app import Gateway
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
 from holodeck.gateway.chat import ChatCompletions
+from holodeck.gateway.connections import bounded
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
@@ -95,6 +96,7 @@ class Service:
             ),
             metrics=metrics,
             body_limit=config.limits.body_bytes,
+            body_seconds=config.limits.request_seconds,
         )
 
     async def run(self, on_ready: Callable[[str], None]) -> None:
@@ -103,6 +105,7 @@ class Service:
         self._server = server = _Server(
             uvicorn.Config(
                 self.app,
+                http=bounded(self.config.limits.request_seconds),
                 log_config=None,
                 access_log=False,
                 timeout_keep_alive=HEADER_TIMEOUT,

@@ -12,6 +12,7 @@ from holodeck.lib.limits import (
     DEFAULT_IN_FLIGHT,
     DEFAULT_KEY_IN_FLIGHT,
     DEFAULT_MAX_TURNS,
+    DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
     DISCOVERY_WAIT,
     MAX_MAX_TURNS,
@@ -120,6 +121,8 @@ class GatewayLimits(FileModel):
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT
     """How long a request waits for an MCP server to say what it has."""
+    request_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_SECONDS
+    """How long a client may take to send its headers, and between two pieces of a body."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
     """How long running requests may go on after SIGTERM."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
