@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from aio import aio
 from gateway.environments import CLIENTS, node_folder, python_with
-from gateway.served_process import holodeck_serve
+from gateway.process import process_of, write_file
 from gateway.stand import MODEL, gateway_file
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -68,9 +68,9 @@ async def _gateway(folder: Path, **config: Any) -> AsyncIterator[str]:
     async with (
         FaultyMCPServer() as server,
         ScriptedModel(_answer, chunk=3).serve() as model,
-        holodeck_serve(folder, gateway_file(model.url, {"sums": server}) | config) as url,
+        process_of(write_file(folder, model.url, **gateway_file(model.url, {"sums": server}), **config)) as served,
     ):
-        yield f"{url}/v1"
+        yield f"{served.url}/v1"
 
 
 async def _run(*command: Path | str) -> dict[str, Any]:

@@ -8,20 +8,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from holodeck.lib import log
-from holodeck.lib.errors import ConfigError
 from holodeck.models.gateway import GatewayFile
 
 _KEY_BYTES = 32
 _SQLITE = "sqlite:///"
+_FIX = "Set 'seal_key' to share it and to keep it over a restart."
 
 
 def seal_key(config: GatewayFile, folder: Path) -> bytes:
-    """The key. Raises when the file that should keep it cannot be read or written."""
+    """The key. A file that cannot be used is no reason not to serve: then the key lasts until the gateway stops."""
     if config.seal_key is not None:
         return config.seal_key.reveal().encode()
     path = config.storage.url.removeprefix(_SQLITE)
     if not config.storage.url.startswith(_SQLITE) or path in ("", ":memory:"):
-        log.warning("gateway.seal_is_temporary", fix="Set 'seal_key' to share it and to keep it over a restart.")
+        log.warning("gateway.seal_is_temporary", fix=_FIX)
         return secrets.token_bytes(_KEY_BYTES)
     return _kept(folder / f"{path}.key")
 
@@ -39,5 +39,5 @@ def _kept(file: Path) -> bytes:
             draft.unlink()
         return file.read_bytes()
     except OSError as error:
-        reason = f"The key file {file.name} cannot be used: {error.strerror}."
-        raise ConfigError(f"{reason} Make its folder writable, or set 'seal_key'.") from None
+        log.warning("gateway.seal_is_temporary", file=file.name, reason=error.strerror, fix=_FIX)
+        return secrets.token_bytes(_KEY_BYTES)
