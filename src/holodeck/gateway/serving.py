@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import signal
 import socket
 import time
@@ -32,6 +31,7 @@ from holodeck.gateway.rates import Rates
 from holodeck.gateway.responses import Responses
 from holodeck.gateway.routes import all_routes
 from holodeck.gateway.runs import Runs
+from holodeck.gateway.seal_keys import seal_key
 from holodeck.gateway.sockets import ResponseSockets
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.windows import Windows
@@ -59,7 +59,7 @@ class Service:
         )
         metrics = Metrics()
         self._server: _Server | None = None
-        seal = Seal(secrets.token_bytes(32))
+        seal = Seal(seal_key(config, loaded.path.parent))
         callers = Callers(_providers(loaded, loaded.path.parent))
         if callers.is_open and not is_loopback(config.listen.host):
             raise ConfigError(

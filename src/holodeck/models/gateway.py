@@ -21,6 +21,7 @@ from holodeck.lib.limits import (
     MAX_TOOLS,
     MIB,
 )
+from holodeck.lib.secret import Secret
 from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
 from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation, checked
@@ -144,5 +145,10 @@ class GatewayFile(FileModel):
     cors_origins: list[NonEmpty] = Field(default_factory=list)
     allow_stdio: Boolean = False
     """Lets MCP servers be started as processes of this machine."""
+    seal_key: Secret | None = None
+    """Seals what clients keep and cannot read, such as folded conversations. Several gateways share one.
+
+    Absent: made once and kept beside the SQLite file; with another storage, it lasts until the gateway stops.
+    """
     mcp_output: Literal["auto", "openai", "portable"] = "auto"
     """How calls to configured MCP servers appear on the wire."""
