@@ -116,6 +116,21 @@ def test_a_secret_can_be_mounted_as_a_file(folder: AgentFolder) -> None:
     assert "no such file" in problem.message
 
 
+@pytest.mark.proves("D-30")
+def test_the_address_of_a_database_is_a_secret_when_it_has_a_password(folder: AgentFolder) -> None:
+    (problem,) = errors(folder, MODEL + "storage: {url: 'postgresql://me:literal@db/holodeck'}\n")
+    assert problem.key == "storage.url"
+    assert "'url_file'" in problem.fix
+    assert "literal" not in str(problem)
+    folder.write("database", "postgresql://me:mounted@db/holodeck\n")
+    for storage in ("{url_file: database}", "{url: '${DATABASE_URL}'}"):
+        env = ENV | {"DATABASE_URL": "postgresql://me:mounted@db/holodeck"}
+        loaded = load(folder, MODEL + f"storage: {storage}\n", env)
+        assert loaded.gateway.storage.url == "postgresql://me:mounted@db/holodeck"
+    plain = load(folder, MODEL + "storage: {url: 'postgresql://me@db/holodeck'}\n")
+    assert plain.gateway.storage.url == "postgresql://me@db/holodeck"
+
+
 @pytest.mark.proves("D-27", "004:FR-020", "004:FR-001")
 def test_a_gateway_starts_no_process_unless_its_file_says_so(folder: AgentFolder) -> None:
     text = MODEL + "mcp_servers: [{name: a, description: d, command: npx, server: x}]\n"

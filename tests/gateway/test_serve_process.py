@@ -231,6 +231,32 @@ async def test_a_full_disk_fails_the_request_in_words_and_passes(tmp_path: Path)
             assert "Traceback" not in "".join(served.said)
 
 
+@pytest.mark.proves("D-28")
+@aio(SECONDS)
+async def test_a_background_response_is_stored_when_there_is_room_again(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    async with ScriptedModel([wait(go), say("at last")], say("again")).serve() as scripted:
+        file = write_file(tmp_path, scripted.url)
+        async with process_of(file) as served:
+            _, begun, _ = await served.ask(background=True)
+            _, most = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (4096, most))
+            go.set()
+            _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
+            assert "response.completed" not in text
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
+
+            async def is_stored() -> bool:
+                return bool((await served.send("GET", f"/v1/responses/{begun['id']}"))[1]["status"] == "completed")
+
+            await until(is_stored)
+            status, _, _ = await served.ask(previous_response_id=begun["id"])
+            assert status == 200
+            _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
+            assert "event: response.completed" in text
+            assert "event: error" not in text
+
+
 def _with_tool_first(received: Any) -> Any:
     messages = received.json["messages"]
     wants_tool = messages[-1]["role"] == "user" and messages[-1]["content"] == "use the tool"

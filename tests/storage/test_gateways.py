@@ -19,6 +19,13 @@ def asked(text: str, **more: object) -> dict[str, object]:
     return {"model": MODEL, "input": text, **more}
 
 
+async def shared(folder: Path, postgres: PostgresServer) -> dict[str, str]:
+    """The part of a gateway file that names a new database, by a mounted secret."""
+    file = folder / "database-url"
+    file.write_text(await asyncio.to_thread(postgres.new_database))
+    return {"url_file": str(file)}
+
+
 async def until_ready(stand: Stand, status: int) -> None:
     while (await stand.send("GET", "/readyz"))[0] != status:  # noqa: ASYNC110 - a database comes and goes
         await asyncio.sleep(0.02)
@@ -27,7 +34,7 @@ async def until_ready(stand: Stand, status: int) -> None:
 @pytest.mark.proves("D-32", "D-28")
 @aio(SECONDS)
 async def test_what_one_gateway_answered_another_continues(tmp_path: Path, postgres: PostgresServer) -> None:
-    storage = {"url": await asyncio.to_thread(postgres.new_database)}
+    storage = await shared(tmp_path, postgres)
     never = asyncio.Event()
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
@@ -49,8 +56,8 @@ async def test_what_one_gateway_answered_another_continues(tmp_path: Path, postg
 @pytest.mark.proves("D-32")
 @aio(SECONDS)
 async def test_a_gateway_outlives_the_restart_of_its_database(tmp_path: Path, postgres: PostgresServer) -> None:
-    url = await asyncio.to_thread(postgres.new_database)
-    async with serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage={"url": url}) as stand:
+    storage = await shared(tmp_path, postgres)
+    async with serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
         _, before = await stand.send("POST", "/v1/responses", asked("Hello"))
         await asyncio.to_thread(postgres.stop)
         try:
@@ -68,10 +75,10 @@ async def test_a_gateway_outlives_the_restart_of_its_database(tmp_path: Path, po
 async def test_a_gateway_starts_without_its_database_and_uses_it_when_it_is_there(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
-    url = await asyncio.to_thread(postgres.new_database)
+    storage = await shared(tmp_path, postgres)
     await asyncio.to_thread(postgres.stop)
     try:
-        async with serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage={"url": url}) as stand:
+        async with serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
             assert (await stand.send("GET", "/readyz"))[0] == 503
             await asyncio.to_thread(postgres.start)
             assert (await stand.send("POST", "/v1/responses", asked("Hello")))[0] == 200

@@ -18,6 +18,8 @@ _SECRET_NAMES = re.compile(
     r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?|authorization|cookie)$", re.IGNORECASE
 )
 _MAPPINGS = frozenset({"headers", "env"})
+_DATABASE: KeyPath = ("storage", "url")
+"""An address that is a secret when there is a password in it."""
 
 
 class SecretFiles:
@@ -37,7 +39,7 @@ class SecretFiles:
         result: dict[str, Any] = {}
         for key, item in value.items():
             base = key.removesuffix("_file")
-            if key.endswith("_file") and base in SECRET_FIELDS:
+            if key.endswith("_file") and (base in SECRET_FIELDS or (*path, base) == _DATABASE):
                 if base in value:
                     self._problem((*path, key), f"'{base}' and '{key}' are given; one is enough")
                 elif isinstance(item, str):
@@ -46,6 +48,8 @@ class SecretFiles:
                     self._problem((*path, key), f"'{key}' must be the path of a file")
                 continue
             if key in SECRET_FIELDS:
+                self._refuse_literal(item, (*path, key), key)
+            if (*path, key) == _DATABASE and _has_password(item):
                 self._refuse_literal(item, (*path, key), key)
             if key in _MAPPINGS and isinstance(item, dict):
                 for name, text in item.items():
@@ -65,10 +69,17 @@ class SecretFiles:
 
     def _refuse_literal(self, value: Any, path: KeyPath, name: str) -> None:
         if isinstance(value, str) and value and not isinstance(value, Substituted) and "${" not in value:
-            variable = re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
+            is_database = path == _DATABASE
+            variable = "DATABASE_URL" if is_database else re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
             fix = f"Write ${{{variable}}} and set the variable"
-            fix += f", or mount a file and name it in '{name}_file'." if name in SECRET_FIELDS else "."
+            fix += f", or mount a file and name it in '{name}_file'." if name in SECRET_FIELDS or is_database else "."
             self._problem(path, "a secret must not be written into this file", fix)
 
     def _problem(self, path: KeyPath, message: str, fix: str = "") -> None:
         self.problems.append(problem_at(self._document, path, message, fix=fix))
+
+
+def _has_password(url: Any) -> bool:
+    """Whether `scheme://user:password@host` is in there, also when the rest makes no sense."""
+    authority = str(url).partition("://")[2].partition("/")[0]
+    return ":" in authority.rpartition("@")[0]

@@ -14,6 +14,7 @@ from holodeck.gateway.problems import NotKeptError, error_event
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import KEEP_RETRY
 from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
@@ -59,6 +60,7 @@ class LiveRun(Generic[W]):
         self._keep = keep
         self._task: asyncio.Task[RunResult] | None = None
         self._news = asyncio.Event()
+        self._unkept: list[bytes] = []
 
     async def advance(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
@@ -114,10 +116,23 @@ class LiveRun(Generic[W]):
         has_acted = self.result is not None and self.result.tool_calls > 0
         self.failure = NotKeptError(str(error), has_acted=has_acted)
         if payloads:
+            self._unkept = payloads
             del self.payloads[-len(payloads) :]
             payloads = [error_event(self.failure, len(self.payloads))]
             self.payloads += payloads
         return payloads
+
+    async def keep_again(self) -> None:
+        """Try once more to store a run that has ended, as it was. `failure` is gone when that worked."""
+        told = self.payloads
+        self.payloads = [*told[:-1], *self._unkept] if self._unkept else told
+        try:
+            await self._kept()
+        except StorageError as error:
+            self.payloads = told
+            log.warning("gateway.not_kept", response=self.id, error=error)
+        else:
+            self.failure = None
 
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
@@ -185,9 +200,23 @@ class Runs:
     def start(self, live: LiveRun[Any]) -> None:
         """Run one without anybody waiting for it."""
         self._live[live.id] = live
-        task = asyncio.create_task(self.finish(live), name=f"background {live.id}")
+        task = asyncio.create_task(self._finish_patiently(live), name=f"background {live.id}")
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+
+    async def _finish_patiently(self, live: LiveRun[Any]) -> None:
+        """Nobody was told that it is not stored, so it is tried until it is."""
+        await self.finish(live)
+        while live.failure is not None:
+            await asyncio.sleep(KEEP_RETRY)
+            await live.keep_again()
+
+    async def close(self) -> None:
+        """Stop everything, also what still waits for storage."""
+        await self.drain(0)
+        for task in list(self._background):
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
 
     async def drain(self, seconds: float) -> None:
         """Let runs go on for a while, then stop what is left."""

@@ -139,7 +139,7 @@ class Service:
 
     async def close(self) -> None:
         """End runs, servers, models and storage, in this order."""
-        await self.runs.drain(0)
+        await self.runs.close()
         await asyncio.gather(*(backend.mcp.close() for backend in self.backends.values()))
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()

@@ -193,6 +193,7 @@ POSTGRES_TIMEOUT = 10.0  # seconds to connect, and for one statement; each touch
 POSTGRES_ATTEMPTS = 6  # a server that is restarted is away for a second or two ...
 POSTGRES_FIRST_PAUSE = 0.1  # ... and is asked again after this long, doubled each time
 PRESENCE_RETRY = 0.5  # seconds; until a gateway is back in its database, another that starts takes it for dead
+KEEP_RETRY = 1.0  # seconds before a background response that could not be stored is tried again
 STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is asked again
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
