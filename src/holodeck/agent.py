@@ -95,6 +95,10 @@ class Agent:
             max_tokens=model.max_tokens,
         )
 
+    def forget(self) -> None:
+        """Begin anew: long results of earlier conversations can no longer be read on."""
+        self._reader = ResultReader()
+
     async def close(self) -> None:
         """End every server and connection. Bounded; may be called twice."""
         try:

@@ -108,6 +108,16 @@ async def test_a_call_that_failed_is_marked_and_approval_is_never_asked(project:
 
 
 @aio(60)
+async def test_a_long_result_of_one_case_cannot_be_read_in_the_next(project: Project) -> None:
+    async with scripted(call("big", bytes=50_000), say("Long."), say("Short.")) as model:
+        project.write(model, project.npx("calc"), more="test_cases: [{input: one}, {input: two}]\n")
+        done = await project.holodeck("test", "-q")
+        assert "2 passed" in done.stdout
+        offered = [{tool["function"]["name"] for tool in each.json["tools"]} for each in model.received]
+        assert ["read_result" in names for names in offered] == [False, True, False]
+
+
+@aio(60)
 async def test_wrong_files_and_patterns_exit_with_2(project: Project) -> None:
     project.write(None)
     nothing = await project.holodeck("test")

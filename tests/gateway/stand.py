@@ -1,4 +1,7 @@
-"""A gateway as its users meet it: the real service on a free port, a scripted model and MCP servers behind it."""
+"""A gateway as its users meet it: the real service on a free port, a scripted model and MCP servers behind it.
+
+Whatever it answers is held against the Open Responses contract, where that applies.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import orjson
+from gateway.wire.contract import event_problems, problems
 from openai import AsyncOpenAI
 
 from holodeck.gateway.callers import hash_key
@@ -54,7 +58,12 @@ class Stand:
         session = await self.http(key)
         async with session.request(method, path, data=data) as answer:
             text = await answer.read()
-            return answer.status, orjson.loads(text) if answer.content_type == "application/json" and text else text
+        if answer.content_type != "application/json" or not text:
+            return answer.status, text
+        said = orjson.loads(text)
+        if _is_portable(said):
+            assert not problems("ResponseResource", said)
+        return answer.status, said
 
     async def stream(self, path: str, body: Any = None, *, key: str = ANYBODY) -> list[dict[str, Any]]:
         """The events of a whole stream. Without a body it is a GET."""
@@ -64,7 +73,17 @@ class Stand:
             text = (await answer.read()).decode()
         assert answer.status == 200, text
         assert answer.headers["content-type"] == "text/event-stream"
-        return events_of(text)
+        events = events_of(text)
+        if _is_portable(events[-1].get("response")):
+            assert not [problem for event in events for problem in event_problems(event)]
+        return events
+
+
+def _is_portable(said: Any) -> bool:
+    """True for a response to which the Open Responses contract applies: nothing beyond it was asked for."""
+    if not isinstance(said, dict) or said.get("object") != "response" or "tools" not in said:
+        return False
+    return all(tool["type"] == "function" for tool in said["tools"])
 
 
 def events_of(text: str) -> list[dict[str, Any]]:
@@ -88,6 +107,7 @@ async def serving(
     mcp: Mapping[str, FaultyMCPServer] | None = None,
     keys: Sequence[str] = (),
     admins: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
     **config: Any,
 ) -> AsyncIterator[Stand]:
     """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file."""
@@ -95,8 +115,8 @@ async def serving(
         scripted = await stack.enter_async_context((model or ScriptedModel()).serve())
         file = folder / "gateway.yaml"
         file.write_bytes(orjson.dumps(gateway_file(scripted.url, mcp or {}, keys, admins) | config))
-        loaded = read_gateway(file, environ={}, home=folder)
-        service = Service(loaded, backends_of(loaded, environ={}))
+        loaded = read_gateway(file, environ=environ or {}, home=folder)
+        service = Service(loaded, backends_of(loaded, environ=environ or {}))
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         running = asyncio.create_task(service.run(ready.set_result))
         running.add_done_callback(lambda _: ready.cancel())

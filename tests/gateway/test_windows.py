@@ -36,6 +36,27 @@ async def test_a_folded_conversation_goes_on_as_if_it_were_whole(tmp_path: Path)
         assert changed.value.param == "input[0].encrypted_content"
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@aio(30)
+async def test_a_folded_conversation_outlives_the_gateway_that_folded_it(tmp_path: Path, shared: bool) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    settings: dict[str, Any] = {"environ": {"SEAL": "s" * 32}, "seal_key": "${SEAL}"} if shared else {}
+    async with serving(tmp_path / "one", **settings) as stand:
+        folded = await (await stand.openai()).responses.compact(model=MODEL, input="I bought a bicycle.")
+    window: Any = [folded.output[0].model_dump(exclude_none=True), {"role": "user", "content": "And?"}]
+    other = tmp_path / ("two" if shared else "one")
+    async with serving(other, ScriptedModel(say("Blue.")), **settings) as stand:
+        await (await stand.openai()).responses.create(model=MODEL, input=window)
+        assert stand.asked[0]["messages"][0]["content"] == "I bought a bicycle."
+    assert _readable_by_others(tmp_path) == ([] if shared else [False])
+
+
+def _readable_by_others(folder: Path) -> list[bool]:
+    """For each key file that was made, whether anybody else may open it."""
+    return [bool(key.stat().st_mode & 0o077) for key in folder.rglob("*.key")]
+
+
 @pytest.mark.proves("D-25")
 @aio(30)
 async def test_the_size_of_an_input_is_estimated_with_its_tools_and_its_past(tmp_path: Path) -> None:

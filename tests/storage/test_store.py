@@ -36,8 +36,8 @@ RECORD = StoredResponse(
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[ResponseStore]:
-    store = open_store("sqlite:///kept.db", folder=folder)
+async def opened(folder: Path, url: str = "sqlite:///kept.db") -> AsyncIterator[ResponseStore]:
+    store = open_store(url, folder=folder)
     try:
         yield store
     finally:
@@ -45,23 +45,23 @@ async def opened(folder: Path) -> AsyncIterator[ResponseStore]:
 
 
 @pytest.mark.proves("D-28")
-@aio
-async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
+@aio(30)
+async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Path, url: str) -> None:
+    async with opened(tmp_path, url) as store:
         await store.save(RECORD)
         assert await store.get("resp_1", "alice") == RECORD
         newer = replace(RECORD, status="failed", resource=b"{}")
         await store.save(newer)
-    async with opened(tmp_path) as store:
+    async with opened(tmp_path, url) as store:
         assert await store.get("resp_1", "alice") == newer
 
 
 @pytest.mark.proves("D-29")
-@aio
-async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path) -> None:
+@aio(30)
+async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, url: str) -> None:
     conversation = Conversation(id="conv_1", owner="alice", created_at=1.0)
     item = ConversationItem(id="msg_1", data=b"{}")
-    async with opened(tmp_path) as store:
+    async with opened(tmp_path, url) as store:
         await store.save(RECORD)
         await store.create_conversation(conversation, [item])
         assert await store.get("resp_1", "bob") is None
@@ -79,9 +79,9 @@ async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path) ->
         assert await store.items("conv_1", "alice") == [item]
 
 
-@aio
-async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
+@aio(30)
+async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path, url: str) -> None:
+    async with opened(tmp_path, url) as store:
         previous = None
         for number in range(5):
             record = replace(RECORD, id=f"resp_{number}", previous_id=previous, items=f"[{number}]".encode())
@@ -96,9 +96,9 @@ async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path) -> None
         assert await store.context("a", "alice") is not None, "a loop ends"
 
 
-@aio
-async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
+@aio(30)
+async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path, url: str) -> None:
+    async with opened(tmp_path, url) as store:
         await store.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
         batches = [[ConversationItem(id=f"i{b}_{n}", data=b"{}") for n in range(3)] for b in range(20)]
         await asyncio.gather(*(store.add_items("c", "alice", batch) for batch in batches))
@@ -124,22 +124,23 @@ async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path)
         assert await store.item("c", "alice", "new") is None, "all or none"
 
 
-@aio
-async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
+@aio(30)
+async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path: Path, url: str) -> None:
+    async with opened(tmp_path, url) as store:
         for number in range(10):
             status = "in_progress" if number == 9 else "completed"
             await store.save(replace(RECORD, id=f"r{number}", created_at=float(number), status=status))
         await store.create_conversation(Conversation(id="old", owner="a", created_at=0.0), [])
+    async with opened(tmp_path, url) as store:
         assert [record.id for record in await store.unfinished()] == ["r9"]
         assert await store.forget(5.0) == 6
         assert await store.get("r4", "alice") is None
         assert await store.get("r5", "alice") is not None
 
 
-@aio
-async def test_concurrent_saves_share_transactions_and_a_bad_one_fails_alone(tmp_path: Path) -> None:
-    async with opened(tmp_path) as store:
+@aio(30)
+async def test_of_many_saves_at_once_a_bad_one_fails_alone(tmp_path: Path, url: str) -> None:
+    async with opened(tmp_path, url) as store:
         await store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])
         saves = [store.save(replace(RECORD, id=f"r{n}")) for n in range(200)]
         bad = store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])

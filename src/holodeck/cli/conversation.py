@@ -38,6 +38,7 @@ class Conversation:
 
     def reset(self) -> None:
         self.items.clear()
+        self._agent.forget()
 
     def _keep(self, question: Sequence[Item], record: Record) -> None:
         added = record.history()

@@ -56,9 +56,11 @@ class LiveScreen:
 
     def write(self, text: str) -> None:
         """More of the answer."""
+        begins_line = "\n" in text or self._tail.endswith("\n")
         self._tail += printable(text)
-        done, self._tail = finished_blocks(self._tail)
-        self._print_block(done)
+        if begins_line:  # a block ends only where another line begins
+            done, self._tail = finished_blocks(self._tail)
+            self._print_block(done)
 
     def end_text(self) -> None:
         """The message is whole: all of it stays."""

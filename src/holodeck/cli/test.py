@@ -101,6 +101,7 @@ async def _run(
 
 
 async def _judged(agent: Agent, name: str, case: TestCase, terminal: Terminal) -> Verdict:
+    agent.forget()
     witness = Witness(agent)
     follower = None if terminal.is_quiet else Follower(agent, terminal, writes_answer=False)
     async with aclosing(agent.stream(case.input)) as events:

@@ -13,7 +13,7 @@ from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MAX_SECRET_FILE_BYTES
 from holodeck.models.base import Substituted
 
-SECRET_FIELDS = frozenset({"api_key", "token", "client_secret"})
+SECRET_FIELDS = frozenset({"api_key", "token", "client_secret", "seal_key"})
 _SECRET_NAMES = re.compile(
     r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?|authorization|cookie)$", re.IGNORECASE
 )

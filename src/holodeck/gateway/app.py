@@ -22,6 +22,7 @@ from holodeck.gateway.replies import Reply, Streamed
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.ids import new_id
+from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -76,6 +77,7 @@ class Gateway:
         hosts: HostPolicy,
         metrics: Metrics,
         body_limit: int,
+        body_seconds: float = DEFAULT_REQUEST_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
         """`sockets`: by their paths, what serves WebSockets. They need a key like every route."""
@@ -87,6 +89,7 @@ class Gateway:
         self._hosts = hosts
         self._metrics = metrics
         self._body_limit = body_limit
+        self._body_seconds = body_seconds
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
         self._patterns = [(route, _pattern(route.path)) for route in routes if "{" in route.path]
 
@@ -153,13 +156,41 @@ class Gateway:
         if self.is_draining and route.is_counted and not route.is_open:
             raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        body = await _body(receive, headers, self._body_limit) if scope["method"] in {"POST", "PATCH"} else b""
+        body = await self._body(receive, headers) if scope["method"] in {"POST", "PATCH"} else b""
         call = Call(caller=caller, path=path, query=query, body=body)
         if not route.is_counted or route.is_open:
             await self._write(await route.handler(call), receive, send)
             return
         with self._rates.request(caller):
             await self._write(await _unless_gone(route.handler(call), receive), receive, send)
+
+    async def _body(self, receive: Receive, headers: Mapping[str, str]) -> bytes:
+        limit = self._body_limit
+        too_large = WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
+        declared = headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > limit:
+            raise too_large
+        chunks: list[bytes] = []
+        size = 0
+        while True:
+            message = await self._piece(receive)
+            if message["type"] == "http.disconnect":
+                raise _gone()
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            if size > limit:
+                raise too_large
+            chunks.append(chunk)
+            if not message.get("more_body"):
+                return b"".join(chunks)
+
+    async def _piece(self, receive: Receive) -> MutableMapping[str, Any]:
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                return await receive()
+        except TimeoutError:
+            message = f"Nothing of the body came for {self._body_seconds:g} seconds."
+            raise WireError(408, message, kind="invalid_request", code="request_timeout") from None
 
     def _socket(self, path: str) -> SocketHandler:
         if path not in self.sockets:
@@ -227,26 +258,6 @@ def _gone() -> WireError:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _body(receive: Receive, headers: Mapping[str, str], limit: int) -> bytes:
-    too_large = WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
-    declared = headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise too_large
-    chunks: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _gone()
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > limit:
-            raise too_large
-        chunks.append(chunk)
-        if not message.get("more_body"):
-            return b"".join(chunks)
 
 
 async def _write_reply(send: Send, reply: Reply) -> None:

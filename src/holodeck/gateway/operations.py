@@ -21,17 +21,26 @@ class Operations:
     """Answers without touching a model. MCP being down never makes the gateway unready."""
 
     def __init__(
-        self, backends: Mapping[str, Backend], store: ResponseStore, metrics: Metrics, in_flight: Callable[[], int]
+        self,
+        backends: Mapping[str, Backend],
+        store: ResponseStore,
+        metrics: Metrics,
+        *,
+        in_flight: Callable[[], int],
+        is_draining: Callable[[], bool],
     ) -> None:
         self._backends = backends
         self._store = store
         self._metrics = metrics
         self._in_flight = in_flight
+        self._is_draining = is_draining
 
     async def healthz(self, call: Call) -> Reply:
         return json_reply({"status": "ok"})
 
     async def readyz(self, call: Call) -> Reply:
+        if self._is_draining():
+            return json_reply({"status": "shutting down"}, 503)
         try:
             is_ready = await self._store.is_healthy()
         except StorageError:

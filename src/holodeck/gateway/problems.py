@@ -13,6 +13,8 @@ from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError, HoloDeckError, StorageError
 from holodeck.models.events import RunResult
 
+_NOT_KEPT = "The response was made, but the gateway could not store it."
+
 
 class WireError(HoloDeckError):
     """An answer that is not 200, with what it says."""
@@ -25,6 +27,14 @@ class WireError(HoloDeckError):
         self.kind = kind
         self.code = code
         self.param = param
+
+
+class NotKeptError(StorageError):
+    """A run ended and could not be stored. `has_acted`: its tools have run, so it must not be repeated by itself."""
+
+    def __init__(self, message: str, *, has_acted: bool) -> None:
+        super().__init__(message)
+        self.has_acted = has_acted
 
 
 def not_found(what: str, item_id: str) -> WireError:
@@ -47,6 +57,9 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
         case TooManyError():
             after = str(max(1, math.ceil(error.retry_after)))
             return _reply(429, str(error), "too_many_requests", "rate_limit_exceeded", None, retry_after=after)
+        case NotKeptError():
+            again = {"x_should_retry": "false"} if error.has_acted else {}
+            return _reply(503, _NOT_KEPT, "server_error", "storage_error", None, **again)
         case StorageError():
             log.error("gateway.storage_failed", request=request_id, error=error)
             return _reply(
@@ -55,6 +68,13 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
         case _:
             log.error("gateway.failed", request=request_id, error=f"{type(error).__name__}: {error}")
             return _reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
+
+
+def error_event(error: BaseException, sequence: int) -> bytes:
+    """The same as the last event of a stream, in the form of OpenAI and in that of Open Responses."""
+    body: dict[str, Any] = orjson.loads(reply_for(error, "").body)["error"]
+    flat = {"code": body["code"], "message": body["message"], "param": body["param"]}
+    return orjson.dumps({"type": "error", "sequence_number": sequence, "error": body, **flat})
 
 
 def envelope_for(error: BaseException) -> bytes:

@@ -52,6 +52,8 @@ class Responses:
         if request.stream:
             return Streamed(pieces=_framed(self._runs.advance(live)))
         await self._runs.finish(live)
+        if live.failure is not None:
+            raise live.failure
         return _answer(live)
 
     async def prepare(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Live:

@@ -10,7 +10,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.problems import NotKeptError, error_event
 from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.lib import log
+from holodeck.lib.errors import StorageError
 from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
@@ -45,6 +48,8 @@ class LiveRun(Generic[W]):
         self.writer = writer
         self.payloads: list[bytes] = []
         self.result: RunResult | None = None
+        self.failure: NotKeptError | None = None
+        """Why the run has ended and could not be stored."""
         self.is_done = asyncio.Event()
         self.observe: Callable[[Event], None] = _unobserved
         """Hears every event of the run."""
@@ -57,10 +62,10 @@ class LiveRun(Generic[W]):
 
     async def advance(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
-        log = EventLog()
-        self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, log), name=self.id)
+        events = EventLog()
+        self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, events), name=self.id)
         try:
-            async for batch in log.batches():
+            async for batch in events.batches():
                 payloads: list[bytes] = []
                 for event in batch:
                     self.observe(event)
@@ -68,13 +73,16 @@ class LiveRun(Generic[W]):
                 self.payloads += payloads
                 if isinstance(batch[-1], RunFinished):
                     self.result = batch[-1].result
-                    await self._kept()
+                    try:
+                        await self._kept()
+                    except StorageError as error:
+                        payloads = self._not_kept(error, payloads)
                 if payloads:
                     self._tell()
                     yield payloads
         finally:
             if not self._task.done():
-                await self._stop(log)
+                await self._stop(events)
             self.is_done.set()
             self._tell()
 
@@ -100,22 +108,36 @@ class LiveRun(Generic[W]):
         if self._keep is not None:
             await self._keep(self)
 
+    def _not_kept(self, error: StorageError, payloads: list[bytes]) -> list[bytes]:
+        """What the last events become: a client must not hear of an end that nobody can look up later."""
+        log.error("gateway.not_kept", response=self.id, error=error)
+        has_acted = self.result is not None and self.result.tool_calls > 0
+        self.failure = NotKeptError(str(error), has_acted=has_acted)
+        if payloads:
+            del self.payloads[-len(payloads) :]
+            payloads = [error_event(self.failure, len(self.payloads))]
+            self.payloads += payloads
+        return payloads
+
     def _tell(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    async def _stop(self, log: EventLog) -> None:
+    async def _stop(self, events: EventLog) -> None:
         """Nobody follows any more: end the run, then keep it."""
         assert self._task is not None  # noqa: S101 - it is made before anything can be cancelled
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        if log.is_finished and self.result is None:
-            async for _, event in log.read():
+        if events.is_finished and self.result is None:
+            async for _, event in events.read():
                 if isinstance(event, RunFinished):
                     self.payloads += self.writer.feed(event)
                     self.result = event.result
-            await asyncio.shield(self._kept())
+            try:
+                await asyncio.shield(self._kept())
+            except StorageError as error:
+                self._not_kept(error, [])
 
 
 def _unobserved(event: Event) -> None:
@@ -155,7 +177,7 @@ class Runs:
                 self._spent(live.owner, live.result.usage.total_tokens)
 
     async def finish(self, live: LiveRun[Any]) -> None:
-        """Run one to its end."""
+        """Run one to its end; `live.failure` says whether it was kept."""
         async with aclosing(self.advance(live)) as batches:
             async for _ in batches:
                 pass

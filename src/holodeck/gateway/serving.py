@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
+import orjson
 import uvicorn
 
 from holodeck.config.gateway_loader import LoadedGateway
@@ -19,6 +20,7 @@ from holodeck.gateway.app import Gateway
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
 from holodeck.gateway.chat import ChatCompletions
+from holodeck.gateway.connections import bounded
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
@@ -29,16 +31,17 @@ from holodeck.gateway.rates import Rates
 from holodeck.gateway.responses import Responses
 from holodeck.gateway.routes import all_routes
 from holodeck.gateway.runs import Runs
+from holodeck.gateway.seal_keys import seal_key
 from holodeck.gateway.sockets import ResponseSockets
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.lib.limits import HEADER_TIMEOUT, RETENTION_INTERVAL
+from holodeck.lib.limits import HEADER_TIMEOUT, RETENTION_INTERVAL, STORAGE_RETRY
 from holodeck.models.url import is_loopback
 from holodeck.storage.factory import open_store
-from holodeck.storage.store import ResponseStore
+from holodeck.storage.store import ResponseStore, StoredResponse
 
 _DAY = 86_400.0
 _BACKLOG = 2_048
@@ -56,7 +59,7 @@ class Service:
         )
         metrics = Metrics()
         self._server: _Server | None = None
-        seal = Seal(secrets.token_bytes(32))
+        seal = Seal(seal_key(config, loaded.path.parent))
         callers = Callers(_providers(loaded, loaded.path.parent))
         if callers.is_open and not is_loopback(config.listen.host):
             raise ConfigError(
@@ -73,7 +76,13 @@ class Service:
             all_routes(
                 responses,
                 Conversations(self.store, seal),
-                Operations(backends, self.store, metrics, lambda: rates.in_flight),
+                Operations(
+                    backends,
+                    self.store,
+                    metrics,
+                    in_flight=lambda: rates.in_flight,
+                    is_draining=lambda: self.app.is_draining,
+                ),
                 Windows(starter, continuing, seal),
                 ChatCompletions(starter, self.runs),
             ),
@@ -87,6 +96,7 @@ class Service:
             ),
             metrics=metrics,
             body_limit=config.limits.body_bytes,
+            body_seconds=config.limits.request_seconds,
         )
 
     async def run(self, on_ready: Callable[[str], None]) -> None:
@@ -95,6 +105,7 @@ class Service:
         self._server = server = _Server(
             uvicorn.Config(
                 self.app,
+                http=bounded(self.config.limits.request_seconds),
                 log_config=None,
                 access_log=False,
                 timeout_keep_alive=HEADER_TIMEOUT,
@@ -107,15 +118,17 @@ class Service:
             on_exit=self._drain,
         )
         host, port = listener.getsockname()[:2]
-        keeping = asyncio.create_task(self._retain(), name="retention")
+        keeping: asyncio.Task[None] | None = None
         try:
-            await self._mark_lost()
+            is_marked = await self._mark_lost()
+            keeping = asyncio.create_task(self._keep_house(is_marked), name="housekeeping")
             on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
             await server.serve(sockets=[listener])
         finally:
-            keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await keeping
+            if keeping is not None:
+                keeping.cancel()
+                with suppress(asyncio.CancelledError):
+                    await keeping
             await self.close()
             listener.close()
 
@@ -135,19 +148,23 @@ class Service:
         self.app.is_draining = True
         await self.runs.drain(self.config.limits.drain_seconds)
 
-    async def _mark_lost(self) -> None:
-        """Background runs of a process that has gone are failed, with an honest reason; never silently gone."""
-        from dataclasses import replace
+    async def _mark_lost(self) -> bool:
+        """Background runs of a process that has gone are failed, with an honest reason; False: not possible now."""
+        try:
+            lost = await self.store.unfinished()
+            for record in lost:
+                if self.runs.get(record.id, record.owner) is None:
+                    await self.store.save(_lost(record))
+        except StorageError as error:
+            log.warning("gateway.storage_failed", error=error)
+            return False
+        return True
 
-        import orjson
-
-        for record in await self.store.unfinished():
-            resource = orjson.loads(record.resource)
-            message = "The gateway stopped while this response was being made."
-            resource |= {"status": "failed", "error": {"code": "server_error", "message": message}}
-            await self.store.save(replace(record, status="failed", resource=orjson.dumps(resource), events=b""))
-
-    async def _retain(self) -> None:
+    async def _keep_house(self, is_marked: bool) -> None:
+        """What waits for storage is done when it is back; what is old is forgotten now and then."""
+        while not is_marked:
+            await asyncio.sleep(STORAGE_RETRY)
+            is_marked = await self._mark_lost()
         while True:
             try:
                 gone = await self.store.forget(time.time() - self.config.storage.retention_days * _DAY)
@@ -179,6 +196,13 @@ class _Server(uvicorn.Server):
         if asyncio.iscoroutine(done):
             await done
         self.should_exit = True
+
+
+def _lost(record: StoredResponse) -> StoredResponse:
+    resource = orjson.loads(record.resource)
+    message = "The gateway stopped while this response was being made."
+    resource |= {"status": "failed", "error": {"code": "server_error", "message": message}}
+    return replace(record, status="failed", resource=orjson.dumps(resource), events=b"")
 
 
 def _providers(loaded: LoadedGateway, folder: Path) -> list[CallerProvider]:

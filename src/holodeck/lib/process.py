@@ -162,9 +162,12 @@ async def spawn(
     )
     REAPER.watch(popen.pid, container)
     process = Process(popen, env=env, container=container, on_exit=on_exit)
+    # A half-connected pipe has two owners who would both close it, so this step is never cancelled, only waited for.
+    connecting = asyncio.ensure_future(process._connect(stdout, stdin))
     try:
-        await process._connect(stdout, stdin)
-    except BaseException:  # also when whoever wanted it is cancelled at this moment
+        await asyncio.shield(connecting)
+    except BaseException:
+        await asyncio.wait({connecting})
         await process._abandon()
         raise
     return process

@@ -12,6 +12,7 @@ from holodeck.lib.limits import (
     DEFAULT_IN_FLIGHT,
     DEFAULT_KEY_IN_FLIGHT,
     DEFAULT_MAX_TURNS,
+    DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
     DISCOVERY_WAIT,
     MAX_MAX_TURNS,
@@ -20,6 +21,7 @@ from holodeck.lib.limits import (
     MAX_TOOLS,
     MIB,
 )
+from holodeck.lib.secret import Secret
 from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
 from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation, checked
@@ -119,6 +121,8 @@ class GatewayLimits(FileModel):
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT
     """How long a request waits for an MCP server to say what it has."""
+    request_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_SECONDS
+    """How long a client may take to send its headers, and between two pieces of a body."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
     """How long running requests may go on after SIGTERM."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
@@ -141,5 +145,10 @@ class GatewayFile(FileModel):
     cors_origins: list[NonEmpty] = Field(default_factory=list)
     allow_stdio: Boolean = False
     """Lets MCP servers be started as processes of this machine."""
+    seal_key: Secret | None = None
+    """Seals what clients keep and cannot read, such as folded conversations. Several gateways share one.
+
+    Absent: made once and kept beside the SQLite file; with another storage, it lasts until the gateway stops.
+    """
     mcp_output: Literal["auto", "openai", "portable"] = "auto"
     """How calls to configured MCP servers appear on the wire."""

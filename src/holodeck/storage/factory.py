@@ -10,7 +10,10 @@ from holodeck.storage.store import ResponseStore
 
 
 def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> ResponseStore:
-    """Nothing is opened before its first use. A relative path is relative to `folder`."""
+    """Nothing is opened before its first use. A relative path is relative to `folder`.
+
+    `durability` is for SQLite; a PostgreSQL server has its own `synchronous_commit`, which is left as it is.
+    """
     scheme, _, rest = url.partition("://")
     if scheme == "sqlite":
         if rest == ":memory:":
@@ -18,4 +21,8 @@ def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> Re
         return SQLiteStore(
             folder / rest.removeprefix("/") if not rest.startswith("//") else Path(rest[1:]), durability=durability
         )
-    raise ConfigError(f"There is no storage for '{scheme}://'. There is sqlite:///path.")
+    if scheme in {"postgresql", "postgres"}:
+        from holodeck.storage.postgres import PostgresStore
+
+        return PostgresStore(url)
+    raise ConfigError(f"There is no storage for '{scheme}://'. There are sqlite:///path and postgresql://host/name.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holodeck.lib.errors import StorageError
 
+# What SQLite and PostgreSQL both read, except for the name of the type of bytes: see `for_postgres`.
 STEPS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE responses (
@@ -19,6 +20,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             position BIGINT NOT NULL, id TEXT NOT NULL, data BLOB NOT NULL,
             PRIMARY KEY (conversation_id, position), UNIQUE (conversation_id, id))""",
     ),
+    ("ALTER TABLE responses ADD COLUMN keeper BIGINT",),  # the gateway that makes it, where several share a database
 )
 
 
@@ -30,3 +32,8 @@ def steps_after(version: int) -> tuple[tuple[str, ...], ...]:
             "Update HoloDeck, or use another database."
         )
     return STEPS[version:]
+
+
+def for_postgres(statement: str) -> str:
+    """A statement of a step as PostgreSQL says it."""
+    return statement.replace(" BLOB ", " BYTEA ")

@@ -121,6 +121,6 @@ def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
 def _explained(error: Exception) -> StorageError:
     if isinstance(error, StorageError):
         return error
-    text = str(error).lower()
-    reason = next((words for key, words in _REASONS if key in text), f"{error}.")
+    text = (error.strerror or "" if isinstance(error, OSError) else str(error)).lower()  # never its path
+    reason = next((words for key, words in _REASONS if key in text), f"{text}.")
     return StorageError(f"The database cannot be used: {reason}")

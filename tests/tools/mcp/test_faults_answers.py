@@ -56,7 +56,7 @@ async def test_a_tool_that_failed_is_an_error_with_its_own_words(tmp_path: Path,
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
-@pytest.mark.proves("000:US5-3", "002:ERR-7")
+@pytest.mark.proves("000:US5-3", "002:ERR-7", "002:RULE-15")
 @aio
 async def test_an_error_of_the_protocol_has_its_code_and_data(tmp_path: Path, over: Over) -> None:
     async with misbehaving("protocol-error", over, tmp_path) as subject:
@@ -66,6 +66,7 @@ async def test_an_error_of_the_protocol_has_its_code_and_data(tmp_path: Path, ov
         assert error.details["code"] == -32603
         assert error.details["data"] == {"reason": "out of luck"}
         assert result.metadata["duration_ms"] > 0
+        assert result.metadata["request_id"] == subject.calls("echo")[0].message["id"]
         assert not result.is_error
 
 

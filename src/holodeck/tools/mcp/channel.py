@@ -16,12 +16,14 @@ Incoming = Callable[[Message], None]
 class Delivery:
     """What happened to one request on its way out, and what only HTTP carries along with it."""
 
-    __slots__ = ("headers", "is_open_ended", "may_have_left")
+    __slots__ = ("headers", "is_open_ended", "may_have_left", "request_id")
 
     def __init__(self, headers: Mapping[str, str] | None = None, *, is_open_ended: bool = False) -> None:
         self.headers = headers
         self.is_open_ended = is_open_ended
         """True for a request that is answered when a stream ends, and not before."""
+        self.request_id: RequestId | None = None
+        """The number under which it was last sent; the server's own log has the same."""
         self.may_have_left = False
         """True once any byte may have reached the server: from then on the call must not be repeated silently."""
 

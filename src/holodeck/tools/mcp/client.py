@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -23,7 +22,7 @@ from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
 from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.outputs import OutputChecks
-from holodeck.tools.mcp.results import Results
+from holodeck.tools.mcp.results import Results, Trace
 from holodeck.tools.mcp.rounds import exchange
 from holodeck.tools.mcp.routing import argument_headers
 from holodeck.tools.mcp.session import OnProgress
@@ -113,22 +112,24 @@ class MCPClient:
         seconds: float | None = None,
     ) -> MCPToolResult:
         """Call a tool by the server's or the model's name for it. Only cancellation is raised."""
-        began = time.perf_counter()
+        trace = Trace(name)
         try:
-            info, answer = await self._answer(name, arguments, on_progress, seconds or self._tool.request_timeout)
-            return await self._results.of(info, answer, began)
+            info, answer = await self._answer(trace, arguments, on_progress, seconds or self._tool.request_timeout)
+            return await self._results.of(info, answer, trace)
         except MCPError as error:
-            return self._results.failure(name, error, began)
+            return self._results.failure(error, trace)
 
     async def _answer(
-        self, name: str, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float
+        self, trace: Trace, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float
     ) -> tuple[MCPToolInfo, Message]:
         is_last = False
         while True:
             connection = self.supervisor.live or await self.supervisor.connection()
             session = connection.session
-            info = self._tools.known(session, name) or await self._find(connection, name)
-            delivery = Delivery(argument_headers(info.argument_headers, arguments) if info.argument_headers else None)
+            info = self._tools.known(session, trace.tool) or await self._find(connection, trace.tool)
+            delivery = trace.delivery = Delivery(
+                argument_headers(info.argument_headers, arguments) if info.argument_headers else None
+            )
             began = asyncio.get_running_loop().time()
             params = {"name": info.name, "arguments": arguments}
             try:

@@ -46,6 +46,7 @@ class MCPExecutor:
         self._approve = approve
         self._listings: dict[str, asyncio.Task[list[MCPToolInfo]]] = {}
         self._waited: set[str] = set()
+        self._found: dict[str, int] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._routes: dict[str, Route] = {}
 
@@ -96,6 +97,8 @@ class MCPExecutor:
             call.arguments,
             on_progress=(lambda *told: progress(_told(told))) if progress is not None else None,
         )
+        if not result.success:
+            log.warning("mcp.call_failed", call=call.call_id, **about, **_failure(result))
         return ToolResult(
             call_id=call.call_id,
             content=_content(result),
@@ -138,6 +141,7 @@ class MCPExecutor:
         error = task.exception()
         if error is None:
             self.failures.pop(name, None)
+            self._tell_found(name, len(task.result()))
             return task.result()
         if not isinstance(error, MCPError):
             raise error
@@ -145,6 +149,12 @@ class MCPExecutor:
             log.warning("mcp.unavailable", server=name, phase=error.phase, reason=error)
         self.failures[name] = error
         return []
+
+    def _tell_found(self, server: str, tools: int) -> None:
+        """Log what a server has, when that is news. Having nothing is no error, but rarely meant."""
+        if self._found.get(server) != tools:
+            self._found[server] = tools
+            (log.info if tools else log.warning)("mcp.discovered", server=server, tools=tools)
 
     def _name(self, server: str, tools: Sequence[MCPToolInfo]) -> None:
         """The bare name for whoever came first, `server__tool` for the others; a name once given is kept."""

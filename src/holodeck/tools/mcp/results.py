@@ -8,11 +8,23 @@ from typing import Any
 from holodeck.lib.errors import MCPError
 from holodeck.models.content import TextContent
 from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.content import MCPToolResult, blocks_of, cut
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.faults import Faults
 from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.outputs import OutputChecks
+
+
+class Trace:
+    """One call on its way: which tool was asked for, since when, and how its last request went out."""
+
+    __slots__ = ("began", "delivery", "tool")
+
+    def __init__(self, tool: str) -> None:
+        self.tool = tool
+        self.began = time.perf_counter()
+        self.delivery: Delivery | None = None
 
 
 class Results:
@@ -27,7 +39,7 @@ class Results:
     async def close(self) -> None:
         await self._checks.close()
 
-    async def of(self, info: MCPToolInfo, answer: Message, began: float) -> MCPToolResult:
+    async def of(self, info: MCPToolInfo, answer: Message, trace: Trace) -> MCPToolResult:
         """The result of an answer, good or bad."""
         blocks, warnings = blocks_of(answer.get("content"))
         blocks, full_size = cut(blocks, self._limit)
@@ -37,7 +49,7 @@ class Results:
             problem = await self._checks.problem(info.name, info.output_schema, structured)
             if problem:
                 warnings.append(problem)
-        metadata = self._metadata(info.name, began)
+        metadata = self._metadata(info.name, trace)
         if full_size:
             metadata["truncated"], metadata["full_size"] = True, full_size
             warnings.append(f"the answer has {full_size} bytes and was cut to {self._limit}")
@@ -61,10 +73,13 @@ class Results:
             is_error=is_error,
         )
 
-    def failure(self, name: str, error: MCPError, began: float) -> MCPToolResult:
+    def failure(self, error: MCPError, trace: Trace) -> MCPToolResult:
         """The result of a call that got no answer."""
-        return MCPToolResult(success=False, error=error, metadata=self._metadata(name, began))
+        return MCPToolResult(success=False, error=error, metadata=self._metadata(trace.tool, trace))
 
-    def _metadata(self, name: str, began: float) -> dict[str, Any]:
-        elapsed = time.perf_counter() - began
-        return {"server": self._server, "tool": name, "duration_ms": round(elapsed * 1000, 3)}
+    def _metadata(self, name: str, trace: Trace) -> dict[str, Any]:
+        elapsed = time.perf_counter() - trace.began
+        metadata: dict[str, Any] = {"server": self._server, "tool": name, "duration_ms": round(elapsed * 1000, 3)}
+        if trace.delivery is not None and trace.delivery.request_id is not None:
+            metadata["request_id"] = trace.delivery.request_id
+        return metadata

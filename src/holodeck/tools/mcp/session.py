@@ -133,7 +133,9 @@ class Session:
                     now = asyncio.get_running_loop().time()
                     latest = now + max(seconds, MAX_EXTENDED_CALL)
                     self._calls[request_id] = _Call(clock, seconds, latest, on_progress)
-                response = await self.channel.request(message, delivery or Delivery())
+                delivery = delivery or Delivery()
+                delivery.request_id = request_id
+                response = await self.channel.request(message, delivery)
         except TimeoutError as error:
             if is_cancellable and clock.expired() and self._given_up is None:
                 self.channel.cancel(request_id, "the client's time limit for this request is over")

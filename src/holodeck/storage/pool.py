@@ -1,0 +1,160 @@
+"""Connections to a PostgreSQL server that may go away and come back. Failures are words, never the password."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from holodeck.lib import log
+from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.lib.limits import POSTGRES_ATTEMPTS, POSTGRES_CONNECTIONS, POSTGRES_FIRST_PAUSE, POSTGRES_TIMEOUT
+from holodeck.storage.presence import Presence
+from holodeck.storage.schema import for_postgres, steps_after
+
+T = TypeVar("T")
+Connection = Any  # asyncpg has no types of its own
+Job = Callable[[Connection], Awaitable[T]]
+
+_MIGRATION_LOCK = 0x686F6C6F  # "holo": one gateway at a time brings the tables up to date
+_SETTINGS: dict[str, Any] = {
+    "timeout": POSTGRES_TIMEOUT,
+    "command_timeout": POSTGRES_TIMEOUT,
+    "server_settings": {"application_name": "holodeck"},
+}
+_REASONS = {
+    "28P01": "the server refuses the user or the password. Check 'storage.url'.",
+    "28000": "the server refuses the user. Check 'storage.url' and the server's pg_hba.conf.",
+    "3D000": "the server has no database of that name. Create it.",
+    "42501": "the user lacks a privilege. Grant it CREATE on the schema.",
+    "53300": "the server has no connection left. Raise its max_connections.",
+    "53100": "the disk of the server is full. Make room; nothing was half written.",
+    "25006": "the server is read-only. Use the address of the primary.",
+    "57P03": "the server is starting or stopping.",
+    "57P01": "the server was shut down.",
+    "23505": "an entry of that id is there already.",
+}
+
+
+class PostgresPool:
+    """Opened with its first job. A lost server is waited for, a bounded time."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import asyncpg
+        except ImportError:
+            raise ConfigError("PostgreSQL storage needs: pip install 'holodeck[postgres]'.") from None
+        try:
+            parts = urlsplit(url)
+            self._place = f"{parts.hostname or 'localhost'}:{parts.port or 5432}"
+        except ValueError:  # it quotes the URL, and that has the password
+            raise ConfigError("The 'storage.url' is not a postgresql://user:password@host:port/name.") from None
+        self._asyncpg = asyncpg
+        self._url = url
+        self._pool: Any = None
+        self._opening = asyncio.Lock()
+        self._errors = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+        self.presence = Presence(self._connected, self._errors)
+
+    async def run(self, job: Job[T], *, is_repeatable: bool, attempts: int = POSTGRES_ATTEMPTS) -> T:
+        """Do a job on a connection. One that may be done twice is tried again when the server was lost under it."""
+        pause = POSTGRES_FIRST_PAUSE
+        for attempt in range(1, attempts + 1):
+            is_begun = False
+            try:
+                connection = await self._acquired()
+                is_begun = True
+                try:
+                    return await job(connection)
+                finally:
+                    await self._released(connection)
+            except self._errors as error:
+                can_repeat = is_repeatable or not is_begun
+                if attempt == attempts or not can_repeat or not self._is_lost(error):
+                    raise self._explained(error) from None
+                log.debug("storage.retry", attempt=attempt, error=type(error).__name__)
+                await asyncio.sleep(pause)
+                pause *= 2
+        raise AssertionError  # the last attempt returns or raises
+
+    async def close(self) -> None:
+        await self.presence.end()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            try:
+                await asyncio.wait_for(pool.close(), POSTGRES_TIMEOUT)
+            except self._errors:
+                pool.terminate()
+
+    async def _acquired(self) -> Connection:
+        if self._pool is None:
+            async with self._opening:
+                if self._pool is None:
+                    self._pool = await self._opened()
+        return await self._pool.acquire(timeout=POSTGRES_TIMEOUT)
+
+    async def _released(self, connection: Connection) -> None:
+        try:
+            await self._pool.release(connection, timeout=POSTGRES_TIMEOUT)
+        except self._errors as error:
+            log.debug("storage.connection_lost", error=type(error).__name__)
+
+    async def _opened(self) -> Any:
+        pool = self._asyncpg.create_pool(
+            self._url,
+            min_size=0,
+            max_size=POSTGRES_CONNECTIONS,
+            **_SETTINGS,
+        )
+        try:
+            await pool
+            async with pool.acquire(timeout=POSTGRES_TIMEOUT) as connection:
+                await _migrate(connection)
+            await self.presence.begin()
+        except ValueError:
+            pool.terminate()
+            raise StorageError("The database cannot be used: 'storage.url' is not complete.") from None
+        except BaseException:
+            pool.terminate()
+            raise
+        return pool
+
+    async def _connected(self) -> Connection:
+        return await self._asyncpg.connect(self._url, **_SETTINGS)
+
+    def _is_lost(self, error: Exception) -> bool:
+        """Whether it was the connection, and not the statement."""
+        known = self._asyncpg
+        gone = (known.PostgresConnectionError, known.OperatorInterventionError, known.InterfaceError, OSError)
+        return isinstance(error, gone) and not isinstance(error, known.QueryCanceledError)
+
+    def _explained(self, error: Exception) -> StorageError:
+        if isinstance(error, StorageError):
+            return error
+        state = getattr(error, "sqlstate", None)
+        if state in _REASONS:
+            reason = _REASONS[state]
+        elif isinstance(error, TimeoutError):
+            reason = f"the server at {self._place} did not answer within {POSTGRES_TIMEOUT:g} seconds."
+        elif self._is_lost(error):
+            reason = f"the server at {self._place} cannot be reached."
+        else:  # its own words may quote what was stored
+            reason = f"the server at {self._place} reports {type(error).__name__} ({state})."
+        return StorageError(f"The database cannot be used: {reason}")
+
+
+async def _migrate(connection: Connection) -> None:
+    """Bring the tables up to date; several gateways may try at once, and one does it."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+        await connection.execute("CREATE TABLE IF NOT EXISTS holodeck_schema (version INTEGER NOT NULL)")
+        found = await connection.fetchval("SELECT MAX(version) FROM holodeck_schema")
+        version = found or 0
+        steps = steps_after(version)
+        for step in steps:
+            for statement in step:
+                await connection.execute(for_postgres(statement))
+        if steps:
+            await connection.execute("DELETE FROM holodeck_schema")
+            await connection.execute("INSERT INTO holodeck_schema (version) VALUES ($1)", version + len(steps))

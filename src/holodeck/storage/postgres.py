@@ -1,0 +1,158 @@
+"""Responses in PostgreSQL, so that several gateways share them. It is restarted under us without losing what we said.
+
+How safe an acknowledged write is against a loss of power is the server's own `synchronous_commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH
+from holodeck.storage.pool import Connection, PostgresPool
+from holodeck.storage.presence import IS_THERE
+from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
+
+_NAMES = (
+    *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),
+    *("resource", "input_items", "items", "pending", "events"),
+)
+_COLUMNS = ", ".join(_NAMES)
+_MARKS = ", ".join(f"${number}" for number in range(1, len(_NAMES) + 2))
+_NEWER = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_NAMES[1:], "keeper"))
+_SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
+_GET = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
+_UNFINISHED = f"""
+SELECT {_COLUMNS} FROM responses WHERE status IN ('queued', 'in_progress') AND NOT {IS_THERE}"""  # noqa: S608 - as above
+_CONTEXT = f"""
+WITH RECURSIVE chain (id, previous_id, items, depth) AS (
+    SELECT id, previous_id, items, 0 FROM responses WHERE id = $1 AND owner = $2
+    UNION ALL
+    SELECT r.id, r.previous_id, r.items, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.previous_id
+    WHERE r.owner = $2 AND chain.depth < {MAX_CONTEXT_DEPTH})
+SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our own
+_ADD = "INSERT INTO conversation_items (conversation_id, position, id, data) VALUES ($1, $2, $3, $4)"
+_OWNED = "SELECT 1 FROM conversations WHERE id = $1 AND owner = $2"
+
+
+class PostgresStore:
+    """One pool of connections. Reads and saves are repeated when the server was lost under them."""
+
+    def __init__(self, url: str) -> None:
+        self._pool = PostgresPool(url)
+
+    async def save(self, record: StoredResponse) -> None:
+        values = [getattr(record, name) for name in _NAMES]
+        keeper = self._pool.presence.number
+        await self._pool.run(lambda db: db.execute(_SAVE, *values, keeper), is_repeatable=True)
+
+    async def get(self, response_id: str, owner: str) -> StoredResponse | None:
+        row = await self._pool.run(lambda db: db.fetchrow(_GET, _key(response_id), owner), is_repeatable=True)
+        return StoredResponse(**row) if row is not None else None
+
+    async def delete(self, response_id: str, owner: str) -> bool:
+        return await self._change("DELETE FROM responses WHERE id = $1 AND owner = $2", _key(response_id), owner) > 0
+
+    async def context(self, response_id: str, owner: str) -> list[bytes] | None:
+        rows = await self._pool.run(lambda db: db.fetch(_CONTEXT, _key(response_id), owner), is_repeatable=True)
+        return [row[0] for row in rows] or None
+
+    async def unfinished(self) -> list[StoredResponse]:
+        """Those of gateways that are gone; another that is alive finishes its own."""
+        rows = await self._pool.run(lambda db: db.fetch(_UNFINISHED), is_repeatable=True)
+        return [StoredResponse(**row) for row in rows]
+
+    async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None:
+        values = (conversation.id, conversation.owner, conversation.created_at, conversation.metadata)
+        sql = "INSERT INTO conversations (id, owner, created_at, metadata) VALUES ($1, $2, $3, $4)"
+
+        async def create(db: Connection) -> None:
+            async with db.transaction():
+                await db.execute(sql, *values)
+                await _append(db, conversation.id, items)
+
+        await self._pool.run(create, is_repeatable=False)
+
+    async def conversation(self, conversation_id: str, owner: str) -> Conversation | None:
+        sql = "SELECT id, owner, created_at, metadata FROM conversations WHERE id = $1 AND owner = $2"
+        row = await self._pool.run(lambda db: db.fetchrow(sql, _key(conversation_id), owner), is_repeatable=True)
+        return Conversation(**row) if row is not None else None
+
+    async def update_conversation(self, conversation_id: str, owner: str, metadata: bytes) -> bool:
+        sql = "UPDATE conversations SET metadata = $3 WHERE id = $1 AND owner = $2"
+        return await self._change(sql, _key(conversation_id), owner, metadata, is_repeatable=True) > 0
+
+    async def delete_conversation(self, conversation_id: str, owner: str) -> bool:
+        sql = "DELETE FROM conversations WHERE id = $1 AND owner = $2"
+        return await self._change(sql, _key(conversation_id), owner) > 0
+
+    async def add_items(self, conversation_id: str, owner: str, items: Sequence[ConversationItem]) -> bool:
+        async def add(db: Connection) -> bool:
+            async with db.transaction():
+                # The row is locked, so that batches of two gateways do not take the same positions.
+                if await db.fetchval(f"{_OWNED} FOR UPDATE", _key(conversation_id), owner) is None:
+                    return False
+                await _append(db, conversation_id, items)
+                return True
+
+        return await self._pool.run(add, is_repeatable=False)
+
+    async def items(
+        self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
+    ) -> list[ConversationItem] | None:
+        compare, direction = (">", "ASC") if order == "asc" else ("<", "DESC")
+        sql = "SELECT id, data FROM conversation_items WHERE conversation_id = $1"
+        if after is not None:
+            place = "SELECT position FROM conversation_items WHERE conversation_id = $1 AND id = $3"
+            sql += f" AND position {compare} ({place})"
+        sql += f" ORDER BY position {direction} LIMIT $2"
+        values = (_key(conversation_id), limit, *((_key(after),) if after is not None else ()))
+
+        async def read(db: Connection) -> list[ConversationItem] | None:
+            if await db.fetchval(_OWNED, _key(conversation_id), owner) is None:
+                return None
+            return [ConversationItem(**row) for row in await db.fetch(sql, *values)]
+
+        return await self._pool.run(read, is_repeatable=True)
+
+    async def item(self, conversation_id: str, owner: str, item_id: str) -> ConversationItem | None:
+        sql = f"SELECT id, data FROM conversation_items WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_OWNED})"  # noqa: S608
+        values = (_key(conversation_id), owner, _key(item_id))
+        row = await self._pool.run(lambda db: db.fetchrow(sql, *values), is_repeatable=True)
+        return ConversationItem(**row) if row is not None else None
+
+    async def delete_item(self, conversation_id: str, owner: str, item_id: str) -> bool:
+        sql = f"DELETE FROM conversation_items WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_OWNED})"  # noqa: S608
+        return await self._change(sql, _key(conversation_id), owner, _key(item_id)) > 0
+
+    async def forget(self, before: float) -> int:
+        gone = 0
+        for table in ("responses", "conversations"):
+            old = f"SELECT id FROM {table} WHERE created_at < $1 LIMIT {FORGET_BATCH}"  # noqa: S608 - names of our own
+            sql = f"DELETE FROM {table} WHERE id IN ({old})"  # noqa: S608 - names of our own
+            while count := await self._change(sql, before, is_repeatable=True):
+                gone += count
+        return gone
+
+    async def is_healthy(self) -> bool:
+        answer: int = await self._pool.run(lambda db: db.fetchval("SELECT 1"), is_repeatable=True, attempts=1)
+        return answer == 1
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _change(self, sql: str, *values: object, is_repeatable: bool = False) -> int:
+        """How many rows a statement has changed. A delete is not repeated: it would say that there was nothing."""
+        done: str = await self._pool.run(lambda db: db.execute(sql, *values), is_repeatable=is_repeatable)
+        return int(done.rpartition(" ")[2])
+
+
+async def _append(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:
+    sql = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = $1"
+    last = await db.fetchval(sql, conversation_id)
+    rows = [(conversation_id, last + offset, item.id, item.data) for offset, item in enumerate(items, start=1)]
+    await db.executemany(_ADD, rows)
+
+
+def _key(text: str) -> str:
+    """An id as somebody asks for it. PostgreSQL has no text with NUL in it, so nothing has such an id."""
+    return text.replace("\0", "\ufffd")

@@ -1,0 +1,106 @@
+"""`holodeck serve` as a process of its own, as an operator starts, signals and kills it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from gateway.stand import gateway_file
+
+
+@dataclass(kw_only=True)
+class Served:
+    """A gateway process that answers."""
+
+    process: Process
+    url: str
+    said: list[str] = field(default_factory=list)
+    """Its standard error so far, line by line."""
+    session: aiohttp.ClientSession
+
+    async def send(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any, Mapping[str, str]]:
+        """One request: status, data (text when it is no JSON) and headers of the answer."""
+        data = body if isinstance(body, bytes) or body is None else orjson.dumps(body)
+        async with self.session.request(method, self.url + path, data=data, headers=headers) as answer:
+            text = await answer.read()
+            is_json = answer.content_type == "application/json" and text
+            return answer.status, orjson.loads(text) if is_json else text.decode(), answer.headers
+
+    async def ask(self, text: str = "hi", **more: Any) -> tuple[int, Any, Mapping[str, str]]:
+        """Make a response."""
+        return await self.send("POST", "/v1/responses", {"model": "demo", "input": text, **more})
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.process.send_signal(number)
+
+    async def ended(self) -> int:
+        """Its exit code, once it has one."""
+        return await self.process.wait()
+
+
+def write_file(folder: Path, endpoint: str, **config: Any) -> Path:
+    """A gateway file that serves the model at this endpoint as `demo`, with more of the file in `config`."""
+    file = folder / "gateway.yaml"
+    file.write_bytes(orjson.dumps(gateway_file(endpoint, {}) | config))
+    return file
+
+
+async def start(file: Path) -> Process:
+    """`holodeck serve FILE`, with nothing of this machine's settings in its environment."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLODECK_")}
+    command = (sys.executable, "-m", "holodeck", "serve", str(file))
+    return await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environ)
+
+
+async def refused(file: Path) -> tuple[int, str]:
+    """The exit code and the words of a gateway that does not start."""
+    process = await start(file)
+    try:
+        _, words = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode is not None
+    return process.returncode, " ".join(words.decode().split())
+
+
+@asynccontextmanager
+async def process_of(file: Path) -> AsyncIterator[Served]:
+    """A gateway process, once it serves; killed at the end if it still runs."""
+    process = await start(file)
+    assert process.stderr is not None
+    said: list[str] = []
+    try:
+        url = ""
+        while not url:
+            line = (await process.stderr.readline()).decode()
+            assert line, f"it ended before it served: {said}"
+            said.append(line)
+            found = re.search(r"Serving .* at (http://\S+)/v1", line)
+            url = found[1] if found else ""
+        reading = asyncio.create_task(_read(process.stderr, said))
+        async with aiohttp.ClientSession() as session:
+            yield Served(process=process, url=url, said=said, session=session)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate() if not said else await process.wait()
+    await reading
+
+
+async def _read(stderr: asyncio.StreamReader, said: list[str]) -> None:
+    while line := (await stderr.readline()).decode():
+        said.append(line)

@@ -1,0 +1,313 @@
+"""`holodeck serve` as an operator meets it: it refuses what is unsafe, ends in order, and says what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import resource
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from gateway.process import Served, process_of, refused, write_file
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
+
+NOWHERE = "http://127.0.0.1:9/v1"
+SECONDS = 30.0  # a process starts and ends in one, on a machine with nothing else to do
+
+
+async def until(check: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again until it is so; the test's own limit ends it."""
+    while not await check():  # noqa: ASYNC110 - what it waits for is in another process
+        await asyncio.sleep(0.02)
+
+
+def server(url: str) -> dict[str, Any]:
+    return {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": url}
+
+
+@pytest.mark.proves("D-29")
+@aio(SECONDS)
+async def test_without_keys_it_does_not_listen_beyond_this_machine(tmp_path: Path) -> None:
+    code, words = await refused(write_file(tmp_path, NOWHERE, listen={"host": "0.0.0.0", "port": 0}))
+    assert code == 2
+    assert "loopback only" in words
+    assert "holodeck keys create" in words
+
+
+@aio(SECONDS)
+async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, words = await refused(write_file(tmp_path, NOWHERE, listen={"port": port}))
+    assert code == 2
+    assert f"Cannot listen on 127.0.0.1:{port}" in words
+    assert "listen.port" in words
+    assert "Traceback" not in words
+
+
+async def first_line(answer: Any) -> bytes:
+    return bytes(await answer.content.readline())
+
+
+@aio(SECONDS)
+async def test_told_to_stop_it_refuses_new_requests_and_finishes_a_running_stream(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel([say("first "), wait(go), say("last")])
+    async with model.serve() as scripted:
+        file = write_file(tmp_path, scripted.url, limits={"drain_seconds": 20})
+        async with process_of(file) as served:
+            body = {"model": "demo", "input": "hi", "stream": True}
+            async with served.session.post(f"{served.url}/v1/responses", json=body) as answer:
+                assert (await first_line(answer)).startswith(b"event: response.created")
+                served.stop()
+
+                async def is_refused() -> bool:
+                    status, data, _ = await served.send("POST", "/v1/responses/input_tokens", b"{}")
+                    return status == 503 and data["error"]["code"] == "shutting_down"
+
+                await until(is_refused)
+                assert (await served.send("GET", "/healthz"))[0] == 200, "it is alive"
+                assert (await served.send("GET", "/readyz"))[0] == 503, "but wants no more requests"
+                go.set()
+                text = (await answer.content.read()).decode()
+            assert "response.completed" in text
+            assert "first last" in text
+            assert await served.ended() == 0
+
+
+@aio(SECONDS)
+async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_stays(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    path = stand_in(tmp_path / "bin", FaultyMCPServer.command("hangs", pid_file=pids))
+    stdio: dict[str, Any] = {
+        "name": "tools",
+        "type": "mcp",
+        "description": "Tools.",
+        "command": "npx",
+        "args": ["x"],
+        "env": path,
+    }
+    stdio |= {"allow_unsafe_args": True}
+    async with ScriptedModel(call("echo", text="x")).serve() as scripted:
+        limits = {"drain_seconds": 0.2}
+        file = write_file(tmp_path, scripted.url, limits=limits, mcp_servers=[stdio], allow_stdio=True)
+        async with process_of(file) as served:
+            body = {"model": "demo", "input": "hi", "stream": True}
+            async with served.session.post(f"{served.url}/v1/responses", json=body) as answer:
+                while b"response.output_item.done" not in await answer.content.readline():
+                    assert not answer.content.at_eof()
+                served.stop()
+                text = (await answer.content.read()).decode()
+            assert "response.incomplete" in text
+            assert text.endswith("data: [DONE]\n\n")
+            assert await served.ended() == 0
+            assert "Traceback" not in "".join(served.said)
+    for pid in read_pids(pids):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@aio(SECONDS)
+async def test_pages_and_names_that_were_not_invited_are_turned_away(tmp_path: Path) -> None:
+    async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, cors_origins=["https://good.example"])
+        async with process_of(file) as served:
+            status, data, _ = await served.send("GET", "/v1/models", headers={"host": "rebound.example"})
+            assert (status, data["error"]["code"]) == (421, "unknown_host")
+            assert "listen.allowed_hosts" in data["error"]["message"]
+            status, data, headers = await served.send("GET", "/v1/models", headers={"origin": "https://evil.example"})
+            assert (status, data["error"]["code"]) == (403, "origin_not_allowed")
+            assert "access-control-allow-origin" not in headers
+            status, _, headers = await served.send("GET", "/v1/models", headers={"origin": "https://good.example"})
+            assert (status, headers["access-control-allow-origin"]) == (200, "https://good.example")
+            status, _, headers = await served.send(
+                "OPTIONS", "/v1/responses", headers={"origin": "https://good.example"}
+            )
+            assert (status, headers["access-control-allow-origin"]) == (204, "https://good.example")
+
+
+@aio(SECONDS)
+async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(tmp_path: Path) -> None:
+    file = write_file(tmp_path, NOWHERE, limits={"body_bytes": 2048, "drain_seconds": 0})
+    async with process_of(file) as served:
+
+        async def pieces() -> Any:
+            for _ in range(8):
+                yield b"x" * 1024
+
+        for body in (b"x" * 8192, pieces()):
+            async with served.session.post(f"{served.url}/v1/responses", data=body) as answer:
+                assert answer.status == 413
+                assert "2048 bytes" in (await answer.json())["error"]["message"]
+        status, data, _ = await served.send("POST", "/v1/responses", b"{" * 2000)
+        assert (status, data["error"]["code"]) == (400, "invalid_json")
+
+
+@aio(SECONDS)
+async def test_clients_that_stop_talking_in_the_middle_of_a_request_are_shown_out(tmp_path: Path) -> None:
+    async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, limits={"request_seconds": 0.3, "drain_seconds": 0})
+        async with process_of(file) as served:
+            host, port = served.url.removeprefix("http://").split(":")
+            asked = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n"
+            ended = []
+            for said in (b"", asked, asked + b"Content-Length: 100\r\n\r\n{"):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(said)
+                answer = await reader.readuntil(b"\r\n") if said.endswith(b"{") else await reader.read()
+                ended.append(answer)
+                writer.close()
+            assert ended[:2] == [b"", b""]
+            assert ended[2].startswith(b"HTTP/1.1 408")
+            assert (await served.ask())[0] == 200
+
+
+@aio(SECONDS)
+async def test_too_many_requests_are_refused_at_once_with_when_to_come_back(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel([wait(go), say("done")], say("again"))
+    async with model.serve() as scripted:
+        limits = {"in_flight": 1, "drain_seconds": 0, "key": {"requests_per_minute": 2}}
+        async with process_of(write_file(tmp_path, scripted.url, limits=limits)) as served:
+            running = asyncio.create_task(served.ask())
+
+            async def is_asked() -> bool:
+                return len(scripted.received) == 1
+
+            await until(is_asked)
+            status, data, headers = await served.ask()
+            assert (status, data["error"]["type"]) == (429, "too_many_requests")
+            assert int(headers["retry-after"]) >= 1
+            assert (await served.send("GET", "/v1/models"))[0] == 200, "looking is still possible"
+            go.set()
+            assert (await running)[0] == 200
+            assert (await served.ask())[0] == 200
+            status, data, headers = await served.ask()
+            assert status == 429
+            assert "2 requests a minute" in data["error"]["message"]
+            assert 1 <= int(headers["retry-after"]) <= 60
+
+
+@aio(SECONDS)
+async def test_storage_that_cannot_be_used_is_a_503_and_the_gateway_lives(tmp_path: Path) -> None:
+    (tmp_path / "blocked").write_text("a file where a folder should be")
+    async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, storage={"url": "sqlite:///blocked/kept.db"})
+        async with process_of(file) as served:
+            assert (await served.send("GET", "/readyz"))[0] == 503
+            assert (await served.send("GET", "/healthz"))[0] == 200
+            status, data, _ = await served.ask()
+            assert (status, data["error"]["code"]) == (503, "storage_error")
+            assert (await served.ask(store=False))[0] == 200, "what is not stored needs no storage"
+            (tmp_path / "blocked").unlink()
+            assert (await served.ask())[0] == 200, "it recovers by itself"
+            assert (await served.send("GET", "/readyz"))[0] == 200
+
+
+@pytest.mark.proves("D-31")
+@aio(SECONDS)
+async def test_a_full_disk_fails_the_request_in_words_and_passes(tmp_path: Path) -> None:
+    async with FaultyMCPServer() as mcp, ScriptedModel(_with_tool_first).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
+        async with process_of(file) as served:
+            assert (await served.ask())[0] == 200
+            _, most = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (4096, most))
+            status, data, headers = await served.ask("use the tool")
+            assert (status, data["error"]["code"]) == (503, "storage_error")
+            assert headers["x-should-retry"] == "false", "a tool has run"
+            _, text, _ = await served.ask("plain", stream=True)
+            assert "event: error" in text
+            assert "response.completed" not in text, "what is not kept is not called complete"
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
+            assert (await served.ask())[0] == 200
+            assert "Traceback" not in "".join(served.said)
+
+
+def _with_tool_first(received: Any) -> Any:
+    messages = received.json["messages"]
+    wants_tool = messages[-1]["role"] == "user" and messages[-1]["content"] == "use the tool"
+    return call("echo", text="x") if wants_tool else say("done")
+
+
+@pytest.mark.proves("D-29", "004:US1-3", "004:FR-017")
+@aio(SECONDS)
+async def test_mcp_being_down_never_makes_it_unready(tmp_path: Path) -> None:
+    async with FaultyMCPServer(down=True) as mcp, ScriptedModel(lambda _: say("hi")).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
+        async with process_of(file) as served:
+            assert (await served.send("GET", "/readyz"))[0] == 200
+            assert (await served.ask())[0] == 200
+            assert (await served.send("GET", "/readyz"))[0] == 200
+            _, listed, _ = await served.send("GET", "/v1/mcp/servers")
+            assert listed["data"][0]["last_error"]
+
+
+@pytest.mark.proves("D-28")
+@aio(SECONDS)
+async def test_background_runs_of_a_killed_gateway_are_failed_with_the_reason(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    async with ScriptedModel(say("kept"), [wait(never)]).serve() as scripted:
+        file = write_file(tmp_path, scripted.url)
+        async with process_of(file) as served:
+            _, kept, _ = await served.ask()
+            status, begun, _ = await served.ask(background=True)
+            assert (status, begun["status"]) == (200, "queued")
+            served.stop(signal.SIGKILL)
+            await served.ended()
+        async with process_of(file) as served:
+            _, found, _ = await served.send("GET", f"/v1/responses/{begun['id']}")
+            assert found["status"] == "failed"
+            assert "stopped while" in found["error"]["message"]
+            _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
+            assert "event: response.failed" in text
+            assert (await served.send("GET", f"/v1/responses/{kept['id']}"))[1]["status"] == "completed"
+        never.set()
+
+
+SAMPLE = re.compile(r'[a-z_]+(\{([a-z_]+="[^"]*")(,[a-z_]+="[^"]*")*\})? [0-9.e+-]+')
+
+
+@aio(SECONDS)
+async def test_metrics_are_prometheus_text_and_count(tmp_path: Path) -> None:
+    async with FaultyMCPServer() as mcp, ScriptedModel(_with_tool_first).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
+        async with process_of(file) as served:
+            for text in ("use the tool", "plain"):
+                assert (await served.ask(text))[0] == 200
+            await served.send("GET", "/v1/responses/none")
+            samples = await measured(served)
+    posts = 'route="/v1/responses",method="POST",status="200"'
+    assert samples[f"holodeck_requests_total{{{posts}}}"] == 2
+    missing = 'route="/v1/responses/{id}",method="GET",status="404"'
+    assert samples[f"holodeck_requests_total{{{missing}}}"] == 1
+    assert samples['holodeck_request_seconds_count{route="/v1/responses"}'] == 2
+    assert samples['holodeck_request_seconds_bucket{route="/v1/responses",le="+Inf"}'] == 2
+    assert samples['holodeck_tool_calls_total{server="tools",tool="echo",outcome="ok"}'] == 1
+    assert samples['holodeck_turns_total{model="scripted"}'] == 3
+    assert samples['holodeck_mcp_server_state{server="tools",state="connected"}'] == 1
+
+
+async def measured(served: Served) -> dict[str, float]:
+    """Every sample, after a check that each line is one, or says the type of those that follow."""
+    status, text, headers = await served.send("GET", "/metrics")
+    assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4")
+    samples: dict[str, float] = {}
+    kind = ""
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            kind = line.split()[2]
+            continue
+        assert SAMPLE.fullmatch(line), line
+        assert line.startswith(kind), f"{line} stands under the type of {kind}"
+        name, _, value = line.rpartition(" ")
+        assert name not in samples
+        samples[name] = float(value)
+    return samples

@@ -1,0 +1,138 @@
+"""Clients that others wrote, unchanged and in several versions, against `holodeck serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from gateway.environments import CLIENTS, node_folder, python_with
+from gateway.served_process import holodeck_serve
+from gateway.stand import MODEL, gateway_file
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing.script import Turn
+from holodeck.testing.scripted_server import Received
+
+EXPECTED = {
+    "create": "It is 3.",
+    "stream": "It is 3.",
+    "final": "It is 3.",
+    "retrieve": "It is 3.",
+    "continue": "I was told 5.",
+    "cancelled": "cancelled",
+    "conversation": "I was told 2.",
+    "chat": "It is 3.",
+    "chat_stream": "It is 3.",
+}
+IN_PYTHON = {
+    **EXPECTED,
+    "parse": 3,
+    "input_items": ["sum"],
+    "asking": ["McpListTools", "McpApprovalRequest"],
+    "approved": ["mcp_call", "message"],
+    "resumed": "It is 3.",
+    "gapless": True,
+    "listed": ["message", "message", "message"],
+    "forgotten": True,
+    "models": [MODEL],
+}
+
+
+def _answer(received: Received) -> Turn:
+    messages = received.json["messages"]
+    match messages[-1]["content"]:
+        case result if messages[-1]["role"] == "tool":
+            return say(f"It is {result}.")
+        case "sum":
+            return call("add", a=1, b=2)
+        case "slow":
+            return call("slow", seconds=60)
+        case "json":
+            return say('{"total": 3}')
+        case "time":
+            return call("get_time", place="Rome")
+    return say(f"I was told {len(messages)}.")
+
+
+@asynccontextmanager
+async def _gateway(folder: Path, **config: Any) -> AsyncIterator[str]:
+    async with (
+        FaultyMCPServer() as server,
+        ScriptedModel(_answer, chunk=3).serve() as model,
+        holodeck_serve(folder, gateway_file(model.url, {"sums": server}) | config) as url,
+    ):
+        yield f"{url}/v1"
+
+
+async def _run(*command: Path | str) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(*[str(part) for part in command], stdout=PIPE, stderr=PIPE)
+    try:
+        out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+    assert process.returncode == 0, err.decode()
+    printed: dict[str, Any] = json.loads(out)
+    return printed
+
+
+@pytest.mark.proves("D-25", "D-26")
+@pytest.mark.parametrize("lock", ["openai-1", "openai-2", "newest"])
+def test_every_version_of_the_python_package_works_unchanged(tmp_path: Path, lock: str) -> None:
+    python = Path(sys.executable) if lock == "newest" else python_with(lock)
+
+    @aio(120)
+    async def use() -> None:
+        async with _gateway(tmp_path) as url:
+            seen = await _run(python, CLIENTS / "exercise.py", url, MODEL)
+        assert seen.pop("version").startswith({"openai-1": "1.", "openai-2": "2."}.get(lock, "3."))
+        if lock != "openai-1":  # the first that has it is the second
+            assert seen.pop("connect") == "It is 3."
+        assert seen == IN_PYTHON
+
+    use()
+
+
+@pytest.mark.proves("D-25")
+def test_the_npm_package_works_unchanged(tmp_path: Path) -> None:
+    folder, node = node_folder(), shutil.which("node")
+    assert node is not None
+
+    @aio(120)
+    async def use() -> None:
+        async with _gateway(tmp_path) as url:
+            seen = await _run(node, folder / "exercise.mjs", url, MODEL)
+        assert seen.pop("refused") == [400, "input[0].type"]
+        assert seen == EXPECTED
+
+    use()
+
+
+@pytest.mark.proves("D-25", "D-23")
+def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_tools(tmp_path: Path) -> None:
+    python = python_with("openai-agents")
+
+    @aio(120)
+    async def use() -> None:
+        # This package takes every function_call for one of its own, so the operator chooses OpenAI's form.
+        async with _gateway(tmp_path, mcp_output="openai") as url:
+            seen = await _run(python, CLIENTS / "agents_exercise.py", url, MODEL)
+        time = "It is noon in Rome."
+        assert seen == {
+            "responses": time,
+            "responses_streamed": "It is 3.",
+            "chat": time,
+            "chat_streamed": "It is 3.",
+        }
+
+    use()

@@ -1,0 +1,202 @@
+"""A PostgreSQL server that is restarted, killed or wrong: nothing acknowledged is lost, and failures are words."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aio import aio
+from storage.postgres_server import PASSWORD, PostgresServer
+
+from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.storage.factory import open_store
+from holodeck.storage.schema import STEPS
+from holodeck.storage.store import Conversation, ConversationItem, ResponseStore, StoredResponse
+
+RECORD = StoredResponse(id="r", owner="alice", created_at=1.0, status="completed")
+SECONDS = 30.0  # a server is restarted in one or two
+
+
+@pytest.fixture
+def fragile(postgres: PostgresServer) -> Iterator[PostgresServer]:
+    """The server, to be maltreated; afterwards it runs again."""
+    yield postgres
+    if not postgres.is_running:
+        postgres.start()
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[ResponseStore]:
+    store = open_store(url, folder=Path())
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def database(fragile: PostgresServer) -> str:
+    return fragile.new_database()
+
+
+@pytest.mark.proves("D-32")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restarted", "crashed"])
+@aio(SECONDS)
+async def test_a_server_that_goes_and_comes_back_is_used_again_by_itself(
+    fragile: PostgresServer, database: str, how: signal.Signals
+) -> None:
+    async with opened(database) as store:
+        await asyncio.gather(*(store.save(replace(RECORD, id=f"before{n}")) for n in range(20)))
+        await asyncio.to_thread(fragile.stop, how)
+        with pytest.raises(StorageError, match="cannot be reached"):
+            await store.is_healthy()
+        saving = [asyncio.create_task(store.save(replace(RECORD, id=f"during{n}"))) for n in range(20)]
+        await asyncio.to_thread(fragile.start)
+        await asyncio.gather(*saving)
+        assert await store.is_healthy()
+        kept = await asyncio.gather(*(store.get(f"{when}{n}", "alice") for n in range(20) for when in WHEN))
+        assert None not in kept
+
+
+WHEN = ("before", "during")
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_everything_acknowledged_survives_a_killed_server_process(fragile: PostgresServer, database: str) -> None:
+    acknowledged: list[str] = []
+    enough, is_killed = asyncio.Event(), asyncio.Event()
+    async with opened(database) as store:
+
+        async def write(name: int) -> None:
+            number = 0
+            after = 0
+            while after < 5:
+                record = replace(RECORD, id=f"{name}.{number}")
+                await store.save(record)
+                acknowledged.append(record.id)
+                number += 1
+                after += is_killed.is_set()
+                if number == 5:
+                    enough.set()
+
+        async def kill() -> None:
+            await enough.wait()
+            pids = "SELECT pid FROM pg_stat_activity WHERE application_name = 'holodeck'"
+            found = await asyncio.to_thread(fragile.administer, pids)
+            os.kill(int(str(found[0][0])), signal.SIGKILL)
+            is_killed.set()
+
+        async with asyncio.TaskGroup() as group:
+            for name in range(8):
+                group.create_task(write(name))
+            group.create_task(kill())
+        for response_id in acknowledged:
+            assert await store.get(response_id, "alice") is not None
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps(database: str) -> None:
+    async with opened(database) as one, opened(database) as two:
+        await asyncio.gather(one.is_healthy(), two.is_healthy())
+        await one.save(RECORD)
+        assert await two.get("r", "alice") == RECORD
+        await one.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
+        adding = [
+            store.add_items("c", "alice", [ConversationItem(id=f"{name}{n}", data=b"{}")])
+            for n in range(20)
+            for name, store in (("a", one), ("b", two))
+        ]
+        assert all(await asyncio.gather(*adding))
+        listed = await two.items("c", "alice")
+        assert listed is not None
+        assert len({item.id for item in listed}) == 40
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_a_run_is_lost_when_its_gateway_is_gone_not_when_another_starts(
+    fragile: PostgresServer, database: str
+) -> None:
+    running = replace(RECORD, status="in_progress")
+    async with opened(database) as other:
+        async with opened(database) as store:
+            await store.save(running)
+            assert await other.unfinished() == [], "it is being made elsewhere"
+            await asyncio.to_thread(fragile.stop)
+            await asyncio.to_thread(fragile.start)
+            while await other.unfinished():  # noqa: ASYNC110 - the gateway is back in its database in a moment
+                await asyncio.sleep(0.02)
+        assert await other.unfinished() == [running]
+
+
+@aio(SECONDS)
+async def test_ids_and_texts_of_any_kind_are_found_or_missing_but_never_an_error(database: str) -> None:
+    async with opened(database) as store:
+        for odd in ("a\0b", "', DROP TABLE responses; --", "ü" * 300):
+            assert await store.get(odd, "alice") is None
+            assert await store.items("c", "alice", after=odd) is None
+            assert not await store.delete(odd, "alice")
+        await store.save(replace(RECORD, resource=bytes(range(256))))
+        found = await store.get("r", "alice")
+        assert found is not None
+        assert found.resource == bytes(range(256))
+
+
+@aio(SECONDS)
+async def test_what_is_wrong_is_said_without_the_password(fragile: PostgresServer, database: str) -> None:
+    wrong = {
+        fragile.url("nowhere"): "no database of that name",
+        fragile.url("postgres", password="other-sesame"): "refuses the user or the password",
+    }
+    for url, words in wrong.items():
+        async with opened(url) as store:
+            with pytest.raises(StorageError, match=words) as caught:
+                await store.save(RECORD)
+            assert "sesame" not in str(caught.value)
+    async with opened(database) as store:
+        conversation = Conversation(id="c", owner="alice", created_at=1.0)
+        await store.create_conversation(conversation, [])
+        with pytest.raises(StorageError, match="there already"):
+            await store.create_conversation(conversation, [])
+    with pytest.raises(ConfigError) as refused:
+        open_store(f"postgresql://holodeck:{PASSWORD}@127.0.0.1:port/x", folder=Path())
+    assert PASSWORD not in str(refused.value)
+
+
+def test_a_database_of_the_future_is_refused_in_words(fragile: PostgresServer, database: str) -> None:
+    name = database.rpartition("/")[2]
+    fragile.administer("CREATE TABLE holodeck_schema (version INTEGER NOT NULL)", name)
+    fragile.administer(f"INSERT INTO holodeck_schema VALUES ({len(STEPS) + 1})", name)
+
+    async def use() -> None:
+        async with opened(database) as store:
+            await store.save(RECORD)
+
+    with pytest.raises(StorageError, match="newer HoloDeck"):
+        asyncio.run(use())
+
+
+def test_without_the_driver_it_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["asyncpg"] = None
+from pathlib import Path
+from holodeck.lib.errors import ConfigError
+from holodeck.storage.factory import open_store
+try:
+    open_store("postgres://localhost/x", folder=Path())
+except ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert "pip install 'holodeck[postgres]'" in done.stdout

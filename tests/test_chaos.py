@@ -1,0 +1,20 @@
+"""`make chaos` itself works: a few of its thousand kills, with the same verdict."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.proves("D-13", "D-15", "D-17")
+def test_a_few_kills_hang_no_call_leave_no_process_and_stop_no_next_call() -> None:
+    command = [sys.executable, "-m", "bench.chaos_mcp", "8", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "8 of 8" in done.stdout
+    assert "2 of 2" in done.stdout
