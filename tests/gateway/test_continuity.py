@@ -148,3 +148,19 @@ async def test_a_background_run_is_cancelled_at_the_server_and_twice_is_as_once(
         plain = await client.responses.create(model=MODEL, input="Hi")
         with pytest.raises(openai.BadRequestError, match="background"):
             await client.responses.cancel(plain.id)
+
+
+@pytest.mark.proves("D-25", "D-29")
+@aio(30)
+async def test_an_item_that_is_only_referred_to_is_found_and_only_by_its_owner(tmp_path: Path) -> None:
+    model = ScriptedModel(say("A blue one."), say("Blue."))
+    async with serving(tmp_path, model, keys=["hd-alice", "hd-bob"]) as stand:
+        _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Buy one"}, key="hd-alice")
+        _, listed = await stand.send("GET", f"/v1/responses/{first['id']}/input_items", key="hd-alice")
+        referred = [{"type": "item_reference", "id": item["id"]} for item in (*listed["data"], *first["output"])]
+        body = {"model": MODEL, "input": [*referred, {"role": "user", "content": "Which?"}]}
+        status_of_bob, error = await stand.send("POST", "/v1/responses", body, key="hd-bob")
+        assert (status_of_bob, error["error"]["code"]) == (400, "item_not_found")
+        assert (await stand.send("POST", "/v1/responses", body, key="hd-alice"))[0] == 200
+        told = [message["content"] for message in stand.asked[-1]["messages"]]
+        assert told == ["Buy one", "A blue one.", "Which?"]

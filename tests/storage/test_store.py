@@ -58,6 +58,18 @@ async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Pa
 
 @pytest.mark.proves("D-29")
 @aio(30)
+async def test_a_response_is_found_by_what_stands_in_it_and_only_by_its_owner(tmp_path: Path, url: str) -> None:
+    async with opened(tmp_path, url) as store:
+        await store.save(replace(RECORD, id="resp_2", resource=b'{"id":"msg_7"}', created_at=2000.0))
+        await store.save(replace(RECORD, id="resp_3", input_items=b'[{"id":"msg_8"}]', created_at=1500.0))
+        for words, expected in ((b'"msg_7"', "resp_2"), (b'"msg_8"', "resp_3"), (b'"msg_9"', None)):
+            found = await store.mentioning(words, "alice")
+            assert (found.id if found is not None else None) == expected
+            assert await store.mentioning(words, "bob") is None
+
+
+@pytest.mark.proves("D-29")
+@aio(30)
 async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, url: str) -> None:
     conversation = Conversation(id="conv_1", owner="alice", created_at=1.0)
     item = ConversationItem(id="msg_1", data=b"{}")

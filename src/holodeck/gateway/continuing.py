@@ -11,10 +11,12 @@ from holodeck.gateway.callers import Caller
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.wire.approvals import Decided, decide
 from holodeck.gateway.wire.context import check_answered
+from holodeck.gateway.wire.input import references
 from holodeck.gateway.wire.items_codec import decode_items, encode_items
+from holodeck.gateway.wire.reading import Find
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
-from holodeck.lib.limits import MAX_RECENT_RESPONSES
+from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
 from holodeck.models.items import FunctionCall, Item
 from holodeck.storage.store import ConversationItem, ResponseStore
 
@@ -101,6 +103,22 @@ class Continuing:
         check_answered(settled, pending=decided.run)
         listed = waiting.listed | set(request.input.listed)
         return Continued(items=(*items, *decided.refused), decided=decided, listed=listed, is_stored=is_stored)
+
+    async def found(self, body: object, caller: Caller) -> Find:
+        """Finds the items that a body only refers to, in what its caller has stored."""
+        ids = set(references(body.get("input"))) if isinstance(body, dict) else set()
+        if len(ids) > MAX_REFERENCES:
+            message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
+            raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="input")
+        items = {item_id: await self._item(item_id, caller) for item_id in ids}
+        return items.get
+
+    async def _item(self, item_id: str, caller: Caller) -> dict[str, Any] | None:
+        record = await self._store.mentioning(b'"id":%b' % orjson.dumps(item_id), caller.id)
+        if record is None:
+            return None
+        items = [*orjson.loads(record.resource)["output"], *orjson.loads(record.input_items)]
+        return next((item for item in items if item.get("id") == item_id), None)
 
     async def extend(self, request: ResponseRequest, output: list[dict[str, Any]], caller: Caller) -> None:
         """Add a finished response to its conversation."""

@@ -45,7 +45,7 @@ class Responses:
 
     async def create(self, body: object, caller: Caller) -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
-        request = read_request(body, seal=self._seal)
+        request = read_request(body, seal=self._seal, find=await self._continuing.found(body, caller))
         live = await self.prepare(request, caller)
         if request.background:
             return await self._begin_background(request, live)

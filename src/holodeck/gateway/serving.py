@@ -71,7 +71,7 @@ class Service:
         rates = Rates(config.limits.key, config.limits.in_flight)
         self.runs = Runs(metrics, rates.spent)
         responses = Responses(starter, self.store, self.runs, seal, continuing)
-        sockets = ResponseSockets(responses, self.runs, rates, seal, seconds=config.limits.socket_seconds)
+        sockets = ResponseSockets(responses, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
         self.app = Gateway(
             all_routes(
                 responses,

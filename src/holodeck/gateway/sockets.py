@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Recent
+from holodeck.gateway.continuing import Continuing, Recent
 from holodeck.gateway.problems import WireError, envelope_for
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.responses import Responses
@@ -30,11 +30,14 @@ _GOING_AWAY = 1001
 class ResponseSockets:
     """Every connection of every caller."""
 
-    def __init__(self, responses: Responses, runs: Runs, rates: Rates, seal: Seal, *, seconds: float) -> None:
+    def __init__(
+        self, responses: Responses, runs: Runs, rates: Rates, seal: Seal, continuing: Continuing, *, seconds: float
+    ) -> None:
         self._responses = responses
         self._runs = runs
         self._rates = rates
         self._seal = seal
+        self._continuing = continuing
         self._seconds = seconds
 
     async def serve(self, caller: Caller, receive: Receive, send: Send, is_draining: Callable[[], bool]) -> None:
@@ -68,7 +71,8 @@ class ResponseSockets:
         body: object = None
         try:
             body = _data(message)
-            request = replace(read_message(body, seal=self._seal), stream=True)
+            find = await self._continuing.found(body, caller)
+            request = replace(read_message(body, seal=self._seal, find=find), stream=True)
             with self._rates.request(caller):
                 live = await self._responses.prepare(request, caller, recent)
                 async with aclosing(self._runs.advance(live)) as batches:

@@ -31,7 +31,7 @@ class Windows:
 
     async def compact(self, body: object, caller: Caller) -> Reply:
         """The conversation as one item that the client cannot read. It is folded, not summed up: nothing is lost."""
-        request = read_compact(body, seal=self._seal)
+        request = read_compact(body, seal=self._seal, find=await self._continuing.found(body, caller))
         self._starter.backend(request.model)
         items: tuple[Item, ...] = ()
         if request.previous_response_id is not None:
@@ -43,7 +43,7 @@ class Windows:
 
     async def input_tokens(self, body: object, caller: Caller) -> Reply:
         """An estimate, which is all that can be said for models of many makers: see `count_tokens`."""
-        request = read_request(body, seal=self._seal)
+        request = read_request(body, seal=self._seal, find=await self._continuing.found(body, caller))
         before = await self._continuing.before(request, caller)
         start = await self._starter.start(request, "", items=before.items, can_wait=request.store)
         tools = await start.toolbox.offer()

@@ -168,6 +168,8 @@ MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried;
 # Storage
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
+MAX_SEARCHED_RESPONSES = 1_000  # of a caller, newest first, for an item that a request only refers to
+MAX_REFERENCES = 64  # of one request: each is looked for on its own
 MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
 
 # Requests to the gateway: the sizes that the Responses API has

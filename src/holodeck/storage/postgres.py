@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH
+from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
 from holodeck.storage.pool import Connection, PostgresPool
 from holodeck.storage.presence import IS_THERE
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
@@ -23,6 +23,10 @@ _SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLI
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
 _UNFINISHED = f"""
 SELECT {_COLUMNS} FROM responses WHERE status IN ('queued', 'in_progress') AND NOT {IS_THERE}"""  # noqa: S608 - as above
+_MENTIONING = f"""
+SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = $1 ORDER BY created_at DESC LIMIT $2) AS latest
+WHERE position($3::bytea IN resource) > 0 OR position($3::bytea IN input_items) > 0
+ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
 _CONTEXT = f"""
 WITH RECURSIVE chain (id, previous_id, items, depth) AS (
     SELECT id, previous_id, items, 0 FROM responses WHERE id = $1 AND owner = $2
@@ -55,6 +59,11 @@ class PostgresStore:
     async def context(self, response_id: str, owner: str) -> list[bytes] | None:
         rows = await self._pool.run(lambda db: db.fetch(_CONTEXT, _key(response_id), owner), is_repeatable=True)
         return [row[0] for row in rows] or None
+
+    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
+        values = (owner, MAX_SEARCHED_RESPONSES, words)
+        row = await self._pool.run(lambda db: db.fetchrow(_MENTIONING, *values), is_repeatable=True)
+        return StoredResponse(**row) if row is not None else None
 
     async def unfinished(self) -> list[StoredResponse]:
         """Those of gateways that are gone; another that is alive finishes its own."""

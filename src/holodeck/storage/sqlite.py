@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH
+from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
 from holodeck.storage.schema import steps_after
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
 from holodeck.storage.workers import Worker
@@ -23,6 +23,9 @@ Durability = Literal["fast", "safe"]
 _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
 _BUSY_SECONDS = 10.0  # another process may be writing; it is soon done
 _BUSY_PAUSE = 0.01
+_MENTIONING = f"""
+SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = ? ORDER BY created_at DESC LIMIT ?) AS latest
+WHERE instr(resource, ?) OR instr(input_items, ?) ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
 _CONTEXT = f"""
 WITH RECURSIVE chain (id, previous_id, items, depth) AS (
     SELECT id, previous_id, items, 0 FROM responses WHERE id = ? AND owner = ?
@@ -75,6 +78,11 @@ class SQLiteStore:
     async def context(self, response_id: str, owner: str) -> list[bytes] | None:
         rows = await self._reader.run(lambda db: db.execute(_CONTEXT, (response_id, owner, owner)).fetchall())
         return [row[0] for row in rows] or None
+
+    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
+        values = (owner, MAX_SEARCHED_RESPONSES, words, words)
+        row = await self._reader.run(lambda db: db.execute(_MENTIONING, values).fetchone())
+        return _response(row) if row is not None else None
 
     async def unfinished(self) -> list[StoredResponse]:
         sql = f"SELECT {_COLUMNS} FROM responses WHERE status IN ('queued', 'in_progress')"  # noqa: S608

@@ -64,6 +64,10 @@ class ResponseStore(Protocol):
         """The `items` of the response and of all before it, oldest first. None: there is no such response."""
         ...
 
+    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
+        """The newest response with these bytes in its resource or its input, among the owner's latest."""
+        ...
+
     async def unfinished(self) -> list[StoredResponse]:
         """Responses that were queued or in progress when the gateway that made them ended."""
         ...
