@@ -58,9 +58,6 @@ def test_the_shipped_examples_have_not_even_a_warning(tmp_path: Path) -> None:
 def test_the_project_stands_alone() -> None:
     """Nothing in it points at a machine, a tracker or a registry's host."""
     forbidden = re.compile(r"/wor[k]/|\.\./share[d]|pypi\.or[g]|pythonhoste[d]|npmjs\.or[g]|issue #?[0-9]+")
-    files = [
-        path
-        for pattern in ("*.md", "src/**/*.py", "tests/**/*.py", "bench/*.py", "requirements/*", "Makefile")
-        for path in ROOT.glob(pattern)
-    ]
+    patterns = ("*.md", "src/**/*.py", "tests/**/*.py", "bench/*.py", "requirements/*", "Makefile", "deploy/**/*.*")
+    files = [path for pattern in patterns for path in ROOT.glob(pattern)]
     assert [str(path) for path in files if forbidden.search(path.read_text())] == []

@@ -62,6 +62,8 @@ class Route:
     """Whether it counts against the limits of its caller."""
 
 
+READY = "/readyz"
+"""What a load balancer asks; while we drain, the answer is no."""
 SocketHandler = Callable[[Caller, Receive, Send, Callable[[], bool]], Awaitable[None]]
 
 
@@ -146,14 +148,16 @@ class Gateway:
         await handler(caller, receive, send, lambda: self.is_draining)
 
     async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
-        self._hosts.check(headers)
         if scope["method"] == "OPTIONS":
+            self._hosts.check(headers)
             await _write_reply(send, Reply(status=204))
             return
         route, path = self._route(scope["method"], scope["path"])
         scope["holodeck.route"] = route.path
+        if not route.is_open:  # a probe comes by address, and learns nothing
+            self._hosts.check(headers)
         caller = Caller(id="") if route.is_open else await self._admitted(headers, route)
-        if self.is_draining and route.is_counted and not route.is_open:
+        if self.is_draining and ((route.is_counted and not route.is_open) or route.path == READY):
             raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         body = await self._body(receive, headers) if scope["method"] in {"POST", "PATCH"} else b""

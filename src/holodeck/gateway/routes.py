@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holodeck.gateway.app import Call, Route
+from holodeck.gateway.app import READY, Call, Route
 from holodeck.gateway.chat import ChatCompletions
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.operations import Operations
@@ -77,5 +77,5 @@ def all_routes(
         ),
         Route(method="GET", path="/metrics", handler=operations.metrics, is_admin=True, is_counted=False),
         Route(method="GET", path="/healthz", handler=operations.healthz, is_open=True),
-        Route(method="GET", path="/readyz", handler=operations.readyz, is_open=True),
+        Route(method="GET", path=READY, handler=operations.readyz, is_open=True),
     ]
