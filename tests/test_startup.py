@@ -18,6 +18,7 @@ def _imported(code: str) -> set[str]:
     return set(done.stderr.split())
 
 
+@pytest.mark.proves("D-1")
 @pytest.mark.parametrize(
     "code",
     [
