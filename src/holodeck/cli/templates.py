@@ -25,6 +25,7 @@ You help the person who is talking to you.
 GITIGNORE = """\
 .env
 memory.jsonl
+holodeck.db*
 """
 
 WELCOME = """\
