@@ -199,7 +199,9 @@ async def test_too_many_requests_are_refused_at_once_with_when_to_come_back(tmp_
 async def test_storage_that_cannot_be_used_is_a_503_and_the_gateway_lives(tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("a file where a folder should be")
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, storage={"url": "sqlite:///blocked/kept.db"})
+        (tmp_path / "seal").write_text("a key that does not lie beside the database")
+        storage = {"url": "sqlite:///blocked/kept.db"}
+        file = write_file(tmp_path, scripted.url, storage=storage, seal_key_file="seal")
         async with process_of(file) as served:
             assert (await served.send("GET", "/readyz"))[0] == 503
             assert (await served.send("GET", "/healthz"))[0] == 200
