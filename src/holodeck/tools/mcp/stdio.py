@@ -44,6 +44,7 @@ class StdioChannel(PipeChannel):
         self._flow = _Flow()
         self._queued: list[bytes] = []
         self._output_ended = asyncio.Event()
+        self._spawned = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
         self._is_established = False
         self._lines = Lines(
@@ -66,6 +67,8 @@ class StdioChannel(PipeChannel):
             )
         except (OSError, ValueError) as error:
             raise self._not_started(error) from error
+        finally:
+            self._spawned.set()
 
     def established(self, version: str, *, is_modern: bool) -> None:
         self._is_established = True
@@ -132,6 +135,7 @@ class StdioChannel(PipeChannel):
         self._part_ended()
 
     async def _report_end(self) -> None:
+        await self._spawned.wait()  # it may have ended before we were told that it had begun
         try:
             async with asyncio.timeout(PROCESS_LAST_WORDS):
                 await self._output_ended.wait()
