@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,9 +130,8 @@ class MCPExecutor:
             fresh = {task: limit for task, limit in fresh.items() if not task.done() and limit > elapsed}
             if fresh:
                 await asyncio.wait(fresh, timeout=min(fresh.values()) - elapsed, return_when=asyncio.FIRST_COMPLETED)
-        self._waited.update(
-            self.servers
-        )  # not before: a wait that was cancelled, or is another run's, is not this one's
+        # Not before: a wait that was cancelled, or is another run's, is not this one's.
+        self._waited.update(self.servers)
 
     def _take(self, name: str) -> list[MCPToolInfo]:
         task = self._listings[name]
@@ -165,12 +164,21 @@ class MCPExecutor:
                 continue
             name = info.model_name
             if name in taken:
-                name = normalize_tool_name(f"{server}__{info.name}")
+                name = _other_name(f"{server}__{info.name}", taken)
                 renamed.append(name)
             self._names[server, info.name] = name
             taken.add(name)
         if renamed:
             log.warning("mcp.same_names", server=server, offered_as=", ".join(renamed))
+
+
+def _other_name(wanted: str, taken: Collection[str]) -> str:
+    """A name that nobody has: as wanted, or with the first number that makes it so."""
+    name, number = normalize_tool_name(wanted), 1
+    while name in taken:
+        number += 1
+        name = normalize_tool_name(f"{wanted}_{number}")
+    return name
 
 
 def _usual_patience(server: MCPPlugin) -> float:
