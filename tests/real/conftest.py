@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from real.engine import DOCKER
+from real.container_engine import DOCKER
 from real.project import Project, search_path
 
 

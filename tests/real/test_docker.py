@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from aio import aio
-from real.engine import DOCKER, IMAGE, Engine, engine_with_image
+from real.container_engine import DOCKER, IMAGE, Engine, engine_with_image
 from real.marked import eventually
 from real.owner import kill_the_owner
 from real.project import PACKAGES, START_SECONDS, Project
