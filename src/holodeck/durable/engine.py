@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Plain = Mapping[str, Any]
@@ -29,18 +28,6 @@ class Checkpoints(Protocol):
 
 Work = Callable[[str, Plain, Checkpoints], Awaitable[None]]
 """Does a piece of work, by its id. Raising cancellation leaves it to somebody else."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts:
-    """How much there is to do, for dashboards."""
-
-    waiting: int
-    running: int
-    recovered: int
-    """Pieces of work that went on here after somebody had died with them."""
-    taken_over: int
-    """Those among them that were another's."""
 
 
 class WorkEngine(Protocol):
@@ -70,7 +57,9 @@ class WorkEngine(Protocol):
         """Delete what ended before a time, and say how much it was."""
         ...
 
-    async def counts(self) -> Counts: ...
+    async def waiting(self) -> int:
+        """How many pieces of work nobody has begun."""
+        ...
 
     async def close(self) -> None:
         """Take nothing more. What is not done is left to others."""

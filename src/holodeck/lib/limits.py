@@ -225,3 +225,14 @@ LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of fou
 LOCAL_TOOL_CHARS = 300  # of a description
 LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
 MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools that one server may list
+
+# Durable runs
+DURABLE_AT_ONCE = 64  # background runs that one gateway begins; what is more waits until somebody has room
+DURABLE_CONNECTIONS = 8  # a step holds one for a millisecond
+DURABLE_POLL = 1.0  # seconds between two looks at what waits for room
+MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way, before the run is thought to cause them
+STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
+STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another gateway writes
+CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
+TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
+TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment
