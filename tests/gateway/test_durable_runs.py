@@ -1,4 +1,4 @@
-"""A background response is a promise: the gateway is killed in the middle, and the response is finished all the same."""
+"""A background response is a promise: its gateway is killed in the middle, and it is finished all the same."""
 
 from __future__ import annotations
 
