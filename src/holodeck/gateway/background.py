@@ -73,6 +73,7 @@ class Background:
         self._revive = revive
         try:
             await self._open()
+            await self.look_after()
         except StorageError as error:
             log.warning("gateway.storage_failed", error=error)
 

@@ -22,7 +22,7 @@ _ENDS = {
 
 
 def replay(resource: Mapping[str, Any], *, dialect: Dialect = "openai", past: Past | None = None) -> list[bytes]:
-    """The whole stream, each text in one delta. It ends in exactly this resource. `past`: what was told of it before."""
+    """The whole stream, each text in one delta. It ends in exactly this resource. `past`: what was told before."""
     encoder = Encoder(past=past)
     start = {
         **resource,
