@@ -55,6 +55,10 @@ async def run(
     except HoloDeckError as error:
         code = "model_error" if isinstance(error, ModelError) else "run_error"
         result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
+    except Exception as error:
+        message = f"HoloDeck itself failed ({type(error).__name__}). This is a bug."
+        result = _result(progress, "failed", error=Failure(code="run_error", message=message))
+        raise
     finally:
         result = replace(result, seconds=time.monotonic() - began)
         log.append(RunFinished(result=result))
