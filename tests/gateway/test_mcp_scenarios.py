@@ -185,7 +185,8 @@ async def test_a_server_that_a_request_names_by_address_is_not_dialled(tmp_path:
     async with FaultyMCPServer() as server, serving(tmp_path, ScriptedModel()) as stand:
         tool = _declared(server_label="other", server_url=server.url)
         status, error = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [tool]})
-        assert (status, error["error"]["param"]) == (400, "tools")
+        assert (status, error["error"]["param"]) == (400, "tools[0].server_url")
+        assert "request_servers" in error["error"]["message"]
         assert not server.requests
 
 

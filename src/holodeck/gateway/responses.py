@@ -66,6 +66,9 @@ class Responses:
             items=before.items,
             pending=before.decided.run,
             can_wait=request.store or recent is not None,
+            caller=caller.id,
+            approved=before.decided.approved,
+            can_ask=True,
         )
         output = self._starter.config.mcp_output
         writer = ResponseWriter(

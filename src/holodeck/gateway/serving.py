@@ -68,6 +68,7 @@ class Service:
             )
         self.is_open = callers.is_open
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        self.pool = starter.pool
         rates = Rates(config.limits.key, config.limits.in_flight)
         self.runs = Runs(metrics, rates.spent)
         responses = Responses(starter, self.store, self.runs, seal, continuing)
@@ -140,7 +141,7 @@ class Service:
     async def close(self) -> None:
         """End runs, servers, models and storage, in this order."""
         await self.runs.close()
-        await asyncio.gather(*(backend.mcp.close() for backend in self.backends.values()))
+        await asyncio.gather(self.pool.close(), *(backend.mcp.close() for backend in self.backends.values()))
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
 

@@ -139,6 +139,13 @@ DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
 DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
 MAX_SECRET_FILE_BYTES = 64 * KIB
+DEFAULT_SERVERS_PER_REQUEST = 8  # that it may bring along by their addresses
+MAX_REQUEST_SERVERS = 1_000  # connections to such servers, of all callers: each is a socket or two
+MAX_CALLER_SERVERS = 64  # of one caller, who must not use up the others'
+REQUEST_SERVER_IDLE = 300.0  # seconds without use before such a connection is closed: a conversation pauses that long
+REQUEST_SERVER_START = 30.0  # seconds for such a server to answer for the first time; nothing is downloaded for it
+MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server that a stranger chose
+MAX_REQUEST_HEADERS = 32  # for such a server
 
 # The terminal
 PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation

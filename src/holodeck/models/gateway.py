@@ -14,8 +14,10 @@ from holodeck.lib.limits import (
     DEFAULT_MAX_TURNS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
+    DEFAULT_SERVERS_PER_REQUEST,
     DISCOVERY_WAIT,
     MAX_MAX_TURNS,
+    MAX_REQUEST_TOOLS,
     MAX_SOCKET_SECONDS,
     MAX_TIMEOUT,
     MAX_TOOLS,
@@ -131,6 +133,20 @@ class GatewayLimits(FileModel):
     """For every caller without limits of its own."""
 
 
+class RequestServers(FileModel):
+    """MCP servers that a request brings along by `server_url`. Only public addresses are dialled, and only https."""
+
+    allow: Boolean = False
+    """Without it such a request is refused."""
+    hosts: Annotated[list[NonEmpty], Field(min_length=1)] | None = None
+    """Names or globs of the hosts that may be named. Absent: every public one."""
+    allow_private_hosts: list[NonEmpty] = Field(default_factory=list)
+    """Names, addresses or networks that may be dialled although they are not public, such as `10.20.0.0/16`."""
+    allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
+    """Hosts that may be reached by plain http://."""
+    max_per_request: Annotated[Integer, Field(ge=1, le=MAX_REQUEST_TOOLS)] = DEFAULT_SERVERS_PER_REQUEST
+
+
 class GatewayFile(FileModel):
     """The whole of `gateway.yaml`."""
 
@@ -143,6 +159,7 @@ class GatewayFile(FileModel):
     storage: Storage = Field(default_factory=Storage)
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
     cors_origins: list[NonEmpty] = Field(default_factory=list)
+    request_servers: RequestServers = Field(default_factory=RequestServers)
     allow_stdio: Boolean = False
     """Lets MCP servers be started as processes of this machine."""
     seal_key: Secret | None = None

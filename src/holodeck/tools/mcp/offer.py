@@ -71,11 +71,17 @@ class ServerOffer:
             raise error
         return self._tools
 
-    async def try_now(self) -> None:
-        """Do not wait for the next try. Raises MCPError."""
+    async def refresh(self) -> None:
+        """Connect anew and ask, now. Raises MCPError."""
         await self._stop(self._reviving)
         await self._stop(self._listing)
         self._reviving = self.next_try = None
+        await self.server.disconnect()
+        try:
+            await self.server.connect()
+        except MCPError as error:
+            self._tell_failed(error)
+            raise
         await asyncio.wait({self._list()})
         self.take()
         if self.failure is not None:
