@@ -16,22 +16,8 @@ _NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or gi
 _NO_SEARCH = "This gateway offers all tools at once."
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OUR_HEADERS = frozenset(
-    [
-        "accept",
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "expect",
-        "host",
-        "keep-alive",
-        "last-event-id",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    ]
+    {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect"}
+    | {"host", "keep-alive", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 _OUR_PREFIXES = ("mcp-", "proxy-")
 
