@@ -1,4 +1,4 @@
-"""MCP servers that a request brings along by `server_url`: off by default, to public addresses only, shared by nobody."""
+"""MCP servers that a request brings along by `server_url`: only if allowed, to public addresses, shared by nobody."""
 
 from __future__ import annotations
 

@@ -114,6 +114,10 @@ class Continuing:
         return items.get
 
     async def _item(self, item_id: str, caller: Caller) -> dict[str, Any] | None:
+        kept = await self._store.find_item(item_id, caller.id)
+        if kept is not None:
+            found: dict[str, Any] = orjson.loads(kept.data)
+            return found
         record = await self._store.mentioning(b'"id":%b' % orjson.dumps(item_id), caller.id)
         if record is None:
             return None

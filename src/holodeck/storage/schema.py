@@ -21,6 +21,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (conversation_id, position), UNIQUE (conversation_id, id))""",
     ),
     ("ALTER TABLE responses ADD COLUMN keeper BIGINT",),  # the gateway that makes it, where several share a database
+    ("CREATE INDEX conversation_items_by_id ON conversation_items (id)",),  # a request may refer to one by its id alone
 )
 
 
