@@ -68,7 +68,7 @@ async def test_a_server_that_never_answers_costs_the_first_request_its_limit_and
 ) -> None:
     model = ScriptedModel(lambda _: say("Without."))
     async with (
-        FaultyMCPServer("hang", on="*") as server,
+        FaultyMCPServer("hangs-at-start") as server,
         serving(tmp_path, model, mcp={"sums": server}, limits={"discovery_seconds": 0.2, "drain_seconds": 0}) as stand,
     ):
         client = await stand.openai()

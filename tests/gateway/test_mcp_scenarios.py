@@ -250,10 +250,12 @@ async def test_an_operator_who_shows_openai_s_form_to_all_has_all_asked(tmp_path
             mcp_output="openai",
         ) as stand,
     ):
-        first = await _ask(stand)
-        assert _types(first) == ["mcp_approval_request"]
-        yes = {"type": "mcp_approval_response", "approval_request_id": first["output"][0]["id"], "approve": True}
-        assert _types(await _ask(stand, previous_response_id=first["id"], input=[yes])) == ["mcp_call", "message"]
+        client = await stand.openai()
+        first = await client.responses.create(model=MODEL, input="Go")
+        assert [item.type for item in first.output] == ["mcp_approval_request"]
+        yes: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[0].id, "approve": True}
+        second = await client.responses.create(model=MODEL, input=[yes], previous_response_id=first.id)
+        assert [item.type for item in second.output] == ["mcp_call", "message"]
 
 
 @pytest.mark.proves("D-26")

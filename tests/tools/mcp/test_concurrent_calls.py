@@ -9,6 +9,7 @@ from aio import aio
 
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.testing import FaultyMCPServer
+from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.errors import MCPTimeoutError
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
@@ -20,26 +21,33 @@ def _plugin(server: FaultyMCPServer, **more: int) -> MCPPlugin:
     )
 
 
+async def _begun(plugin: MCPPlugin) -> asyncio.Task[MCPToolResult]:
+    """A call that the server is busy with until it is released."""
+    busy = asyncio.Event()
+    call = plugin.call("slow", {"seconds": 60, "steps": 1}, on_progress=lambda *_: busy.set())
+    task = asyncio.create_task(call)
+    await busy.wait()
+    return task
+
+
 @pytest.mark.proves("D-12")
 @aio(20)
 async def test_one_call_more_than_a_server_gets_at_once_waits_for_its_turn() -> None:
     async with FaultyMCPServer() as server, _plugin(server, max_concurrent_calls=2) as plugin:
-        slow = [asyncio.create_task(plugin.call_tool("slow", seconds=60)) for _ in range(2)]
-        await server.received("tools/call", name="slow", count=2)
+        slow = [await _begun(plugin) for _ in range(2)]
         third = asyncio.create_task(plugin.call_tool("add", a=1, b=2))
         await plugin.list_tools()
         assert not server.calls("add")
         server.release()
         assert (await third).text == "3"
-        assert all((await call).success for call in slow)
+        assert [(await call).success for call in slow] == [True, True]
 
 
 @pytest.mark.proves("D-12", "D-15")
 @aio(20)
 async def test_a_call_whose_turn_does_not_come_in_time_is_an_error_that_says_so_and_was_never_sent() -> None:
     async with FaultyMCPServer() as server, _plugin(server, max_concurrent_calls=1) as plugin:
-        slow = asyncio.create_task(plugin.call_tool("slow", seconds=60))
-        await server.received("tools/call", name="slow")
+        slow = await _begun(plugin)
         late = await plugin.call("add", {"a": 1, "b": 2}, timeout=0.05)
         assert isinstance(late.error, MCPTimeoutError)
         assert "'max_concurrent_calls'" in str(late.error)
