@@ -72,12 +72,11 @@ class RequestServers:
         route = self._executor.route(call.name)
         if route is None or not self._sees(call.name):
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
-        is_approved = call.call_id in self._approved
+        is_approved, is_ours = call.call_id in self._approved, route.server.name in self._configured.offers
         if not is_approved and self._must_not_run(route):
-            return ToolResult.failed(
-                call.call_id, _nobody_to_ask(route), server=route.server.name, tool=route.tool.name
-            )
-        if route.server.name in self._configured.offers:
+            about = {"server": route.server.name, "tool": route.tool.name}
+            return ToolResult.failed(call.call_id, _nobody_to_ask(route), **(about if is_ours else _COUNTED_AS))
+        if is_ours:
             return await self._executor.execute(call, is_approved=is_approved)
         with self._with_brought() as offers:
             if not any(offer.server is route.server for offer in offers):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
+from holodeck.lib.addresses import networks_among
 from holodeck.lib.limits import (
     DEFAULT_BODY_BYTES,
     DEFAULT_DRAIN_SECONDS,
@@ -24,7 +25,7 @@ from holodeck.lib.limits import (
     MIB,
 )
 from holodeck.lib.secret import Secret
-from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
+from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, shown
 from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation, checked
 from holodeck.models.tool import Tool
@@ -145,6 +146,25 @@ class RequestServers(FileModel):
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
     """Hosts that may be reached by plain http://."""
     max_per_request: Annotated[Integer, Field(ge=1, le=MAX_REQUEST_TOOLS)] = DEFAULT_SERVERS_PER_REQUEST
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[RequestServers]) -> RequestServers:
+        return checked(cls.__name__, data, handler, _meant_hosts)
+
+
+def _meant_hosts(data: dict[str, Any]) -> list[Violation]:
+    found: list[Violation] = []
+    idle = [key for key in data if key in RequestServers.model_fields and key != "allow"]
+    if idle and data.get("allow", False) is False:
+        found.append(Violation(key=idle[0], message="it has no meaning without 'allow: true'"))
+    for key in ("hosts", "allow_private_hosts", "allow_insecure_hosts"):
+        listed = data.get(key)
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, str) and ("://" in entry or ("/" in entry and not networks_among([entry]))):
+                fix = "Write the name alone, such as tools.example.com, or a network, such as 10.20.0.0/16."
+                found.append(Violation(key=key, message=f"{shown(entry)} is not a host", fix=fix))
+    return found
 
 
 class GatewayFile(FileModel):
