@@ -92,6 +92,29 @@ async def test_an_address_that_is_not_public_is_not_dialled_whatever_it_is_calle
 
 @pytest.mark.proves("D-27")
 @aio(30)
+async def test_a_host_that_the_operator_names_is_dialled_wherever_it_is(tmp_path: Path) -> None:
+    rules = {"allow": True, "allow_private_hosts": ["LocalHost"], "allow_insecure_hosts": ["localhost"]}
+    async with FaultyMCPServer() as server, serving(tmp_path, _sums(), request_servers=rules) as stand:
+        tool = _brought(server, server_url=f"http://localhost:{server.port}/mcp")
+        _, answer = await _ask(stand, tool, tool_choice={"type": "mcp", "server_label": "mine", "name": "add"})
+        assert [item["type"] for item in answer["output"]] == ["mcp_list_tools", "mcp_call", "message"]
+
+
+@pytest.mark.proves("D-27")
+@aio(30)
+async def test_a_background_response_uses_such_a_server_after_its_request_is_answered(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer("requires-token", token=SECRET) as server,
+        serving(tmp_path, _sums(), request_servers=LOOPBACK) as stand,
+    ):
+        _, queued = await _ask(stand, _brought(server, authorization=SECRET), background=True)
+        events = await stand.stream(f"/v1/responses/{queued['id']}?stream=true")
+        assert [item["type"] for item in events[-1]["response"]["output"]] == ["mcp_list_tools", "mcp_call", "message"]
+        assert SECRET.encode() not in _kept(tmp_path)
+
+
+@pytest.mark.proves("D-27")
+@aio(30)
 async def test_a_redirect_leads_to_no_other_server(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer("redirect-elsewhere") as server,

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from holodeck.gateway.dialling import DialRules, headers_of
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration
 from holodeck.lib.errors import MCPConnectionError
-from holodeck.lib.limits import MAX_CALLER_SERVERS, MAX_REQUEST_SERVERS, REQUEST_SERVER_IDLE
+from holodeck.lib.limits import (
+    MAX_CALLER_SERVERS,
+    MAX_REQUEST_SERVER_TOOLS,
+    MAX_REQUEST_SERVERS,
+    REQUEST_SERVER_IDLE,
+)
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.offer import ServerOffer
 
@@ -69,7 +74,9 @@ class ServerPool:
         entry = self._entries.get(key)
         if entry is None:
             self._make_room(key)
-            entry = self._entries[key] = _Entry(ServerOffer(self.rules.plugin(declaration), patience=self._patience))
+            plugin = self.rules.plugin(declaration)
+            entry = _Entry(ServerOffer(plugin, patience=self._patience, most=MAX_REQUEST_SERVER_TOOLS))
+            self._entries[key] = entry
         self._entries.move_to_end(key)
         entry.users += 1
         try:

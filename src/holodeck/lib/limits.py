@@ -145,6 +145,7 @@ MAX_CALLER_SERVERS = 64  # of one caller, who must not use up the others'
 REQUEST_SERVER_IDLE = 300.0  # seconds without use before such a connection is closed: a conversation pauses that long
 REQUEST_SERVER_START = 30.0  # seconds for such a server to answer for the first time; nothing is downloaded for it
 MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server that a stranger chose
+MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose from, and few enough to prepare at once
 MAX_REQUEST_HEADERS = 32  # for such a server
 
 # The terminal

@@ -22,15 +22,24 @@ class ServerOffer:
     """The tools of a server, asked for again and again. Shared by all who offer them to a model."""
 
     def __init__(
-        self, server: MCPPlugin, *, patience: float | None = None, revivals: asyncio.Semaphore | None = None
+        self,
+        server: MCPPlugin,
+        *,
+        patience: float | None = None,
+        revivals: asyncio.Semaphore | None = None,
+        most: int | None = None,
     ) -> None:
-        """`patience`: seconds that an offer waits for it. `revivals`: whose turn it is to try a dead server again."""
+        """`patience`: seconds that an offer waits for it. `revivals`: whose turn it is to try a dead server again.
+
+        `most`: how many tools are taken from it; the rest is left out.
+        """
         self.server = server
         self.patience = _usual_patience(server) if patience is None else patience
         self.failure: MCPError | None = None
         """Why it is missing from the latest offer."""
         self.next_try: float | None = None
         """When it will be tried again, as a wall clock shows it; None while it lives or is being tried."""
+        self._most = most
         self._revivals = revivals
         self._reviving: asyncio.Task[None] | None = None
         self._listing: asyncio.Task[list[MCPToolInfo]] | None = None
@@ -100,7 +109,7 @@ class ServerOffer:
 
     def _tell_found(self, tools: Sequence[MCPToolInfo]) -> None:
         """Log what it has, when that is news. Having nothing is no error, but rarely meant."""
-        self._tools, self.failure = tools, None
+        self._tools, self.failure = tools[: self._most], None
         if self._found != len(tools):
             self._found = len(tools)
             (log.info if tools else log.warning)("mcp.discovered", server=self.server.name, tools=len(tools))
