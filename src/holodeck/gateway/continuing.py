@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.problems import WireError, not_found
-from holodeck.gateway.wire.approvals import Decided, decide
+from holodeck.gateway.wire.approvals import Decided, answer_in_place, close_past, decide
 from holodeck.gateway.wire.context import check_answered
-from holodeck.gateway.wire.input import references
+from holodeck.gateway.wire.input import read_input, references
 from holodeck.gateway.wire.items_codec import decode_items, encode_items
-from holodeck.gateway.wire.reading import Find
-from holodeck.gateway.wire.request import ResponseRequest, read_request
+from holodeck.gateway.wire.reading import Find, Input
+from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
 from holodeck.models.items import FunctionCall, Item
@@ -32,9 +33,16 @@ class Waiting:
     asks: frozenset[str] = frozenset()
     listed: frozenset[str] = frozenset()
     """The labels of servers whose tools the client has seen in this chain of responses."""
+    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The server and the tool of each call. A name alone may lead elsewhere when other servers are there as well."""
 
     def encode(self) -> bytes:
-        plain = {"calls": encode_items(self.calls).decode(), "asks": sorted(self.asks), "listed": sorted(self.listed)}
+        plain = {
+            "calls": encode_items(self.calls).decode(),
+            "asks": sorted(self.asks),
+            "listed": sorted(self.listed),
+            "places": dict(self.places),
+        }
         return orjson.dumps(plain)
 
     @classmethod
@@ -47,6 +55,7 @@ class Waiting:
             calls=tuple(call for call in calls if isinstance(call, FunctionCall)),
             asks=frozenset(plain["asks"]),
             listed=frozenset(plain["listed"]),
+            places={call_id: (label, tool) for call_id, (label, tool) in plain.get("places", {}).items()},
         )
 
 
@@ -57,6 +66,8 @@ class Continued:
     items: tuple[Item, ...]
     decided: Decided
     listed: frozenset[str]
+    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The server and the tool of each call that waited."""
     is_stored: bool = True
     """False when the previous response is only in the memory of a connection."""
 
@@ -89,20 +100,28 @@ class Continuing:
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
-        waiting = Waiting(calls=tuple(request.input.waiting), asks=frozenset(c.call_id for c in request.input.waiting))
-        is_stored = True
+        waiting, is_stored = _waiting_in(request.input), True
         known = recent.get(request.previous_response_id or "") if recent is not None else None
         if known is not None:
             items, waiting, is_stored = known
         elif request.previous_response_id is not None:
             items, waiting = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
-            items = await self._conversation(request.conversation_id, caller)
+            items, waiting = await self._conversation(request.conversation_id, caller)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
+        if decided.refused and waiting.calls == tuple(request.input.waiting):
+            answer_in_place(request.input, decided.refused)
+            decided = replace(decided, refused=())
         settled = (*items, *decided.refused, *request.input.items)
         check_answered(settled, pending=decided.run)
         listed = waiting.listed | set(request.input.listed)
-        return Continued(items=(*items, *decided.refused), decided=decided, listed=listed, is_stored=is_stored)
+        return Continued(
+            items=(*items, *decided.refused),
+            decided=decided,
+            listed=listed,
+            places=waiting.places,
+            is_stored=is_stored,
+        )
 
     async def found(self, body: object, caller: Caller) -> Find:
         """Finds the items that a body only refers to, in what its caller has stored."""
@@ -143,11 +162,18 @@ class Continuing:
         chain = await self._store.context(response_id, caller.id) or []
         return tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
 
-    async def _conversation(self, conversation_id: str, caller: Caller) -> tuple[Item, ...]:
+    async def _conversation(self, conversation_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
         listed = await self._store.items(conversation_id, caller.id, limit=_MAX_CONVERSATION)
         if listed is None:
             raise not_found("Conversation", conversation_id)
         if not listed:
-            return ()
-        body = {"input": [orjson.loads(item.data) for item in listed]}
-        return tuple(read_request(body, seal=self._seal).input.items)
+            return (), Waiting()
+        read = read_input([orjson.loads(item.data) for item in listed], seal=self._seal)
+        close_past(read)
+        return tuple(read.items), _waiting_in(read)
+
+
+def _waiting_in(read: Input) -> Waiting:
+    """The calls whose requests for approval were read, and have no answer yet."""
+    asks = frozenset(call.call_id for call in read.waiting)
+    return Waiting(calls=tuple(read.waiting), asks=asks, listed=frozenset(read.listed), places=dict(read.places))

@@ -17,6 +17,7 @@ from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.approval import needs_approval
 from holodeck.tools.mcp.executor import MCPExecutor, Route
+from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.offer import ServerOffer
 
 _COUNTED_AS = {"server": "(of a request)", "tool": "(of a request)"}
@@ -95,6 +96,18 @@ class RequestServers:
             return None
         asks = self._can_ask and (needs_approval(route.server.config, route.tool.name) or self._client_asks(route))
         return MCPRoute(server_label=route.server.name, tool=route.tool.name, needs_approval=asks)
+
+    def places(self, calls: Iterable[FunctionCall]) -> dict[str, tuple[str, str]]:
+        """The server and the tool of each call, by the id of the call."""
+        routes = ((call.call_id, self.route(call.name)) for call in calls)
+        return {call_id: (route.server_label, route.tool) for call_id, route in routes if route is not None}
+
+    def bound(self, call: FunctionCall, place: tuple[str, str] | None) -> FunctionCall:
+        """A call that waited, under the name that its tool has now: it was approved for that server and no other."""
+        if place is None:
+            return call
+        label, tool = place
+        return replace(call, name=next(iter(self.names(label, tool)), normalize_tool_name(f"{label}__{tool}")))
 
     def listings(self) -> list[Listing]:
         """What the declared servers offer, or why it is not known."""

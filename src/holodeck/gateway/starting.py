@@ -60,11 +60,13 @@ class Starter:
         can_wait: bool,
         caller: str,
         approved: Collection[str] = (),
+        places: Mapping[str, tuple[str, str]] | None = None,
         can_ask: bool = False,
     ) -> Start:
         """Put a run together. `items` came before the request, `pending` are calls of it that may now run.
 
-        `approved`: the ids of those that a person approved. `can_ask`: the client knows requests for approval.
+        `approved`: the ids of those that a person approved. `places`: the server and the tool of each, by its id.
+        `can_ask`: the client knows requests for approval.
         """
         backend = self.backend(request.model)
         servers = RequestServers(
@@ -77,6 +79,9 @@ class Starter:
         )
         if request.tool_choice.server is not None or request.tool_choice.allowed is not None:
             await servers.specs()  # a choice by server needs to know the names of its tools
+        if places and pending:
+            await servers.specs()
+            pending = tuple(servers.bound(call, places.get(call.call_id)) for call in pending)
         choice = request.tool_choice.resolved(servers.names)
         toolbox = Toolbox(
             [*backend.functions, servers], client=request.tools.functions, reader=ResultReader(), hold=servers.holds
