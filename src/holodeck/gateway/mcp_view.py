@@ -69,6 +69,9 @@ class RequestServers:
     def can_execute(self, name: str) -> bool:
         return self._sees(name)
 
+    def may_repeat(self, name: str) -> bool:
+        return self._sees(name) and self._executor.may_repeat(name)
+
     async def execute(self, call: ToolCall) -> ToolResult:
         route = self._executor.route(call.name)
         if route is None or not self._sees(call.name):
