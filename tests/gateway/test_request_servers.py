@@ -26,7 +26,7 @@ async def _ask(stand: Stand, *tools: dict[str, Any], key: str = "hd-anybody", **
 
 
 def _kept(folder: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in folder.glob("holodeck.db*"))
+    return b"".join(file.read_bytes() for file in folder.glob("holodeck.db*") if file.is_file())
 
 
 def _sums() -> ScriptedModel:
