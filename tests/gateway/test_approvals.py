@@ -133,3 +133,20 @@ async def test_an_approval_for_a_tool_of_one_server_runs_no_tool_of_that_name_at
         (made,) = [item for item in second["output"] if item["type"] == "mcp_call"]
         assert (made["server_label"], made["output"]) == ("mine", "3")
         assert (len(other.calls("add")), len(sums.calls("add"))) == (1, 0)
+
+
+@pytest.mark.proves("D-26")
+@pytest.mark.parametrize("store", [True, False])
+@aio(30)
+async def test_a_person_may_approve_and_say_more_and_the_result_still_stands_behind_its_call(
+    tmp_path: Path, store: bool
+) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, [GO], store=store)
+        given = [_answer(first, approve=True), {"role": "user", "content": "And be quick"}]
+        given = given if store else [GO, *first["output"], *given]
+        before = {"previous_response_id": first["id"]} if store else {}
+        assert _types(await _ask(stand, given, store=store, **before)) == ["mcp_call", "message"]
+        assert _told(stand) == ["Go", "assistant", "3", "And be quick"]
+        assert len(server.calls("add")) == 1
