@@ -20,7 +20,7 @@ import orjson
 from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 from dbos import error as errors
 
-from holodeck.durable.engine import Plain, Stage, Work, WorkTakenError
+from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DURABLE_CONNECTIONS, DURABLE_POLL, FORGET_BATCH, MAX_DURABLE_ATTEMPTS
@@ -75,21 +75,25 @@ class DBOSEngine:
             await self.close()
             raise StorageError(f"Durable runs cannot be kept: {_first_line(error)}") from error
 
-    async def submit(self, work_id: str, given: Plain) -> None:
+    async def submit(self, work_id: str, given: Plain) -> bool:
+        is_here = self._begun < self._at_once
         try:
             with SetWorkflowID(work_id):
-                if self._begun < self._at_once:
+                if is_here:
                     await DBOS.start_workflow_async(_do_work, work_id, dict(given))
                 else:
                     await DBOS.enqueue_workflow_async(_QUEUE, _do_work, work_id, dict(given))
         except Exception as error:
             raise StorageError(f"The run cannot be kept: {_first_line(error)}") from error
+        return is_here
 
-    async def stages(self, work_ids: Collection[str]) -> dict[str, Stage]:
-        found: dict[str, Stage] = dict.fromkeys(work_ids, "unknown")
+    async def whereabouts(self, work_ids: Collection[str]) -> dict[str, Whereabouts]:
+        found = {work_id: Whereabouts(stage="unknown") for work_id in work_ids}
         if work_ids:
             listed = await DBOS.list_workflows_async(workflow_ids=list(work_ids), load_input=False, load_output=False)
-            found |= {each.workflow_id: _STAGES.get(each.status, "ended") for each in listed}
+            for each in listed:
+                stage = _STAGES.get(each.status, "ended")
+                found[each.workflow_id] = Whereabouts(stage=stage, executor=each.executor_id or "")
         return found
 
     async def take_over(self, executor: str) -> int:

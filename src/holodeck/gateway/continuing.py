@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,11 +17,10 @@ from holodeck.gateway.wire.reading import Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
-from holodeck.models.items import FunctionCall, Item
-from holodeck.models.items_codec import decode_items, encode_items
-from holodeck.storage.store import ConversationItem, ResponseStore
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+from holodeck.models.items_codec import decode_item, decode_items, encode_item, encode_items
+from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore
 
-_UNFINISHED = ("queued", "in_progress")
 _MAX_CONVERSATION = 10_000
 
 
@@ -55,7 +54,7 @@ class Waiting:
             calls=tuple(call for call in calls if isinstance(call, FunctionCall)),
             asks=frozenset(plain["asks"]),
             listed=frozenset(plain["listed"]),
-            places={call_id: (label, tool) for call_id, (label, tool) in plain.get("places", {}).items()},
+            places=_places(plain.get("places", {})),
         )
 
 
@@ -68,8 +67,43 @@ class Continued:
     listed: frozenset[str]
     places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """The server and the tool of each call that waited."""
+    in_place: tuple[FunctionCallOutput, ...] = ()
+    """What the model is told of calls that stand in the input of the request itself: see `Continued.complete`."""
     is_stored: bool = True
     """False when the previous response is only in the memory of a connection."""
+
+    def complete(self, request: ResponseRequest) -> None:
+        """Put what was decided about calls of the request's own input behind them."""
+        answer_in_place(request.input, self.in_place)
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as JSON can say it."""
+        return {
+            "items": [encode_item(item) for item in self.items],
+            "run": [encode_item(call) for call in self.decided.run],
+            "approved": sorted(self.decided.approved),
+            "refused": [encode_item(output) for output in self.decided.refused],
+            "in_place": [encode_item(output) for output in self.in_place],
+            "listed": sorted(self.listed),
+            "places": dict(self.places),
+        }
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Continued:
+        """The other way round."""
+        run = (decode_item(entry) for entry in plain["run"])
+        decided = Decided(
+            run=tuple(call for call in run if isinstance(call, FunctionCall)),
+            approved=frozenset(plain["approved"]),
+            refused=_outputs(plain["refused"]),
+        )
+        return cls(
+            items=tuple(decode_item(entry) for entry in plain["items"]),
+            decided=decided,
+            listed=frozenset(plain["listed"]),
+            places=_places(plain["places"]),
+            in_place=_outputs(plain["in_place"]),
+        )
 
 
 class Recent:
@@ -109,19 +143,20 @@ class Continuing:
         elif request.conversation_id is not None:
             items, waiting = await self._conversation(request.conversation_id, caller)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
-        if decided.refused and waiting.calls == tuple(request.input.waiting):
-            answer_in_place(request.input, decided.refused)
-            decided = replace(decided, refused=())
-        settled = (*items, *decided.refused, *request.input.items)
-        check_answered(settled, pending=decided.run)
-        listed = waiting.listed | set(request.input.listed)
-        return Continued(
+        in_place: tuple[FunctionCallOutput, ...] = ()
+        if waiting.calls == tuple(request.input.waiting):
+            in_place, decided = decided.refused, replace(decided, refused=())
+        before = Continued(
             items=(*items, *decided.refused),
             decided=decided,
-            listed=listed,
+            listed=waiting.listed | set(request.input.listed),
             places=waiting.places,
+            in_place=in_place,
             is_stored=is_stored,
         )
+        before.complete(request)
+        check_answered((*before.items, *request.input.items), pending=decided.run)
+        return before
 
     async def found(self, body: object, caller: Caller) -> Find:
         """Finds the items that a body only refers to, in what its caller has stored."""
@@ -144,8 +179,10 @@ class Continuing:
         return next((item for item in items if item.get("id") == item_id), None)
 
     async def extend(self, request: ResponseRequest, output: list[dict[str, Any]], caller: Caller) -> None:
-        """Add a finished response to its conversation."""
+        """Add a finished response to its conversation, once."""
         shown = [*request.input.shown, *output]
+        if shown and await self._store.item(str(request.conversation_id), caller.id, shown[-1]["id"]) is not None:
+            return
         items = [ConversationItem(id=item["id"], data=orjson.dumps(item)) for item in shown]
         await self._store.add_items(str(request.conversation_id), caller.id, items)
 
@@ -156,7 +193,7 @@ class Continuing:
             message = f"Previous response with id '{response_id}' not found."
             code, param = "previous_response_not_found", "previous_response_id"
             raise WireError(400, message, kind="invalid_request", code=code, param=param)
-        if record.status in _UNFINISHED:
+        if record.status in UNFINISHED:
             message = "The previous response has not ended yet."
             raise WireError(400, message, kind="invalid_request", param="previous_response_id")
         chain = await self._store.context(response_id, caller.id) or []
@@ -171,6 +208,15 @@ class Continuing:
         read = read_input([orjson.loads(item.data) for item in listed], seal=self._seal)
         close_past(read)
         return tuple(read.items), _waiting_in(read)
+
+
+def _places(plain: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    return {call_id: (label, tool) for call_id, (label, tool) in plain.items()}
+
+
+def _outputs(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCallOutput, ...]:
+    items = (decode_item(entry) for entry in plain)
+    return tuple(item for item in items if isinstance(item, FunctionCallOutput))
 
 
 def _waiting_in(read: Input) -> Waiting:

@@ -17,6 +17,7 @@ from holodeck.lib.limits import (
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SERVERS_PER_REQUEST,
     DISCOVERY_WAIT,
+    DURABLE_AT_ONCE,
     MAX_MAX_TURNS,
     MAX_REQUEST_TOOLS,
     MAX_SOCKET_SECONDS,
@@ -115,6 +116,15 @@ class Storage(FileModel):
     """`safe` waits for the disk on every save; `fast` may lose the last moments when the power fails."""
 
 
+class BackgroundRuns(FileModel):
+    """Responses that nobody waits for (`background: true`)."""
+
+    durable: Boolean | None = None
+    """Whether they survive the process. Absent: yes, if HoloDeck is installed with the extra `durable`."""
+    at_once: Annotated[Integer, Field(ge=1)] = DURABLE_AT_ONCE
+    """How many durable ones a gateway begins at once; the others wait for whichever gateway has room first."""
+
+
 class GatewayLimits(FileModel):
     """What the gateway as a whole takes on."""
 
@@ -177,6 +187,7 @@ class GatewayFile(FileModel):
     keys: list[CallerKey] = Field(default_factory=list)
     jwt: JWTCallers | None = None
     storage: Storage = Field(default_factory=Storage)
+    background: BackgroundRuns = Field(default_factory=BackgroundRuns)
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
     cors_origins: list[NonEmpty] = Field(default_factory=list)
     request_servers: RequestServers = Field(default_factory=RequestServers)
