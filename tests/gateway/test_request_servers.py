@@ -26,7 +26,7 @@ async def _ask(stand: Stand, *tools: dict[str, Any], key: str = "hd-anybody", **
 
 
 def _kept(folder: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in folder.glob("holodeck.db*") if file.is_file())
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
 
 
 def _sums() -> ScriptedModel:
@@ -107,10 +107,12 @@ async def test_a_background_response_uses_such_a_server_after_its_request_is_ans
         FaultyMCPServer("requires-token", token=SECRET) as server,
         serving(tmp_path, _sums(), request_servers=LOOPBACK) as stand,
     ):
-        _, queued = await _ask(stand, _brought(server, authorization=SECRET), background=True)
+        tool = _brought(server, server_url=f"{server.url}?key=in-the-query", authorization=SECRET)
+        _, queued = await _ask(stand, tool, background=True)
         events = await stand.stream(f"/v1/responses/{queued['id']}?stream=true")
         assert [item["type"] for item in events[-1]["response"]["output"]] == ["mcp_list_tools", "mcp_call", "message"]
-        assert SECRET.encode() not in _kept(tmp_path)
+        assert queued["id"].encode() in _kept(tmp_path)
+        assert not [secret for secret in (SECRET, "in-the-query") if secret.encode() in _kept(tmp_path)]
 
 
 @pytest.mark.proves("D-27")
