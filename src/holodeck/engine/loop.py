@@ -14,7 +14,7 @@ from holodeck.lib.errors import HoloDeckError, ModelError
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
 from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
 from holodeck.models.exchange import ModelRequest, ToolChoice
-from holodeck.models.items import FunctionCall, Item, Message, Usage
+from holodeck.models.items import FunctionCall, Item, Message, Usage, answers_behind_calls
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
 
@@ -82,7 +82,8 @@ async def _turns(
     while True:
         specs = await toolbox.offer()
         progress.turns += 1
-        asked = replace(ask, items=(*ask.items, *progress.items), tools=specs, tool_choice=choice)
+        items = answers_behind_calls((*ask.items, *progress.items))
+        asked = replace(ask, items=items, tools=specs, tool_choice=choice)
         turn = await steps.turn(progress.turns, log, partial(_ask, model, toolbox, asked, progress.turns))
         answered = turn.answered
         progress.items += answered.items

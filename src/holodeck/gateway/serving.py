@@ -67,6 +67,7 @@ class Service:
             )
         self.is_open = callers.is_open
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        self.pool = starter.pool
         rates = Rates(config.limits.key, config.limits.in_flight)
         self.runs = Runs(metrics, rates.spent)
         is_sqlite = config.storage.url.startswith("sqlite")
@@ -151,7 +152,7 @@ class Service:
         """End runs, servers, models and storage, in this order."""
         await self.runs.close()
         await self.background.close()
-        await asyncio.gather(*(backend.mcp.close() for backend in self.backends.values()))
+        await asyncio.gather(self.pool.close(), *(backend.mcp.close() for backend in self.backends.values()))
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
 
