@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 
+from holodeck.engine import spans
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.toolphase import ToolPhase
 from holodeck.engine.turn import take_turn
@@ -28,6 +29,10 @@ class RunRequest:
     max_tool_calls: int | None = None
     pending: tuple[FunctionCall, ...] = ()
     """Calls of an earlier run that waited for the client or for approval; they run before the model is asked."""
+    agent: str = ""
+    """Whose run it is, by the name that people say; for logs and traces."""
+    provider: str = ""
+    """Who runs the model; for traces."""
     can_wait: bool = True
     """False when nobody will bring this run's pending calls back: only those that need approval are left then."""
 
@@ -46,14 +51,16 @@ async def run(request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: 
     progress = _Progress()
     log.append(RunStarted(run_id=request.run_id, model=model.name))
     result = _result(progress, "cancelled", reason="The run was cancelled.")
-    try:
-        result = await _turns(request, model, toolbox, log, progress)
-    except HoloDeckError as error:
-        code = "model_error" if isinstance(error, ModelError) else "run_error"
-        result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
-    finally:
-        result = replace(result, seconds=time.monotonic() - began)
-        log.append(RunFinished(result=result))
+    with spans.invoke_agent(request, model.name) as span:
+        try:
+            result = await _turns(request, model, toolbox, log, progress)
+        except HoloDeckError as error:
+            code = "model_error" if isinstance(error, ModelError) else "run_error"
+            result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
+        finally:
+            result = replace(result, seconds=time.monotonic() - began)
+            log.append(RunFinished(result=result))
+            spans.ended(span, result)
     return result
 
 
@@ -76,7 +83,9 @@ async def _turns(
         progress.turns += 1
         log.append(TurnStarted(turn=progress.turns, tools=len(specs)))
         turn = replace(ask, items=(*ask.items, *progress.items), tools=specs, tool_choice=choice)
-        answered = await take_turn(model, turn, log)
+        with spans.chat(request.provider, model.name, turn) as span:
+            answered = await take_turn(model, turn, log)
+            spans.answered(span, answered)
         progress.items += answered.items
         progress.usage += answered.usage
         calls = [item for item in answered.items if isinstance(item, FunctionCall)]

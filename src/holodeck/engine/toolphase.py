@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Sequence
 
+from holodeck.engine import spans
 from holodeck.engine.eventlog import EventLog
 from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
@@ -47,7 +48,10 @@ class ToolPhase:
 
     async def _one(self, call: FunctionCall, *, is_within: bool) -> FunctionCallOutput:
         began = time.monotonic()
-        result = await self._result(call, is_within=is_within)
+        with spans.execute_tool(call, is_known=self._toolbox.spec(call.name) is not None) as span:
+            result = await self._result(call, is_within=is_within)
+            if result.is_error:
+                span.fail("tool_error")
         output = FunctionCallOutput(
             call_id=call.call_id, content=result.content, is_error=result.is_error, id=new_id("out")
         )

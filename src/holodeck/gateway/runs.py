@@ -11,6 +11,7 @@ from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import NotKeptError, error_event
+from holodeck.gateway.run_log import run_log
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
@@ -44,7 +45,7 @@ class LiveRun(Generic[W]):
     ) -> None:
         """`keep` stores a run that has ended; the client hears of its end only afterwards."""
         self.id = request.run_id
-        self.model = model.name
+        self.model = request.agent or model.name
         self.owner = owner
         self.writer = writer
         self.payloads: list[bytes] = []
@@ -87,6 +88,10 @@ class LiveRun(Generic[W]):
                 await self._stop(events)
             self.is_done.set()
             self._tell()
+
+    def knows(self, tool: str) -> bool:
+        """Whether this is a tool that the operator offers, and no name that a model or a client has made up."""
+        return self._toolbox.spec(tool) is not None and not self._toolbox.is_client(tool)
 
     def cancel(self) -> None:
         """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
@@ -147,6 +152,7 @@ class LiveRun(Generic[W]):
         if events.is_finished and self.result is None:
             async for _, event in events.read():
                 if isinstance(event, RunFinished):
+                    self.observe(event)
                     self.payloads += self.writer.feed(event)
                     self.result = event.result
             try:
@@ -180,8 +186,8 @@ class Runs:
     async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
         """Run one to its end, findable by others in the meantime."""
         self._live[live.id] = live
-        if self._metrics is not None:
-            live.observe = self._metrics.observer(live.model)
+        log.note(response=live.id)
+        live.observe = run_log(live.id, live.owner, live.model, live.knows, self._metrics)
         try:
             async with aclosing(live.advance()) as batches:
                 async for batch in batches:
@@ -199,6 +205,7 @@ class Runs:
 
     def start(self, live: LiveRun[Any]) -> None:
         """Run one without anybody waiting for it."""
+        log.note(response=live.id)
         self._live[live.id] = live
         task = asyncio.create_task(self._finish_patiently(live), name=f"background {live.id}")
         self._background.add(task)
@@ -206,7 +213,8 @@ class Runs:
 
     async def _finish_patiently(self, live: LiveRun[Any]) -> None:
         """Nobody was told that it is not stored, so it is tried until it is."""
-        await self.finish(live)
+        with log.about(response=live.id):
+            await self.finish(live)
         while live.failure is not None:
             await asyncio.sleep(KEEP_RETRY)
             await live.keep_again()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -34,6 +35,7 @@ from holodeck.gateway.runs import Runs
 from holodeck.gateway.seal_keys import seal_key
 from holodeck.gateway.sockets import ResponseSockets
 from holodeck.gateway.starting import Starter
+from holodeck.gateway.tracing import start_tracing, stop_tracing
 from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib import log
@@ -119,6 +121,7 @@ class Service:
         )
         host, port = listener.getsockname()[:2]
         keeping: asyncio.Task[None] | None = None
+        tracer = start_tracing(self.config.otel, os.environ)
         try:
             is_marked = await self._mark_lost()
             keeping = asyncio.create_task(self._keep_house(is_marked), name="housekeeping")
@@ -130,6 +133,7 @@ class Service:
                 with suppress(asyncio.CancelledError):
                     await keeping
             await self.close()
+            await stop_tracing(tracer)
             listener.close()
 
     def stop(self) -> None:

@@ -23,11 +23,11 @@ from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.outputs import OutputChecks
 from holodeck.tools.mcp.results import Results, Trace
-from holodeck.tools.mcp.rounds import exchange
 from holodeck.tools.mcp.routing import argument_headers
 from holodeck.tools.mcp.session import OnProgress
 from holodeck.tools.mcp.starts import StartLimits
 from holodeck.tools.mcp.supervisor import Supervisor
+from holodeck.tools.mcp.tracing import exchange
 
 
 class MCPClient:
@@ -96,12 +96,12 @@ class MCPClient:
             await self._prompts.current(session)
         known = self._prompts.known(session, name)
         params = {"name": known.name if known is not None else name, "arguments": dict(arguments)}
-        return await exchange(session, "prompts/get", params, seconds=self._tool.request_timeout)
+        return await exchange(self._tool, session, "prompts/get", params, seconds=self._tool.request_timeout)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Message:
         """Any request, answered with its result. Raises MCPError."""
         connection = await self.supervisor.connection()
-        return await exchange(connection.session, method, dict(params), seconds=self._tool.request_timeout)
+        return await exchange(self._tool, connection.session, method, dict(params), seconds=self._tool.request_timeout)
 
     async def call(
         self,
@@ -134,7 +134,13 @@ class MCPClient:
             params = {"name": info.name, "arguments": arguments}
             try:
                 answer = await exchange(
-                    session, "tools/call", params, seconds=seconds, delivery=delivery, on_progress=on_progress
+                    self._tool,
+                    session,
+                    "tools/call",
+                    params,
+                    seconds=seconds,
+                    delivery=delivery,
+                    on_progress=on_progress,
                 )
             except MCPProtocolError as error:
                 if is_last or error.details.get("code") != HEADER_MISMATCH:
