@@ -74,8 +74,13 @@ def _logger(area: str) -> logging.Logger:
 def _emit(level: int, event: str, fields: dict[str, object]) -> None:
     logger = _logger(event.partition(".")[0])
     if logger.isEnabledFor(level):
-        fields = {**fields, **{key: value for key, value in (_about.get() or {}).items() if key not in fields}}
-        logger.log(level, "%s", Line(event, fields), extra={"event": event, "fields": fields})
+        own = _about.get()
+        if own:
+            fields |= {key: value for key, value in own.items() if key not in fields}
+        # Made here because `logger.log` would first look for the line of code, which costs more than the rest.
+        record = logging.LogRecord(logger.name, level, "", 0, "%s", (Line(event, fields),), None)
+        record.event, record.fields = event, fields
+        logger.handle(record)
 
 
 def _shown(value: object) -> str:
