@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ from aio import aio
 from gateway.process import Served, process_of, write_file
 
 from holodeck.gateway.callers import hash_key
+from holodeck.lib.limits import MAX_LOG_LINES_WAITING
+from holodeck.lib.log_lines import Lines
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
 
 SECONDS = 30.0
@@ -120,3 +124,16 @@ async def test_a_background_run_keeps_its_ids_after_its_request_has_gone(tmp_pat
     posted = next(entry for entry in _lines(served.said, "gateway.request") if entry["method"] == "POST")
     assert {entry["response"] for entry in (run, tool, posted)} == {begun["id"]}
     assert {entry["request"] for entry in (run, tool, posted)} == {headers["x-request-id"]}
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as reader, os.fdopen(writing, "w") as stream:
+        lines = Lines(stream)
+        for number in range(4 * MAX_LOG_LINES_WAITING):
+            lines.handle(logging.LogRecord("x", logging.INFO, "", 0, f"line {number}", None, None))
+        said = [reader.readline()]
+        while "log.lost" not in said[-1]:
+            said.append(reader.readline())
+    assert said[0] == "line 0\n"
+    assert len(said) < 4 * MAX_LOG_LINES_WAITING

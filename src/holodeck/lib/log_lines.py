@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, TextIO
 
 import orjson
 
+from holodeck.lib.limits import LOG_PAUSE, MAX_LOG_LINES_WAITING
 from holodeck.lib.log import ROOT, Line
 
 Format = Literal["text", "json"]
@@ -19,7 +23,7 @@ _SERVERS = f"{ROOT}.mcp.server"
 
 def write_log(form: Format, level: str, stream: TextIO | None = None) -> None:
     """Write the log of this process from now on, in place of whatever did so before."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = Lines(stream or sys.stderr)
     handler.setFormatter(_JSON() if form == "json" else _Text())
     number = logging.getLevelNamesMapping()[level.upper()]
     root = logging.getLogger()
@@ -27,6 +31,53 @@ def write_log(form: Format, level: str, stream: TextIO | None = None) -> None:
     root.setLevel(max(number, logging.WARNING))  # of what is not ours, only what went wrong
     logging.getLogger(ROOT).setLevel(number)
     logging.getLogger(_SERVERS).setLevel(number if number < logging.INFO else max(number, logging.WARNING))
+
+
+class Lines(logging.Handler):
+    """Writes lines a moment later and many at once, in a thread of its own.
+
+    A write lets other threads in, which costs a request more than the line itself; and when nobody reads what is
+    written, the log waits and not the gateway. What is left is written at the end of the process.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._waiting: list[str] = []
+        self._lost = 0
+        self._news = threading.Event()
+        self._writing = threading.Lock()
+        threading.Thread(target=self._write_on, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self._waiting) >= MAX_LOG_LINES_WAITING:
+            self._lost += 1
+            return
+        self._waiting.append(self.format(record))
+        if not self._news.is_set():
+            self._news.set()
+
+    def flush(self) -> None:
+        """Write everything now."""
+        with self._writing:
+            self.acquire()  # `emit` holds it, too
+            lines, self._waiting = self._waiting, []
+            lost, self._lost = self._lost, 0
+            self.release()
+            if lost:
+                about = (Line("log.lost", {"lines": lost}),)
+                lines.append(self.format(logging.LogRecord(ROOT, logging.WARNING, "", 0, "%s", about, None)))
+            if lines:
+                with suppress(OSError, ValueError):  # whoever read it has gone
+                    self._stream.write("\n".join([*lines, ""]))
+                    self._stream.flush()
+
+    def _write_on(self) -> None:
+        while True:
+            self._news.wait()
+            time.sleep(LOG_PAUSE)
+            self._news.clear()
+            self.flush()
 
 
 class _Text(logging.Formatter):
