@@ -259,6 +259,8 @@ async def test_a_file_that_asks_for_traces_needs_the_extra_and_says_how_to_get_i
     wished = environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     async with process_of(write_file(tmp_path, "http://127.0.0.1:9/v1"), environ=wished) as served:
         assert (await served.send("GET", "/v1/models"))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
     assert any("otel.not_installed" in line for line in served.said)
 
 
