@@ -122,7 +122,7 @@ async def test_what_fails_is_marked_with_its_kind_and_not_with_its_words(tmp_pat
     kinds = {span.name: span.attributes.get("error.type") for span in collector.spans if span.is_error}
     assert kinds.pop("tools/call fail") == "tool_error"
     assert kinds.pop("execute_tool fail") == "tool_error"
-    assert kinds.pop("execute_tool") == "tool_error"
+    assert kinds.pop("execute_tool") == "refused"
     assert kinds.pop(f"invoke_agent {MODEL}") == "model_error"
     assert kinds.pop(ROUTE) == "500"
     assert kinds.pop("chat scripted")

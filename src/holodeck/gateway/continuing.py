@@ -12,12 +12,12 @@ from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.wire.approvals import Decided, decide
 from holodeck.gateway.wire.context import check_answered
 from holodeck.gateway.wire.input import references
-from holodeck.gateway.wire.items_codec import decode_items, encode_items
 from holodeck.gateway.wire.reading import Find
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
 from holodeck.models.items import FunctionCall, Item
+from holodeck.models.items_codec import decode_items, encode_items
 from holodeck.storage.store import ConversationItem, ResponseStore
 
 _UNFINISHED = ("queued", "in_progress")

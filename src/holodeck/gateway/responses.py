@@ -18,13 +18,13 @@ from holodeck.gateway.runs import LiveRun, Runs
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.encoder import DONE, sse
-from holodeck.gateway.wire.items_codec import encode_items
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib.ids import new_id
 from holodeck.models.items import Item
+from holodeck.models.items_codec import encode_items
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 _LIST_LIMIT = 20

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from holodeck.lib.errors import ConfigError
-from holodeck.storage.sqlite import Durability, SQLiteStore
+from holodeck.storage.sqlite import SQLiteStore
+from holodeck.storage.sqlite_file import Durability
 from holodeck.storage.store import ResponseStore
 
 

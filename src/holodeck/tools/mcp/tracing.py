@@ -29,11 +29,12 @@ async def exchange(
     seconds: float,
     delivery: Delivery | None = None,
     on_progress: OnProgress | None = None,
+    meta: Mapping[str, Any] | None = None,
 ) -> Message:
     """Make a call until its result is complete."""
     if not trace.is_on():
         return await rounds.exchange(
-            session, method, params, seconds=seconds, delivery=delivery, on_progress=on_progress
+            session, method, params, seconds=seconds, delivery=delivery, on_progress=on_progress, meta=meta
         )
     delivery = delivery or Delivery()
     target = str(params["name"]) if method in _NAMED else ""
@@ -46,7 +47,7 @@ async def exchange(
                 seconds=seconds,
                 delivery=delivery,
                 on_progress=on_progress,
-                meta=span.carrier(),
+                meta={**(meta or {}), **span.carrier()},
             )
         except MCPError as error:
             code = error.details.get("code")
