@@ -7,18 +7,19 @@ from collections.abc import Callable
 from holodeck.gateway.metrics import Metrics
 from holodeck.lib import log
 from holodeck.models.events import Event, RunFinished, ToolFinished
+from holodeck.tools.registry import Toolbox
 
 UNKNOWN_TOOL = "unknown"
 """A name that a model has made up can be anything: it is neither logged nor counted as it is."""
 
 
 def run_log(
-    response: str, caller: str, model: str, knows: Callable[[str], bool], metrics: Metrics | None
+    response: str, caller: str, model: str, toolbox: Toolbox, metrics: Metrics | None
 ) -> Callable[[Event], None]:
-    """Hears the events of a run. `model` is the name that clients say; `knows` says which tools exist."""
+    """Hears the events of a run. `model` is the name that clients say; `toolbox` knows which tools exist."""
 
     def tool_finished(event: ToolFinished) -> None:
-        server, tool = _tool_of(event, knows)
+        server, tool = _tool_of(event, toolbox)
         is_error = event.output.is_error
         if metrics is not None:
             metrics.tool_call(server, tool, event.seconds, is_error=is_error)
@@ -58,9 +59,10 @@ def run_log(
     return observe
 
 
-def _tool_of(event: ToolFinished, knows: Callable[[str], bool]) -> tuple[str, str]:
+def _tool_of(event: ToolFinished, toolbox: Toolbox) -> tuple[str, str]:
     """The server, if any, and the tool of a call, by names that the operator or a server gave."""
     metadata = event.metadata
     if "server" in metadata:
         return str(metadata["server"]), str(metadata.get("tool", event.name))
-    return "", event.name if knows(event.name) else UNKNOWN_TOOL
+    is_ours = toolbox.spec(event.name) is not None and not toolbox.is_client(event.name)
+    return "", event.name if is_ours else UNKNOWN_TOOL

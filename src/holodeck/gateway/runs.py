@@ -57,7 +57,7 @@ class LiveRun(Generic[W]):
         """Hears every event of the run."""
         self._request = request
         self._model = model
-        self._toolbox = toolbox
+        self.toolbox = toolbox
         self._keep = keep
         self._task: asyncio.Task[RunResult] | None = None
         self._news = asyncio.Event()
@@ -66,7 +66,7 @@ class LiveRun(Generic[W]):
     async def advance(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
         events = EventLog()
-        self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, events), name=self.id)
+        self._task = asyncio.create_task(run(self._request, self._model, self.toolbox, events), name=self.id)
         try:
             async for batch in events.batches():
                 payloads: list[bytes] = []
@@ -88,10 +88,6 @@ class LiveRun(Generic[W]):
                 await self._stop(events)
             self.is_done.set()
             self._tell()
-
-    def knows(self, tool: str) -> bool:
-        """Whether this is a tool that the operator offers, and no name that a model or a client has made up."""
-        return self._toolbox.spec(tool) is not None and not self._toolbox.is_client(tool)
 
     def cancel(self) -> None:
         """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
@@ -187,7 +183,7 @@ class Runs:
         """Run one to its end, findable by others in the meantime."""
         self._live[live.id] = live
         log.note(response=live.id)
-        live.observe = run_log(live.id, live.owner, live.model, live.knows, self._metrics)
+        live.observe = run_log(live.id, live.owner, live.model, live.toolbox, self._metrics)
         try:
             async with aclosing(live.advance()) as batches:
                 async for batch in batches:
