@@ -104,6 +104,37 @@ async def test_everything_acknowledged_survives_a_killed_server_process(fragile:
             assert await store.get(response_id, "alice") is not None
 
 
+@pytest.mark.proves("D-28", "D-32")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restarted", "crashed"])
+@aio(SECONDS)
+async def test_a_stream_grows_without_a_gap_over_the_restart_of_its_server(
+    fragile: PostgresServer, database: str, how: signal.Signals
+) -> None:
+    enough, is_back = asyncio.Event(), asyncio.Event()
+    async with opened(database) as store:
+        await store.save(replace(RECORD, status="in_progress"))
+
+        async def grow() -> int:
+            number = 0
+            while not is_back.is_set() or number < 100:
+                assert await store.grow("r", number, [b"%d" % number]), "its own lost answer is not another writer"
+                number += 1
+                if number == 50:
+                    enough.set()
+            return number
+
+        async def restart() -> None:
+            await enough.wait()
+            await asyncio.to_thread(fragile.stop, how)
+            await asyncio.to_thread(fragile.start)
+            is_back.set()
+
+        async with asyncio.TaskGroup() as group:
+            growing = group.create_task(grow())
+            group.create_task(restart())
+        assert await store.grown("r", "alice") == [b"%d" % number for number in range(growing.result())]
+
+
 @pytest.mark.proves("D-32")
 @aio(SECONDS)
 async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps(database: str) -> None:

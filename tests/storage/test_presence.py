@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
 from aio import aio
 
+from holodeck.lib.errors import StorageError
 from holodeck.storage.factory import open_store
 from holodeck.storage.presence_files import FilePresence
 from holodeck.storage.store import ResponseStore
@@ -109,8 +111,6 @@ def test_what_the_dead_leave_is_cleared_away_and_the_living_stay(tmp_path: Path)
 
 def test_many_that_come_at_once_all_stay(tmp_path: Path) -> None:
     """Nobody clears away a file that its owner was about to lock."""
-    from concurrent.futures import ThreadPoolExecutor
-
     many = [FilePresence(tmp_path) for _ in range(100)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(FilePresence.begin, many))
@@ -118,6 +118,14 @@ def test_many_that_come_at_once_all_stay(tmp_path: Path) -> None:
     for one in many:
         one.end()
     assert not any(many[0].is_there(one.number) for one in many)
+
+
+def test_two_that_look_at_once_do_not_take_each_other_for_the_dead_one(tmp_path: Path) -> None:
+    presence = FilePresence(tmp_path)
+    with running(STAYING, str(tmp_path)) as (process, number):
+        ended(process, "killed")
+    with ThreadPoolExecutor(8) as pool:
+        assert not any(pool.map(presence.is_there, [number] * 20_000))
 
 
 @pytest.mark.proves("D-28", "D-32")
@@ -150,8 +158,6 @@ async def test_a_file_is_the_same_file_by_whatever_path(tmp_path: Path) -> None:
 
 @aio(SECONDS)
 async def test_a_place_where_nobody_can_be_present_is_said_in_words(tmp_path: Path) -> None:
-    from holodeck.lib.errors import StorageError
-
     (tmp_path / "kept.db.alive").write_text("a file where a folder should be")
     async with opened(tmp_path, "sqlite:///kept.db") as store:
         with pytest.raises(StorageError, match="cannot be used"):

@@ -30,11 +30,10 @@ async def opened(folder: Path, url: str, count: int = 1) -> AsyncIterator[list[R
         yield stores
 
 
-async def chunks(folder: Path, url: str) -> list[tuple[str, int, int]]:
-    """What is in the table itself, as nothing but the store should ever ask."""
-    sql = "SELECT response_id, first, count FROM response_events ORDER BY response_id, first"
+async def directly(folder: Path, url: str, sql: str) -> list[tuple[object, ...]]:
+    """Ask the tables themselves, as nothing but the store should ever do."""
     if url.startswith("sqlite"):
-        connection = sqlite3.connect(folder / "kept.db")
+        connection = sqlite3.connect(folder / "kept.db", isolation_level=None)
         try:
             return connection.execute(sql).fetchall()
         finally:
@@ -44,6 +43,12 @@ async def chunks(folder: Path, url: str) -> list[tuple[str, int, int]]:
         return [tuple(row) for row in await server.fetch(sql)]
     finally:
         await server.close()
+
+
+async def chunks(folder: Path, url: str) -> list[tuple[object, ...]]:
+    return await directly(
+        folder, url, "SELECT response_id, first, count FROM response_events ORDER BY response_id, first"
+    )
 
 
 @pytest.mark.proves("D-28")
@@ -159,6 +164,16 @@ async def test_what_is_in_the_making_is_not_forgotten_however_old(tmp_path: Path
         assert await store.get("in_progress", "alice") is not None
         await store.save(replace(RUNNING, id="queued", status="completed"))
         assert await store.forget(100.0) == 1
+
+
+@aio(SECONDS)
+async def test_chunks_that_belong_to_nothing_are_forgotten(tmp_path: Path, url: str) -> None:
+    async with opened(tmp_path, url) as (store,):
+        await store.save(RUNNING)
+        await store.grow("r", 0, [b"0"])
+        await directly(tmp_path, url, "INSERT INTO response_events VALUES ('nothing', 0, 1, '0')")
+        assert await store.forget(0.0) == 0
+        assert await chunks(tmp_path, url) == [("r", 0, 1)]
 
 
 @pytest.mark.proves("D-28", "D-32")

@@ -20,7 +20,7 @@ import orjson
 from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 from dbos import error as errors
 
-from holodeck.durable.engine import Plain, Stage, Work, WorkTakenError
+from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DURABLE_CONNECTIONS, DURABLE_POLL, FORGET_BATCH, MAX_DURABLE_ATTEMPTS
@@ -30,6 +30,8 @@ WORK_VERSION = "holodeck-1"
 _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
 _SCHEMA = "holodeck_work"
+_EXPECTED = "Asyncio task cancelled"
+"""How its log speaks of a run that was cancelled or left to another, which is no trouble."""
 _STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
 
 _serving: list[DBOSEngine] = []  # DBOS has one instance for each process, and so have we
@@ -47,6 +49,8 @@ class DBOSEngine:
 
     async def open(self, work: Work) -> None:
         """Raises `StorageError` when the database cannot be had."""
+        if _serving:
+            raise StorageError("Durable runs are kept for one gateway in a process, and this process has one already.")
         self._work = work
         _use_wal(self._url)
         config: DBOSConfig = {
@@ -75,21 +79,25 @@ class DBOSEngine:
             await self.close()
             raise StorageError(f"Durable runs cannot be kept: {_first_line(error)}") from error
 
-    async def submit(self, work_id: str, given: Plain) -> None:
+    async def submit(self, work_id: str, given: Plain) -> bool:
+        is_here = self._begun < self._at_once
         try:
             with SetWorkflowID(work_id):
-                if self._begun < self._at_once:
+                if is_here:
                     await DBOS.start_workflow_async(_do_work, work_id, dict(given))
                 else:
                     await DBOS.enqueue_workflow_async(_QUEUE, _do_work, work_id, dict(given))
         except Exception as error:
             raise StorageError(f"The run cannot be kept: {_first_line(error)}") from error
+        return is_here
 
-    async def stages(self, work_ids: Collection[str]) -> dict[str, Stage]:
-        found: dict[str, Stage] = dict.fromkeys(work_ids, "unknown")
+    async def whereabouts(self, work_ids: Collection[str]) -> dict[str, Whereabouts]:
+        found = {work_id: Whereabouts(stage="unknown") for work_id in work_ids}
         if work_ids:
             listed = await DBOS.list_workflows_async(workflow_ids=list(work_ids), load_input=False, load_output=False)
-            found |= {each.workflow_id: _STAGES.get(each.status, "ended") for each in listed}
+            for each in listed:
+                stage = _STAGES.get(each.status, "ended")
+                found[each.workflow_id] = Whereabouts(stage=stage, executor=each.executor_id or "")
         return found
 
     async def take_over(self, executor: str) -> int:
@@ -171,6 +179,8 @@ class _JSON(Serializer):
 
 class _ToOurLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(_EXPECTED):
+            return
         tell = log.error if record.levelno >= logging.ERROR else log.warning
         cause = f": {_first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
         tell("durable.engine", message=record.getMessage() + cause)

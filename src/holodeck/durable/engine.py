@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Plain = Mapping[str, Any]
@@ -30,6 +31,14 @@ Work = Callable[[str, Plain, Checkpoints], Awaitable[None]]
 """Does a piece of work, by its id. Raising cancellation leaves it to somebody else."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Whereabouts:
+    """How far a piece of work has come. `executor` is who began it last."""
+
+    stage: Stage
+    executor: str = ""
+
+
 class WorkEngine(Protocol):
     """Keeps work, and has it done by whoever is there."""
 
@@ -37,12 +46,12 @@ class WorkEngine(Protocol):
         """Be ready to do work: what this process is given, and what waits for anybody."""
         ...
 
-    async def submit(self, work_id: str, given: Plain) -> None:
-        """Keep a piece of work; once this returns, it will be done. It begins here, or waits for whoever has room."""
+    async def submit(self, work_id: str, given: Plain) -> bool:
+        """Keep a piece of work; once this returns, it will be done. True: here; False: by whoever has room first."""
         ...
 
-    async def stages(self, work_ids: Collection[str]) -> dict[str, Stage]:
-        """How far each piece of work has come."""
+    async def whereabouts(self, work_ids: Collection[str]) -> dict[str, Whereabouts]:
+        """How far each piece of work has come, and with whom."""
         ...
 
     async def take_over(self, executor: str) -> int:

@@ -244,5 +244,6 @@ MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way,
 STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
 STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another gateway writes
 CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
+CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; it is stopped later all the same
 TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
 TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment

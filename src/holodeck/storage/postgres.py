@@ -101,8 +101,8 @@ class PostgresStore:
         sql = f"SELECT id, keeper FROM responses WHERE {_IS_LOST}"  # noqa: S608 - names of our own
         return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
 
-    async def adopt(self, response_id: str) -> None:
-        await self._change(unfinished.ADOPT, _key(response_id), self.keeper, is_repeatable=True)
+    async def adopt(self, response_id: str, keeper: int | None = None) -> None:
+        await self._change(unfinished.ADOPT, _key(response_id), keeper or self.keeper, is_repeatable=True)
 
     async def grow(
         self,

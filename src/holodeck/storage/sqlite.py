@@ -113,8 +113,9 @@ class SQLiteStore:
     async def orphans(self) -> dict[str, int | None]:
         return await self._reader.run(lambda db: sqlite_unfinished.orphans(db, self._presence.is_there))
 
-    async def adopt(self, response_id: str) -> None:
-        await self._writer.run(lambda db: db.execute(for_sqlite(unfinished.ADOPT), (response_id, self.keeper)))
+    async def adopt(self, response_id: str, keeper: int | None = None) -> None:
+        values = (response_id, keeper or self.keeper)
+        await self._writer.run(lambda db: db.execute(for_sqlite(unfinished.ADOPT), values))
 
     async def grow(
         self,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Order = Literal["asc", "desc"]
+UNFINISHED = ("queued", "in_progress")
+"""The statuses of responses in the making."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +83,8 @@ class ResponseStore(Protocol):
         """The ids of those same responses, each with the number of the keeper that is gone. None: it never had one."""
         ...
 
-    async def adopt(self, response_id: str) -> None:
-        """Be the keeper of an unfinished response, whoever was. A finished one is left as it is."""
+    async def adopt(self, response_id: str, keeper: int | None = None) -> None:
+        """Give an unfinished response another keeper: this process, or whom it names. A finished one is left alone."""
         ...
 
     async def grow(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-_STATUSES = ("queued", "in_progress")
+from holodeck.storage.store import UNFINISHED
+
 IS_UNFINISHED = "status IN ('queued', 'in_progress')"
 
 KEEPER = f"SELECT keeper FROM responses WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608 - names of our own, as below
@@ -32,7 +33,7 @@ ADOPT = f"UPDATE responses SET keeper = $2 WHERE id = $1 AND {IS_UNFINISHED}"  #
 
 
 def is_finished(status: str) -> bool:
-    return status not in _STATUSES
+    return status not in UNFINISHED
 
 
 def joined(events: Sequence[bytes]) -> bytes:
