@@ -12,6 +12,7 @@ from holodeck.gateway.problems import not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.lib.errors import MCPError, StorageError
 from holodeck.storage.store import ResponseStore
+from holodeck.tools.mcp.connection import State
 from holodeck.tools.mcp.offer import ServerOffer
 
 if TYPE_CHECKING:
@@ -51,11 +52,20 @@ class Operations:
     async def metrics(self, call: Call) -> Reply:
         """Everything that was counted, and what is true now."""
         states: list[tuple[Labels, float]] = [
-            ((("server", offer.server.name), ("state", offer.server.state.name.lower())), 1.0)
+            ((("server", offer.server.name), ("state", state.name.lower())), float(offer.server.state is state))
             for offer in self._offers()
+            for state in State
+        ]
+        breakers: list[tuple[Labels, float]] = [
+            ((("model", name),), float(getattr(backend.provider, "is_open", False)))
+            for name, backend in self._backends.items()
         ]
         in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
-        gauges = {"holodeck_in_flight": in_flight, "holodeck_mcp_server_state": states}
+        gauges = {
+            "holodeck_in_flight": in_flight,
+            "holodeck_mcp_server_state": states,
+            "holodeck_model_breaker_open": breakers,
+        }
         return Reply(body=self._metrics.text(gauges), content_type="text/plain; version=0.0.4")
 
     async def models(self, call: Call) -> Reply:

@@ -88,6 +88,8 @@ class Starter:
         )
         run_request = RunRequest(
             run_id=run_id,
+            agent=backend.name,
+            provider=str(backend.llm.provider),
             model=_with_defaults(request.model_request(items, choice, instructions=backend.instructions), backend),
             max_turns=min(backend.max_turns, self.config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,

@@ -177,6 +177,27 @@ def _meant_hosts(data: dict[str, Any]) -> list[Violation]:
     return found
 
 
+class Log(FileModel):
+    """What the gateway writes to standard error."""
+
+    format: Literal["text", "json"] = "text"
+    """`json`: one object in each line, for programs that collect logs."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class OTel(FileModel):
+    """Traces for an OpenTelemetry collector. Whatever is absent is as the standard OTEL_* variables say."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
+    """The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`."""
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    """Sent with every export; keys of a hosted collector, as references."""
+    service_name: NonEmpty | None = None
+    """Absent: `holodeck`."""
+    sample_ratio: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """The share of traces to keep, of those that nobody else began. Absent: all."""
+
+
 class GatewayFile(FileModel):
     """The whole of `gateway.yaml`."""
 
@@ -189,6 +210,9 @@ class GatewayFile(FileModel):
     storage: Storage = Field(default_factory=Storage)
     background: BackgroundRuns = Field(default_factory=BackgroundRuns)
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
+    log: Log = Field(default_factory=Log)
+    otel: OTel | None = None
+    """Absent, and with no OTEL_EXPORTER_OTLP_ENDPOINT: nothing is traced."""
     cors_origins: list[NonEmpty] = Field(default_factory=list)
     request_servers: RequestServers = Field(default_factory=RequestServers)
     allow_stdio: Boolean = False

@@ -24,11 +24,11 @@ from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.outputs import OutputChecks
 from holodeck.tools.mcp.results import Results, Trace
-from holodeck.tools.mcp.rounds import exchange
 from holodeck.tools.mcp.routing import argument_headers
 from holodeck.tools.mcp.session import OnProgress
 from holodeck.tools.mcp.starts import StartLimits
 from holodeck.tools.mcp.supervisor import Supervisor
+from holodeck.tools.mcp.tracing import exchange
 
 META_KEY = "holodeck/idempotency-key"
 """Where a server finds the key of a call in its `_meta`."""
@@ -101,12 +101,12 @@ class MCPClient:
             await self._prompts.current(session)
         known = self._prompts.known(session, name)
         params = {"name": known.name if known is not None else name, "arguments": dict(arguments)}
-        return await exchange(session, "prompts/get", params, seconds=self._tool.request_timeout)
+        return await exchange(self._tool, session, "prompts/get", params, seconds=self._tool.request_timeout)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Message:
         """Any request, answered with its result. Raises MCPError."""
         connection = await self.supervisor.connection()
-        return await exchange(connection.session, method, dict(params), seconds=self._tool.request_timeout)
+        return await exchange(self._tool, connection.session, method, dict(params), seconds=self._tool.request_timeout)
 
     async def call(
         self,
@@ -144,6 +144,7 @@ class MCPClient:
             params = {"name": info.name, "arguments": arguments}
             try:
                 answer = await exchange(
+                    self._tool,
                     session,
                     "tools/call",
                     params,
