@@ -73,6 +73,7 @@ async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: 
         async with process_of(file) as served:
             found = await ended(served, begun["id"])
             events = await stream(served, begun["id"])
+            counted = (await served.send("GET", "/metrics"))[1].splitlines()
     assert found["status"] == "completed"
     assert found["output"][-1]["content"][0]["text"] == "done"
     assert [one.params["arguments"]["text"] for one in mcp.calls()] == ["one", "two"]
@@ -82,6 +83,8 @@ async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: 
     assert events[-1]["response"] == found
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert done == found["output"], "each item is done once, and is what the response has"
+    for sample in ("recovered_total 1", "taken_over_total 1", "waiting 0", "running 0"):
+        assert any(line.startswith(f"holodeck_background_{sample}") for line in counted), sample
 
 
 @pytest.mark.proves("D-16", "D-32")

@@ -56,6 +56,10 @@ class Metrics:
         self._counters["holodeck_tokens_total"][(name, ("direction", "output"))] += result.usage.output_tokens
         self._histograms["holodeck_run_seconds"][(name,)].observe(result.seconds)
 
+    def count(self, name: str, times: int) -> None:
+        """Something without labels happened so many times; 0 makes it known."""
+        self._counters[name][()] += times
+
     def text(self, gauges: Mapping[str, Iterable[tuple[Labels, float]]]) -> bytes:
         """Everything, with what is true only now."""
         lines: list[str] = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.background import Background
 from holodeck.gateway.metrics import Labels, Metrics
 from holodeck.gateway.problems import not_found
 from holodeck.gateway.replies import Reply, json_reply
@@ -30,12 +32,14 @@ class Operations:
         *,
         in_flight: Callable[[], int],
         is_draining: Callable[[], bool],
+        background: Background,
     ) -> None:
         self._backends = backends
         self._store = store
         self._metrics = metrics
         self._in_flight = in_flight
         self._is_draining = is_draining
+        self._background = background
 
     async def healthz(self, call: Call) -> Reply:
         return json_reply({"status": "ok"})
@@ -61,12 +65,20 @@ class Operations:
             for name, backend in self._backends.items()
         ]
         in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
-        gauges = {
+        gauges: dict[str, list[tuple[Labels, float]]] = {
             "holodeck_in_flight": in_flight,
             "holodeck_mcp_server_state": states,
             "holodeck_model_breaker_open": breakers,
+            "holodeck_background_waiting": [((), float(await self._waiting()))],
+            "holodeck_background_running": [((), float(self._background.running))],
         }
         return Reply(body=self._metrics.text(gauges), content_type="text/plain; version=0.0.4")
+
+    async def _waiting(self) -> float:
+        try:
+            return await self._background.waiting()
+        except StorageError:
+            return math.nan
 
     async def models(self, call: Call) -> Reply:
         return json_reply({"object": "list", "data": [backend.card() for backend in self._backends.values()]})

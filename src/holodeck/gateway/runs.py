@@ -222,6 +222,8 @@ class Runs:
         self._spent = spent
         self._live: dict[str, LiveRun[Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self.in_background = 0
+        """How many of them nobody waits for."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -269,11 +271,14 @@ class Runs:
 
     async def finish_patiently(self, live: LiveRun[Any]) -> None:
         """Run one to its end. Nobody was told that it is not stored, so it is tried until it is."""
-        with log.about(response=live.id):
+        self.in_background += 1
+        try:
             await self.finish(live)
-        while live.failure is not None:
-            await asyncio.sleep(KEEP_RETRY)
-            await live.keep_again()
+            while live.failure is not None:
+                await asyncio.sleep(KEEP_RETRY)
+                await live.keep_again()
+        finally:
+            self.in_background -= 1
 
     async def close(self) -> None:
         """Stop everything, also what still waits for storage."""

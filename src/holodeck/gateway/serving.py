@@ -78,6 +78,7 @@ class Service:
             self.runs,
             work_engine(config, loaded.path.parent, keeper=self.store.keeper),
             looks=1 if is_sqlite else TAKE_OVER_LOOKS,
+            count=metrics.count,
         )
         responses = Responses(starter, self.store, self.runs, seal, continuing, self.background)
         self._revive = responses.revive
@@ -92,6 +93,7 @@ class Service:
                     metrics,
                     in_flight=lambda: rates.in_flight,
                     is_draining=lambda: self.app.is_draining,
+                    background=self.background,
                 ),
                 Windows(starter, continuing, seal),
                 ChatCompletions(starter, self.runs),
