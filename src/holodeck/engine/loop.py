@@ -15,7 +15,7 @@ from holodeck.lib.errors import HoloDeckError, ModelError
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
 from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
 from holodeck.models.exchange import ModelRequest, ToolChoice
-from holodeck.models.items import FunctionCall, Item, Message, Usage
+from holodeck.models.items import FunctionCall, Item, Message, Usage, answers_behind_calls
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
 
@@ -61,6 +61,10 @@ async def run(
         except HoloDeckError as error:
             code = "model_error" if isinstance(error, ModelError) else "run_error"
             result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
+        except Exception as error:
+            message = f"HoloDeck itself failed ({type(error).__name__}). This is a bug."
+            result = _result(progress, "failed", error=Failure(code="run_error", message=message))
+            raise
         finally:
             result = replace(result, seconds=time.monotonic() - began)
             log.append(RunFinished(result=result))
@@ -85,7 +89,8 @@ async def _turns(
     while True:
         specs = await toolbox.offer()
         progress.turns += 1
-        asked = replace(ask, items=(*ask.items, *progress.items), tools=specs, tool_choice=choice)
+        items = answers_behind_calls((*ask.items, *progress.items))
+        asked = replace(ask, items=items, tools=specs, tool_choice=choice)
         take = partial(_ask, model, request.provider, toolbox, asked, progress.turns)
         turn = await steps.turn(progress.turns, log, take)
         answered = turn.answered

@@ -23,7 +23,7 @@ from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import HoloDeckError, StorageError
-from holodeck.lib.limits import CANCEL_POLL, STORAGE_RETRY, TAKE_OVER_INTERVAL
+from holodeck.lib.limits import CANCEL_POLL, KEEP_RETRY, STORAGE_RETRY, TAKE_OVER_INTERVAL
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
@@ -135,19 +135,23 @@ class Background:
             raise WorkTakenError
 
     async def _revived(self, response_id: str, given: Plain) -> Live | None:
+        """A run as it was left. None: there is nothing to go on with."""
         assert self._revive is not None  # noqa: S101 - no work comes before `open`
-        await self._store.adopt(response_id)
-        try:
-            live = await self._revive(response_id, given)
-        except StorageError:
-            raise
-        except HoloDeckError as error:
-            await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
-            return None
-        if live is not None:
-            self.tally.recovered += 1
-            log.info("gateway.recovered", response=response_id)
-        return live
+        while True:
+            try:
+                await self._store.adopt(response_id)
+                live = await self._revive(response_id, given)
+            except StorageError as error:
+                log.warning("gateway.storage_failed", response=response_id, error=error)
+                await asyncio.sleep(KEEP_RETRY)
+                continue
+            except HoloDeckError as error:
+                await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
+                return None
+            if live is not None:
+                self.tally.recovered += 1
+                log.info("gateway.recovered", response=response_id)
+            return live
 
     def _keeper(self, live: Live) -> StreamKeeper:
         first = len(live.payloads)

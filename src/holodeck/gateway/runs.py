@@ -136,8 +136,8 @@ class LiveRun(Generic[W]):
                 await self._keeper.end()
             if not self._task.done():
                 await self._stop(events)
-            elif not self._task.cancelled():
-                self._task.exception()
+            elif not self._task.cancelled() and (bug := self._task.exception()) is not None:
+                log.error("gateway.run_crashed", response=self.id, error=repr(bug))
             self.is_done.set()
             self._tell()
 

@@ -58,7 +58,7 @@ class Service:
         self.store: ResponseStore = open_store(
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
-        metrics = Metrics()
+        metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
         self._server: _Server | None = None
         seal = Seal(seal_key(config, loaded.path.parent))
         callers = Callers(_providers(loaded, loaded.path.parent))
@@ -69,6 +69,7 @@ class Service:
             )
         self.is_open = callers.is_open
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        self.pool = starter.pool
         rates = Rates(config.limits.key, config.limits.in_flight)
         self.runs = Runs(metrics, rates.spent)
         is_sqlite = config.storage.url.startswith("sqlite")
@@ -155,7 +156,7 @@ class Service:
         """End runs, servers, models and storage, in this order."""
         await self.runs.close()
         await self.background.close()
-        await asyncio.gather(*(backend.mcp.close() for backend in self.backends.values()))
+        await asyncio.gather(self.pool.close(), *(backend.mcp.close() for backend in self.backends.values()))
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
 

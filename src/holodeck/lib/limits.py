@@ -45,6 +45,12 @@ START_WINDOW = 60.0  # ... in this time are a crash loop ...
 START_PAUSE = 30.0  # ... and it is left alone for this long
 FIRST_BACKOFF = 0.1  # before the second start in a row; doubled each time
 MAX_BACKOFF = 2.0  # a person is waiting
+FIRST_REVIVAL = 1.0  # before a dead server is tried again in the background; doubled each time
+MAX_REVIVAL = 60.0  # a server that is back is found within a minute, and one that is not costs a dial a minute
+REVIVAL_SPREAD = 1.3  # at most so many times the pause, by chance: what died together is not tried together
+MAX_REVIVALS = 8  # dead servers tried at the same moment
+DEFAULT_CONCURRENT_CALLS = 64  # of one server: a busy gateway needs them, and a small server still bears them
+MAX_CONCURRENT_CALLS = 10_000
 HUNG_AFTER_TIMEOUTS = 2  # calls in a row without a sign of life, before the server is asked whether it lives
 LIVENESS_TIMEOUT = 5.0  # for the answer to that question
 MAX_INPUT_ROUNDS = 10  # questions that a server may ask in the middle of one call
@@ -133,6 +139,14 @@ DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
 DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
 MAX_SECRET_FILE_BYTES = 64 * KIB
+DEFAULT_SERVERS_PER_REQUEST = 8  # that it may bring along by their addresses
+MAX_REQUEST_SERVERS = 1_000  # connections to such servers, of all callers: each is a socket or two
+MAX_CALLER_SERVERS = 64  # of one caller, who must not use up the others'
+REQUEST_SERVER_IDLE = 300.0  # seconds without use before such a connection is closed: a conversation pauses that long
+REQUEST_SERVER_START = 30.0  # seconds for such a server to answer for the first time; nothing is downloaded for it
+MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server that a stranger chose
+MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose from, and few enough to prepare at once
+MAX_REQUEST_HEADERS = 32  # for such a server
 
 # The terminal
 PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation

@@ -19,6 +19,7 @@ from holodeck.tools.mcp.connection import Connection, MakeSession
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, is_allowed, list_prompts, list_tools
 from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
+from holodeck.tools.mcp.gate import Gate
 from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.outputs import OutputChecks
@@ -42,6 +43,7 @@ class MCPClient:
         self._tool = tool
         self._faults = faults
         self._callbacks = callbacks
+        self._gate = Gate(tool.max_concurrent_calls, faults)
         self._results = Results(tool, faults, OutputChecks())
         self._tools: Catalog[MCPToolInfo] = Catalog(
             lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
@@ -121,7 +123,8 @@ class MCPClient:
         """
         trace = Trace(name, key)
         try:
-            info, answer = await self._answer(trace, arguments, on_progress, seconds or self._tool.request_timeout)
+            async with self._gate.entered(seconds or self._tool.request_timeout) as left:
+                info, answer = await self._answer(trace, arguments, on_progress, left)
             return await self._results.of(info, answer, trace)
         except MCPError as error:
             return self._results.failure(error, trace)
