@@ -144,27 +144,6 @@ class GatewayLimits(FileModel):
     """For every caller without limits of its own."""
 
 
-class Log(FileModel):
-    """What the gateway writes to standard error."""
-
-    format: Literal["text", "json"] = "text"
-    """`json`: one object in each line, for programs that collect logs."""
-    level: Literal["debug", "info", "warning", "error"] = "info"
-
-
-class OTel(FileModel):
-    """Traces for an OpenTelemetry collector. Whatever is absent is as the standard OTEL_* variables say."""
-
-    endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
-    """The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`."""
-    headers: dict[str, Secret] = Field(default_factory=dict)
-    """Sent with every export; keys of a hosted collector, as references."""
-    service_name: NonEmpty | None = None
-    """Absent: `holodeck`."""
-    sample_ratio: Annotated[Number, Field(ge=0, le=1)] | None = None
-    """The share of traces to keep, of those that nobody else began. Absent: all."""
-
-
 class RequestServers(FileModel):
     """MCP servers that a request brings along by `server_url`. Only public addresses are dialled, and only https."""
 
@@ -196,6 +175,27 @@ def _meant_hosts(data: dict[str, Any]) -> list[Violation]:
                 fix = "Write the name alone, such as tools.example.com, or a network, such as 10.20.0.0/16."
                 found.append(Violation(key=key, message=f"{shown(entry)} is not a host", fix=fix))
     return found
+
+
+class Log(FileModel):
+    """What the gateway writes to standard error."""
+
+    format: Literal["text", "json"] = "text"
+    """`json`: one object in each line, for programs that collect logs."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class OTel(FileModel):
+    """Traces for an OpenTelemetry collector. Whatever is absent is as the standard OTEL_* variables say."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
+    """The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`."""
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    """Sent with every export; keys of a hosted collector, as references."""
+    service_name: NonEmpty | None = None
+    """Absent: `holodeck`."""
+    sample_ratio: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """The share of traces to keep, of those that nobody else began. Absent: all."""
 
 
 class GatewayFile(FileModel):
