@@ -75,3 +75,14 @@ def test_a_dashboard_never_gets_more_series_than_the_limit() -> None:
     lines = metrics.text({}).decode().splitlines()
     assert len([line for line in lines if line.startswith("holodeck_tool_calls_total")]) == MAX_METRIC_SERIES + 1
     assert 'holodeck_tool_calls_total{server="other",tool="other",outcome="ok"} 50' in lines
+
+
+def test_servers_that_requests_bring_along_are_counted_as_one() -> None:
+    metrics = Metrics(frozenset({"ours"}))
+    for server in ("ours", "theirs-1", "theirs-2"):
+        metrics.tool_call(server, "tool", 0.1, is_error=False)
+    lines = metrics.text({}).decode().splitlines()
+    assert [line for line in lines if line.startswith("holodeck_tool_calls_total")] == [
+        'holodeck_tool_calls_total{server="ours",tool="tool",outcome="ok"} 1',
+        'holodeck_tool_calls_total{server="(request)",tool="other",outcome="ok"} 2',
+    ]

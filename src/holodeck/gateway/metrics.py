@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holodeck.lib.limits import MAX_METRIC_SERIES
@@ -12,6 +12,8 @@ from holodeck.models.events import RunResult
 
 OTHER = "other"
 """Stands for everything that came after the limit of series was reached."""
+FROM_REQUEST = "(request)"
+"""Stands for every server that a request has brought along, under whatever name."""
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 Labels = tuple[tuple[str, str], ...]
 
@@ -29,7 +31,9 @@ class _Histogram:
 class Metrics:
     """Counts what happens. Cheap enough for every request."""
 
-    def __init__(self) -> None:
+    def __init__(self, servers: Collection[str] | None = None) -> None:
+        """`servers`: the operator's MCP servers. Those that requests bring along are counted as one."""
+        self._servers = servers
         self._counters: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(lambda: defaultdict(_Histogram))
 
@@ -40,6 +44,8 @@ class Metrics:
 
     def tool_call(self, server: str, tool: str, seconds: float, *, is_error: bool) -> None:
         """Count a call. Names of tools that do not exist must not come here."""
+        if server and self._servers is not None and server not in self._servers:
+            server, tool = FROM_REQUEST, OTHER
         calls, times = self._counters["holodeck_tool_calls_total"], self._histograms["holodeck_tool_seconds"]
         whose: Labels = (("server", server), ("tool", tool))
         if whose not in times and len(times) >= MAX_METRIC_SERIES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -55,9 +56,11 @@ class Operations:
 
     async def metrics(self, call: Call) -> Reply:
         """Everything that was counted, and what is true now."""
+        # Two agents may each have a server of the same name: then it is counted how many are in a state.
+        found = Counter((offer.server.name, offer.server.state) for offer in self._offers())
         states: list[tuple[Labels, float]] = [
-            ((("server", offer.server.name), ("state", state.name.lower())), float(offer.server.state is state))
-            for offer in self._offers()
+            ((("server", name), ("state", state.name.lower())), float(found[name, state]))
+            for name in dict.fromkeys(name for name, _ in found)
             for state in State
         ]
         breakers: list[tuple[Labels, float]] = [

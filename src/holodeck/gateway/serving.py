@@ -58,7 +58,7 @@ class Service:
         self.store: ResponseStore = open_store(
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
-        metrics = Metrics()
+        metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
         self._server: _Server | None = None
         seal = Seal(seal_key(config, loaded.path.parent))
         callers = Callers(_providers(loaded, loaded.path.parent))
