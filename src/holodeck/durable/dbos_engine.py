@@ -30,6 +30,8 @@ WORK_VERSION = "holodeck-1"
 _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
 _SCHEMA = "holodeck_work"
+_EXPECTED = "Asyncio task cancelled"
+"""How its log speaks of a run that was cancelled or left to another, which is no trouble."""
 _STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
 
 _serving: list[DBOSEngine] = []  # DBOS has one instance for each process, and so have we
@@ -47,6 +49,8 @@ class DBOSEngine:
 
     async def open(self, work: Work) -> None:
         """Raises `StorageError` when the database cannot be had."""
+        if _serving:
+            raise StorageError("Durable runs are kept for one gateway in a process, and this process has one already.")
         self._work = work
         _use_wal(self._url)
         config: DBOSConfig = {
@@ -175,6 +179,8 @@ class _JSON(Serializer):
 
 class _ToOurLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(_EXPECTED):
+            return
         tell = log.error if record.levelno >= logging.ERROR else log.warning
         cause = f": {_first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
         tell("durable.engine", message=record.getMessage() + cause)

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import orjson
 
@@ -17,6 +18,8 @@ from holodeck.durable.engine import Checkpoints, Plain, WorkEngine, WorkTakenErr
 from holodeck.engine.kept_steps import KeptSteps
 from holodeck.gateway.keeping import StreamKeeper
 from holodeck.gateway.runs import LiveRun, Runs
+from holodeck.gateway.wire.past import Past
+from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import HoloDeckError, StorageError
@@ -70,6 +73,7 @@ class Background:
         self._revive = revive
         try:
             await self._open()
+            await self.look_after()
         except StorageError as error:
             log.warning("gateway.storage_failed", error=error)
 
@@ -102,6 +106,16 @@ class Background:
         """A response was deleted: nobody needs to make it."""
         if self._engine is not None and self._is_open:
             await self._engine.drop(response_id)
+
+    async def withdraw(self, record: StoredResponse) -> bool:
+        """Cancel a response that nobody has begun. False: somebody has, or will know what to do with it."""
+        if self._engine is None or not self._is_open:
+            return False
+        if (await self._engine.whereabouts([record.id]))[record.id].stage != "waiting":
+            return False
+        await self._engine.drop(record.id)
+        await self._end(record, "cancelled")
+        return True
 
     async def waiting(self) -> int:
         """How many responses nobody has begun."""
@@ -176,7 +190,7 @@ class Background:
             gone = await self._taken_over(self._engine, gone)
         for record in await self._store.unfinished() if gone else ():
             if record.id in gone:
-                await self._store.save(lost(record, STOPPED))
+                await self._end(record, "failed", STOPPED)
 
     async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, int | None]:
         """Have the engine go on with all that it knows. What it does not know is given back."""
@@ -201,11 +215,15 @@ class Background:
         record = await self._store.get(response_id, owner)
         if record is not None:
             log.error("gateway.not_recovered", response=response_id, reason=reason)
-            await self._store.save(lost(record, reason))
+            await self._end(record, "failed", reason)
 
-
-def lost(record: StoredResponse, reason: str) -> StoredResponse:
-    """A response that nobody will finish."""
-    resource = orjson.loads(record.resource)
-    resource |= {"status": "failed", "error": {"code": "server_error", "message": reason}}
-    return replace(record, status="failed", resource=orjson.dumps(resource), events=b"")
+    async def _end(self, record: StoredResponse, status: Literal["failed", "cancelled"], reason: str = "") -> None:
+        """End a response that nobody makes, with what was told of it before."""
+        told = await self._store.grown(record.id, record.owner) or []
+        resource = orjson.loads(record.resource) | {"status": status}
+        if status == "failed":
+            resource["error"] = {"code": "server_error", "message": reason}
+        else:
+            resource["incomplete_details"] = {"reason": "cancelled"}
+        events = b"\n".join([*told, *replay(resource, past=Past(told))]) if told else b""
+        await self._store.save(replace(record, status=status, resource=orjson.dumps(resource), events=events))

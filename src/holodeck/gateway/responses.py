@@ -196,7 +196,8 @@ class Responses:
 
     async def _cancel_elsewhere(self, response_id: str, caller: Caller) -> None:
         """Ask whichever gateway makes the response to stop, and wait until it has; it may have to be found first."""
-        if not await self._store.ask_cancel(response_id, caller.id):
+        record = await self._record(response_id, caller)
+        if await self._background.withdraw(record) or not await self._store.ask_cancel(response_id, caller.id):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_WAIT):
