@@ -150,3 +150,18 @@ async def test_a_person_may_approve_and_say_more_and_the_result_still_stands_beh
         assert _types(await _ask(stand, given, store=store, **before)) == ["mcp_call", "message"]
         assert _told(stand) == ["Go", "assistant", "3", "And be quick"]
         assert len(server.calls("add")) == 1
+
+
+@pytest.mark.proves("D-26")
+@pytest.mark.parametrize("approve", [True, False])
+@aio(30)
+async def test_a_background_response_goes_on_from_an_approval_as_well(tmp_path: Path, approve: bool) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("Done."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, [GO], store=True)
+        given = [GO, *first["output"], _answer(first, approve=approve)]
+        queued = await _ask(stand, given, background=True)
+        events = await stand.stream(f"/v1/responses/{queued['id']}?stream=true")
+        assert events[-1]["response"]["status"] == "completed"
+        assert _told(stand)[1:] == ["assistant", _told(stand)[2]]
+        assert len(server.calls("add")) == approve
