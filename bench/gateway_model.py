@@ -20,7 +20,7 @@ PACE = 0.005
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n\r\n"
 _CHUNKED = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked")
-_NO = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+_NO = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%b"
 _USAGE = {"prompt_tokens": 10, "completion_tokens": EVENTS, "total_tokens": 10 + EVENTS}
 
 
@@ -58,20 +58,13 @@ class Model(asyncio.Protocol):
         if b"/chat/completions" in head.partition(b"\r\n")[0]:
             self._answer(orjson.loads(body))
         else:
-            self._transport.write(_NO)
+            self._refuse("there is nothing but chat completions here")
 
     def _answer(self, request: dict[str, Any]) -> None:
         name = request["model"]
         last = request["messages"][-1]
-        if name == "tool" and last["role"] == "tool" and SAID not in str(last["content"]):
-            raise AssertionError(f"the tool was not called: {last}")
-        if name == "tool" and last["role"] != "tool":
-            asked = {
-                "id": "call_1",
-                "type": "function",
-                "function": {"name": _offered(request), "arguments": _ARGUMENTS},
-            }
-            self._say({"tool_calls": [asked]}, "tool_calls", streamed=bool(request.get("stream")))
+        if name == "tool":
+            self._turn(request, last)
         elif not request.get("stream"):
             self._say({"content": WORD}, "stop", streamed=False)
         elif name == "stream":
@@ -86,6 +79,25 @@ class Model(asyncio.Protocol):
             self._transport.write(_CHUNKED + _WORDS[0])
         else:
             self._say({"content": WORD}, "stop", streamed=True)
+
+    def _turn(self, request: dict[str, Any], last: dict[str, Any]) -> None:
+        """Call the tool, then be content with what it said."""
+        streamed = bool(request.get("stream"))
+        offered = [tool["function"]["name"] for tool in request.get("tools", ())]
+        name = next((name for name in offered if name.endswith(TOOL)), None)
+        if name is None:
+            self._refuse(f"the tool is not offered, only: {offered}")
+        elif last["role"] != "tool":
+            asked = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": _ARGUMENTS}}
+            self._say({"tool_calls": [asked]}, "tool_calls", streamed=streamed)
+        elif SAID not in str(last["content"]):
+            self._refuse(f"the tool was not called: {last}")
+        else:
+            self._say({"content": WORD}, "stop", streamed=streamed)
+
+    def _refuse(self, why: str) -> None:
+        body = orjson.dumps({"error": {"message": why}})
+        self._transport.write(_NO % (len(body), body))
 
     def _say(self, message: dict[str, Any], finish: str, *, streamed: bool) -> None:
         if streamed:
@@ -133,12 +145,6 @@ def _last(finish: str) -> bytes:
 _ARGUMENTS = orjson.dumps({"text": SAID}).decode()
 _WORDS = [_event(_chunk({"content": word})) for word in (WORD, OTHER)]
 _END = _last("stop")
-
-
-def _offered(request: dict[str, Any]) -> str:
-    """The tool under the name that this gateway gave it."""
-    names: list[str] = [tool["function"]["name"] for tool in request.get("tools", ())]
-    return next(name for name in names if name.endswith(TOOL))
 
 
 def _unchunked(rest: bytes) -> bytes:
