@@ -133,10 +133,7 @@ async def _open(target: Target, number: int, opened: list[Line]) -> None:
         for _ in left:
             line = await dialled(target.url)
             opened.append(line)
-            line.send(request)
-            while WORD.encode() not in line.held:
-                line.news.clear()
-                await line.news.wait()
+            await line.begin(request, WORD.encode())
 
     async with asyncio.TaskGroup() as group:
         for _ in range(OPENING):

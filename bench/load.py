@@ -27,8 +27,7 @@ class Line(asyncio.Protocol):
         self._expected: int | None = None
         """Bytes of the whole answer; -1: until the last chunk; None: its head has not come yet."""
         self._answer: asyncio.Future[bytes] | None = None
-        self.news = asyncio.Event()
-        """Something has come."""
+        self._news = asyncio.Event()
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -38,11 +37,6 @@ class Line(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionError(f"closed after {b''.join(self._pieces)[:300]!r}"))
 
-    @property
-    def held(self) -> bytes:
-        """What has come of the answer so far."""
-        return b"".join(self._pieces)
-
     def send(self, request: bytes) -> asyncio.Future[bytes]:
         """Ask; the whole answer, head and all, comes later."""
         self._pieces, self._size, self._expected = [], 0, None
@@ -50,8 +44,15 @@ class Line(asyncio.Protocol):
         self.transport.write(request)
         return self._answer
 
+    async def begin(self, request: bytes, until: bytes) -> None:
+        """Ask, and wait for these words of an answer whose end nobody waits for."""
+        self.transport.write(request)
+        while until not in b"".join(self._pieces):
+            self._news.clear()
+            await self._news.wait()
+
     def data_received(self, data: bytes) -> None:
-        self.news.set()
+        self._news.set()
         self._pieces.append(data)
         self._size += len(data)
         if self._expected is None:
