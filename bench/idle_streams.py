@@ -98,21 +98,20 @@ async def _measured(name: str, number: int) -> Idle:
 
 
 async def _streams(target: Target, number: int) -> Idle:
-    async with lines(target.url, 1) as (plain,):
-        await _plain(target, plain)
-        memory, spent, began = resident(target.pid), cpu(target.pid), time.perf_counter()
-        async with lines(target.url, 0) as opened:
-            async with asyncio.timeout(OPEN_SECONDS):
-                await _open(target, number, opened)
-            took, spent = time.perf_counter() - began, cpu(target.pid) - spent
-            grown = resident(target.pid) - memory
-            quiet = cpu(target.pid)
-            await asyncio.sleep(QUIET_SECONDS)
-            quiet = cpu(target.pid) - quiet
-            beside = await _plain(target, plain)
-            began = time.perf_counter()
-        await _quiet_again(target)
-        closed = time.perf_counter() - began
+    await _plain(target)
+    memory, spent, began = resident(target.pid), cpu(target.pid), time.perf_counter()
+    async with lines(target.url, 0) as opened:
+        async with asyncio.timeout(OPEN_SECONDS):
+            await _open(target, number, opened)
+        took, spent = time.perf_counter() - began, cpu(target.pid) - spent
+        grown = resident(target.pid) - memory
+        quiet = cpu(target.pid)
+        await asyncio.sleep(QUIET_SECONDS)
+        quiet = cpu(target.pid) - quiet
+        beside = await _plain(target)
+        began = time.perf_counter()
+    await _quiet_again(target)
+    closed = time.perf_counter() - began
     return Idle(
         streams=number,
         opened=took,
@@ -140,13 +139,14 @@ async def _open(target: Target, number: int, opened: list[Line]) -> None:
             group.create_task(some())
 
 
-async def _plain(target: Target, line: Line) -> float:
+async def _plain(target: Target) -> float:
     """The median time of plain requests."""
     took = []
-    for _ in range(PLAIN):
-        began = time.perf_counter()
-        await asked(line, target.ask("plain"))
-        took.append(time.perf_counter() - began)
+    async with lines(target.url, 1) as (line,):
+        for _ in range(PLAIN):
+            began = time.perf_counter()
+            await asked(line, target.ask("plain"))
+            took.append(time.perf_counter() - began)
     return sorted(took)[PLAIN // 2]
 
 

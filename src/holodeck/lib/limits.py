@@ -133,6 +133,7 @@ DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
 DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
 MAX_SECRET_FILE_BYTES = 64 * KIB
+GC_NEW_OBJECTS = 20_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
 
 # The terminal
 PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
