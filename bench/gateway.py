@@ -40,7 +40,7 @@ class Case:
 CASES = (
     Case(model="plain", label="plain", counts={1: (200, 30), 16: (480, 48), 64: (640, 64), 256: (768, 256)}),
     Case(model="stream", label=f"{EVENTS} events", counts={1: (40, 8), 16: (96, 16), 64: (192, 64), 256: (256, 256)}),
-    Case(model="paced", label=f"{EVENTS} events, {PACE * 1000:.0f} ms apart", counts={1: (1, 1), 16: (32, 16)}),
+    Case(model="paced", label=f"{EVENTS} events, {PACE * 1000:.0f} ms apart", counts={1: (2, 1), 16: (32, 16)}),
     Case(model="tool", label="one tool", counts={1: (100, 8), 16: (192, 16), 64: (256, 64), 256: (512, 256)}),
 )
 

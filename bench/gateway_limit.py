@@ -88,7 +88,10 @@ async def main(model: str, mcp: str) -> None:
     await app.start()
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False)
+    # It does not see that a client has left, so its end must not wait for the streams of those.
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=1
+    )
     try:
         await uvicorn.Server(config).serve(sockets=[listener])
     finally:

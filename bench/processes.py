@@ -40,6 +40,11 @@ def resident(pid: int) -> int:
     return sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) * size for one in tree(pid))
 
 
+def open_files(pid: int) -> int:
+    """Files and connections that a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
 @contextmanager
 def serving(
     command: Sequence[str], *, environ: Mapping[str, str] | None = None, cwd: Path = ROOT
