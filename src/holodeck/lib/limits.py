@@ -147,6 +147,7 @@ REQUEST_SERVER_START = 30.0  # seconds for such a server to answer for the first
 MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server that a stranger chose
 MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose from, and few enough to prepare at once
 MAX_REQUEST_HEADERS = 32  # for such a server
+GC_NEW_OBJECTS = 20_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
 
 # The terminal
 PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
