@@ -19,6 +19,7 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, reply_for, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
+from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.ids import new_id
@@ -37,6 +38,7 @@ class Call:
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: bytes = b""
+    dialect: Dialect = "openai"
 
     def json(self) -> Any:
         """The body as data. Raises the 400 of a body that is none."""
@@ -64,7 +66,7 @@ class Route:
 
 READY = "/readyz"
 """What a load balancer asks; while we drain, the answer is no."""
-SocketHandler = Callable[[Caller, Receive, Send, Callable[[], bool]], Awaitable[None]]
+SocketHandler = Callable[[Caller, Dialect, Receive, Send, Callable[[], bool]], Awaitable[None]]
 
 
 class Gateway:
@@ -145,7 +147,7 @@ class Gateway:
             return
         await send({"type": "websocket.accept", "headers": [(b"x-request-id", request_id.encode())]})
         log.info("gateway.socket", request=request_id, path=scope["path"])
-        await handler(caller, receive, send, lambda: self.is_draining)
+        await handler(caller, dialect_of(headers), receive, send, lambda: self.is_draining)
 
     async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
         if scope["method"] == "OPTIONS":
@@ -161,7 +163,7 @@ class Gateway:
             raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         body = await self._body(receive, headers) if scope["method"] in {"POST", "PATCH"} else b""
-        call = Call(caller=caller, path=path, query=query, body=body)
+        call = Call(caller=caller, path=path, query=query, body=body, dialect=dialect_of(headers))
         if not route.is_counted or route.is_open:
             await self._write(await route.handler(call), receive, send)
             return

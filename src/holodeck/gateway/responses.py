@@ -17,6 +17,7 @@ from holodeck.gateway.replies import Reply, Streamed, json_reply
 from holodeck.gateway.runs import LiveRun, Runs
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.wire.context import settled
+from holodeck.gateway.wire.dialects import Dialect, in_dialect
 from holodeck.gateway.wire.encoder import DONE, sse
 from holodeck.gateway.wire.items_codec import encode_items
 from holodeck.gateway.wire.replay import replay
@@ -43,10 +44,10 @@ class Responses:
         self._seal = seal
         self._continuing = continuing
 
-    async def create(self, body: object, caller: Caller) -> Reply | Streamed:
+    async def create(self, body: object, caller: Caller, *, dialect: Dialect = "openai") -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
         request = read_request(body, seal=self._seal, find=await self._continuing.found(body, caller))
-        live = await self.prepare(request, caller)
+        live = await self.prepare(request, caller, dialect=dialect)
         if request.background:
             return await self._begin_background(request, live)
         if request.stream:
@@ -56,7 +57,9 @@ class Responses:
             raise live.failure
         return _answer(live)
 
-    async def prepare(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Live:
+    async def prepare(
+        self, request: ResponseRequest, caller: Caller, recent: Recent | None = None, *, dialect: Dialect = "openai"
+    ) -> Live:
         """A run that is ready to go, with the context of what came before. `recent`: what its connection remembers."""
         self._starter.backend(request.model)
         before = await self._continuing.before(request, caller, recent)
@@ -78,6 +81,7 @@ class Responses:
             pending=before.decided.run,
             approved=before.decided.approved,
             listed=before.listed,
+            dialect=dialect,
             seal=self._seal,
             is_silent=not (request.stream or request.background),
         )
@@ -99,14 +103,16 @@ class Responses:
 
         return LiveRun(start.request, start.backend.provider, start.toolbox, writer, owner=caller.id, keep=keep)
 
-    async def get(self, response_id: str, caller: Caller, query: Mapping[str, str]) -> Reply | Streamed:
+    async def get(
+        self, response_id: str, caller: Caller, query: Mapping[str, str], *, dialect: Dialect = "openai"
+    ) -> Reply | Streamed:
         """A response as it is now, or its events from a number on."""
         live = self._runs.get(response_id, caller.id)
         if query.get("stream") == "true":
             after = _integer(query, "starting_after", -1)
             if live is not None:
-                return Streamed(pieces=_framed(live.follow(after)))
-            return Streamed(pieces=_framed(_stored_events(await self._record(response_id, caller), after)))
+                return Streamed(pieces=_framed(live.follow(after), dialect))
+            return Streamed(pieces=_framed(_stored_events(await self._record(response_id, caller), after), dialect))
         if live is not None:
             return json_reply(live.writer.resource())
         return Reply(body=(await self._record(response_id, caller)).resource)
@@ -226,11 +232,13 @@ def _answer(live: Live) -> Reply:
     return json_reply(resource)
 
 
-async def _framed(batches: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:
-    """Batches of events as they stand in a stream; each event is in one piece."""
+async def _framed(
+    batches: AsyncGenerator[list[bytes], None], dialect: Dialect | None = None
+) -> AsyncGenerator[bytes, None]:
+    """Batches of events as they stand in a stream; each event is in one piece. `dialect`: of a later reader."""
     async with aclosing(batches) as source:
         async for batch in source:
-            yield b"".join(map(sse, batch))
+            yield b"".join(map(sse, batch if dialect is None else in_dialect(batch, dialect)))
     yield DONE
 
 
