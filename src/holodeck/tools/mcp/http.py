@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
 
 import aiohttp
 
@@ -14,7 +12,8 @@ from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, NOTICE_TIMEOUT
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.era import META_VERSION
-from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode
+from holodeck.tools.mcp.errands import Errands
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode
 from holodeck.tools.mcp.routing import request_headers
 from holodeck.tools.mcp.streams import BREAKS, FIRST_ERROR, Streams
 from holodeck.tools.mcp.web import Web
@@ -40,7 +39,7 @@ class HttpChannel:
         self._session_id: str | None = None
         self._version: str | None = None
         self._is_modern = False
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
 
     async def open(self) -> None:
         return
@@ -68,8 +67,7 @@ class HttpChannel:
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
         if not self._is_modern:
-            params = {"requestId": request_id, "reason": reason}
-            self._background(self._tell({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+            self._errands.tell(self.send, cancellation(request_id, reason))
 
     def end_request(self, request_id: RequestId, reason: str) -> None:
         return
@@ -85,7 +83,7 @@ class HttpChannel:
         finally:
             response.release()
         if message.get("method") == "notifications/initialized" and self._session_id is not None:
-            self._background(self._streams.listen(self.lost))
+            self._errands.run(self._streams.listen(self.lost))
 
     def is_stuck(self, since: float) -> bool:
         return False
@@ -101,10 +99,7 @@ class HttpChannel:
         return ""
 
     async def close(self) -> None:
-        for job in list(self._jobs):
-            job.cancel()
-        if self._jobs:
-            await asyncio.wait(self._jobs, timeout=NOTICE_TIMEOUT)
+        await self._errands.close()
         try:
             if self._session_id is not None and self._terminate_on_close and not self.lost.done():
                 await self._end_session()
@@ -171,13 +166,3 @@ class HttpChannel:
             async with asyncio.timeout(NOTICE_TIMEOUT):
                 response = await self._web.exchange("DELETE", self._web.url, headers=self._headers())
                 response.release()
-
-    async def _tell(self, message: Message) -> None:
-        with suppress(TimeoutError, MCPError):
-            async with asyncio.timeout(NOTICE_TIMEOUT):
-                await self.send(message)
-
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        job = self._loop.create_task(work)
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,9 @@ from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import NOTICE_TIMEOUT, WEBSOCKET_PING
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.channel import Delivery, Incoming
+from holodeck.tools.mcp.errands import Errands
 from holodeck.tools.mcp.faults import Faults
-from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode
 from holodeck.tools.mcp.pipe import PipeChannel
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class WebsocketChannel(PipeChannel):
         self._limit = limit
         self._auth = auth
         self._socket: ClientConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
-        self._notices: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
 
     async def open(self) -> None:
         try:
@@ -64,31 +63,16 @@ class WebsocketChannel(PipeChannel):
         except (InvalidHandshake, WebSocketException, EOFError) as error:
             text = f"{self._url} does not speak WebSocket: {self._faults.excerpt(str(error))}"
             raise self._faults.connection("connect", text) from error
-        self._reader = self._loop.create_task(self._read(self._socket))
+        self._errands.run(self._read(self._socket))
 
     async def close(self) -> None:
-        tasks = {task for task in (self._reader, *self._notices) if task is not None}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=NOTICE_TIMEOUT)
+        await self._errands.close()
         self.lose(self._faults.connection("close", "the connection was closed"))
         if self._socket is not None:
             await self._socket.close()
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
-        params = {"requestId": request_id, "reason": reason}
-        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-        task = self._loop.create_task(self._tell(message))
-        self._notices.add(task)
-        task.add_done_callback(self._notices.discard)
-
-    async def _tell(self, message: Message) -> None:
-        try:
-            async with asyncio.timeout(NOTICE_TIMEOUT):
-                await self.send(message)
-        except (MCPConnectionError, TimeoutError):
-            return
+        self._errands.tell(self.send, cancellation(request_id, reason))
 
     async def _dial(self) -> ClientConnection:
         attempt = 0
