@@ -46,7 +46,7 @@ class WebsocketChannel(PipeChannel):
         self._connect_timeout = connect_timeout
         self._limit = limit
         self._auth = auth
-        self._socket: ClientConnection | None = None
+        self._socket: _Socket | None = None
         self._errands = Errands()
 
     async def open(self) -> None:
@@ -71,18 +71,22 @@ class WebsocketChannel(PipeChannel):
         if self._socket is not None:
             await self._socket.close()
 
+    def is_stuck(self, since: float) -> bool:
+        return self._socket is not None and self._socket.is_stuck(since)
+
     def cancel(self, request_id: RequestId, reason: str) -> None:
         self._errands.tell(self.send, cancellation(request_id, reason))
 
-    async def _dial(self) -> ClientConnection:
+    async def _dial(self) -> _Socket:
         attempt = 0
         while True:
             attempt += 1
             proof = dict(await self._auth.headers("GET", self._url)) if self._auth is not None else {}
             sent = {name: value.reveal() for name, value in self._headers.items()} | proof
             try:
-                return await _Dial(
+                socket = await _Dial(
                     self._url,
+                    create_connection=_Socket,
                     subprotocols=[Subprotocol("mcp")],
                     additional_headers=sent,
                     compression=None,
@@ -97,6 +101,9 @@ class WebsocketChannel(PipeChannel):
             except InvalidStatus as error:
                 if attempt > 1 or not await self._has_new_credentials(error, proof):
                     raise
+            else:
+                assert isinstance(socket, _Socket)  # noqa: S101 - it is what was asked for
+                return socket
 
     async def _has_new_credentials(self, error: InvalidStatus, proof: Mapping[str, str]) -> bool:
         if self._auth is None or error.response.status_code not in _REFUSED:
@@ -151,6 +158,19 @@ class WebsocketChannel(PipeChannel):
             retry_after=response.headers.get("Retry-After"),
             www_authenticate=", ".join(response.headers.get_all("WWW-Authenticate")) or None,
         )
+
+
+class _Socket(ClientConnection):
+    """A connection that can tell a frame on its way from one that stopped in the middle."""
+
+    grew = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        self.grew = self.loop.time()
+        super().data_received(data)
+
+    def is_stuck(self, since: float) -> bool:
+        return len(self.protocol.reader.buffer) > 0 and self.grew < since
 
 
 class _Dial(connect):
