@@ -7,7 +7,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "holodeck"
 DOOR = SOURCE / "lib" / "net.py"
-OTHER_CLIENTS = {"urllib.request", "http.client", "requests", "httpx", "httpx2", "urllib3"}
+OTHER_CLIENTS = {"urllib.request", "http.client", "requests", "httpx", "urllib3"}
+MAKERS = {"ClientSession", "AsyncClient"}
 
 
 def _imported(tree: ast.AST) -> set[str]:
@@ -17,7 +18,7 @@ def _imported(tree: ast.AST) -> set[str]:
 
 def _makes_a_client(tree: ast.AST) -> bool:
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(isinstance(called, ast.Attribute) and called.attr == "ClientSession" for called in calls)
+    return any(isinstance(called, ast.Attribute) and called.attr in MAKERS for called in calls)
 
 
 def test_no_other_module_makes_an_http_client() -> None:

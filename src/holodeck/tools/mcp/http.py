@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import aiohttp
 
 from holodeck.lib import net
-from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, NOTICE_TIMEOUT
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.era import META_VERSION
@@ -20,6 +19,7 @@ from holodeck.tools.mcp.web import Web
 
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
+_NO_SESSION_TO_END = frozenset({404, 405, 501})  # it has forgotten the session, or never lets clients end one
 _ABOUT_THE_CALLER = frozenset({401, 403, 429})
 _NO_ANSWER = frozenset({202, 204})
 _JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -162,7 +162,11 @@ class HttpChannel:
         raise failure
 
     async def _end_session(self) -> None:
-        with suppress(TimeoutError, MCPError, *BREAKS):
+        try:
             async with asyncio.timeout(NOTICE_TIMEOUT):
                 response = await self._web.exchange("DELETE", self._web.url, headers=self._headers())
                 response.release()
+        except (TimeoutError, *BREAKS) as error:
+            raise self._web.broken(error, "close") from error
+        if response.status >= FIRST_ERROR and response.status not in _NO_SESSION_TO_END:
+            raise self._faults.connection("close", f"HTTP {response.status} for the end of the session.")

@@ -79,6 +79,9 @@ class StdioChannel(PipeChannel):
         self.lose(self._faults.connection("close", "the connection was closed"))
         if self._process is not None:
             await self._process.close()
+            if self._process.was_killed:
+                text = "it went on after the end of its input and SIGTERM, and was killed."
+                raise self._faults.connection("close", text)
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
         if not self.lost.done() and not self._flow.is_paused:
