@@ -78,7 +78,7 @@ async def test_images_from_tools_reach_the_model_as_images(tmp_path: Path) -> No
 async def test_a_large_result_is_cut_and_the_model_can_read_on(tmp_path: Path) -> None:
     model = ScriptedModel(
         call("big", bytes=100_000),
-        call("read_result", id="r1", start_char=99_990),
+        call("read_result", id="call_1", start_char=99_990),
         call("read_result", id="r9"),
         say("read"),
     )

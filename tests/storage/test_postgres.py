@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from aio import aio
+from storage.network import network
 from storage.postgres_server import PASSWORD, PostgresServer
 
 from holodeck.lib.errors import ConfigError, StorageError
@@ -103,6 +104,37 @@ async def test_everything_acknowledged_survives_a_killed_server_process(fragile:
             assert await store.get(response_id, "alice") is not None
 
 
+@pytest.mark.proves("D-28", "D-32")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restarted", "crashed"])
+@aio(SECONDS)
+async def test_a_stream_grows_without_a_gap_over_the_restart_of_its_server(
+    fragile: PostgresServer, database: str, how: signal.Signals
+) -> None:
+    enough, is_back = asyncio.Event(), asyncio.Event()
+    async with opened(database) as store:
+        await store.save(replace(RECORD, status="in_progress"))
+
+        async def grow() -> int:
+            number = 0
+            while not is_back.is_set() or number < 100:
+                assert await store.grow("r", number, [b"%d" % number]), "its own lost answer is not another writer"
+                number += 1
+                if number == 50:
+                    enough.set()
+            return number
+
+        async def restart() -> None:
+            await enough.wait()
+            await asyncio.to_thread(fragile.stop, how)
+            await asyncio.to_thread(fragile.start)
+            is_back.set()
+
+        async with asyncio.TaskGroup() as group:
+            growing = group.create_task(grow())
+            group.create_task(restart())
+        assert await store.grown("r", "alice") == [b"%d" % number for number in range(growing.result())]
+
+
 @pytest.mark.proves("D-32")
 @aio(SECONDS)
 async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps(database: str) -> None:
@@ -137,6 +169,48 @@ async def test_a_run_is_lost_when_its_gateway_is_gone_not_when_another_starts(
             while await other.unfinished():  # noqa: ASYNC110 - the gateway is back in its database in a moment
                 await asyncio.sleep(0.02)
         assert await other.unfinished() == [running]
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_a_gateway_whose_connections_went_silent_is_never_taken_for_dead(
+    fragile: PostgresServer, database: str
+) -> None:
+    async with network(fragile.port) as (between, port), opened(database) as other:
+        far = database.replace(f":{fragile.port}/", f":{port}/")
+        async with opened(far) as store:
+            await store.save(replace(RECORD, status="in_progress"))
+            between.go_silent()
+            await between.made.wait()  # it asks, hears nothing, and comes again
+            while await locks(fragile, database) < 3:  # the other gateway's, the old one and the new one
+                assert await other.orphans() == {}
+                await asyncio.sleep(0.02)
+            between.end_silent()
+            while await locks(fragile, database) > 2:  # until the server has noticed
+                assert await other.orphans() == {}
+                await asyncio.sleep(0.02)
+            assert await other.orphans() == {}
+        assert list(await other.orphans()) == ["r"]
+
+
+async def locks(server: PostgresServer, database: str) -> int:
+    sql = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+    rows = await asyncio.to_thread(server.administer, sql, database.rpartition("/")[2])
+    return int(str(rows[0][0]))
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_the_server_is_told_to_look_soon_whether_a_silent_gateway_is_still_there(
+    fragile: PostgresServer, database: str
+) -> None:
+    async with network(fragile.port) as (between, port):
+        async with opened(database.replace(f":{fragile.port}/", f":{port}/")) as store:
+            await store.save(RECORD)
+        assert len(between.said) == 2, "the connection that is present, and the one that works"
+        for said in between.said:
+            for name, value in (("idle", 2), ("interval", 1), ("count", 3)):
+                assert f"tcp_keepalives_{name}\0{value}\0".encode() in said
 
 
 @aio(SECONDS)

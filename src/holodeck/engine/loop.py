@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from holodeck.engine.eventlog import EventLog
+from holodeck.engine.steps import Append, AtOnce, Steps, Turn
 from holodeck.engine.toolphase import ToolPhase
 from holodeck.engine.turn import take_turn
 from holodeck.lib.errors import HoloDeckError, ModelError
@@ -40,14 +42,16 @@ class _Progress:
     calls: int = 0
 
 
-async def run(request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog) -> RunResult:
+async def run(
+    request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps | None = None
+) -> RunResult:
     """Run to the end. The log gets everything, `RunFinished` last, also when it fails or is cancelled."""
     began = time.monotonic()
     progress = _Progress()
     log.append(RunStarted(run_id=request.run_id, model=model.name))
     result = _result(progress, "cancelled", reason="The run was cancelled.")
     try:
-        result = await _turns(request, model, toolbox, log, progress)
+        result = await _turns(request, model, toolbox, log, progress, steps or AtOnce())
     except HoloDeckError as error:
         code = "model_error" if isinstance(error, ModelError) else "run_error"
         result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
@@ -58,10 +62,10 @@ async def run(request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: 
 
 
 async def _turns(
-    request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, progress: _Progress
+    request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, progress: _Progress, steps: Steps
 ) -> RunResult:
     ask, choice = request.model, request.model.tool_choice
-    phase = ToolPhase(toolbox, log, allowed=choice.allowed, is_parallel=ask.parallel_tool_calls)
+    phase = ToolPhase(toolbox, log, steps, allowed=choice.allowed, is_parallel=ask.parallel_tool_calls)
 
     async def execute(calls: list[FunctionCall]) -> None:
         left = None if request.max_tool_calls is None else request.max_tool_calls - progress.calls
@@ -74,16 +78,16 @@ async def _turns(
     while True:
         specs = await toolbox.offer()
         progress.turns += 1
-        log.append(TurnStarted(turn=progress.turns, tools=len(specs)))
-        turn = replace(ask, items=(*ask.items, *progress.items), tools=specs, tool_choice=choice)
-        answered = await take_turn(model, turn, log)
+        asked = replace(ask, items=(*ask.items, *progress.items), tools=specs, tool_choice=choice)
+        turn = await steps.turn(progress.turns, log, partial(_ask, model, toolbox, asked, progress.turns))
+        answered = turn.answered
         progress.items += answered.items
         progress.usage += answered.usage
         calls = [item for item in answered.items if isinstance(item, FunctionCall)]
         if not calls:
             return _ended(progress, answered.finish)
         own = [call for call in calls if not toolbox.is_client(call.name) or not phase.allows(call.name)]
-        held = [call for call in own if toolbox.holds(call)]
+        held = [call for call in own if call.call_id in turn.held]
         if len(own) < len(calls) or held:  # somebody must act before anything runs
             if not request.can_wait:
                 await execute([call for call in own if call not in held])
@@ -95,6 +99,13 @@ async def _turns(
         await execute(own)
         is_spent = request.max_tool_calls is not None and progress.calls >= request.max_tool_calls
         choice = ToolChoice(mode="none" if is_spent else "auto", allowed=choice.allowed)
+
+
+async def _ask(model: ModelProvider, toolbox: Toolbox, asked: ModelRequest, number: int, append: Append) -> Turn:
+    append(TurnStarted(turn=number, tools=len(asked.tools)))
+    answered = await take_turn(model, asked, append)
+    calls = (item for item in answered.items if isinstance(item, FunctionCall))
+    return Turn(answered=answered, held=frozenset(call.call_id for call in calls if toolbox.holds(call)))
 
 
 def _ended(progress: _Progress, finish: str) -> RunResult:

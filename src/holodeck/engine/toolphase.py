@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from holodeck.engine.eventlog import EventLog
+from holodeck.engine.steps import Errand, Steps
 from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput
@@ -18,9 +20,12 @@ from holodeck.tools.registry import Toolbox
 class ToolPhase:
     """Runs calls. Whatever goes wrong with one is its result, in words that the model can act on."""
 
-    def __init__(self, toolbox: Toolbox, log: EventLog, *, allowed: Collection[str] | None, is_parallel: bool) -> None:
+    def __init__(
+        self, toolbox: Toolbox, log: EventLog, steps: Steps, *, allowed: Collection[str] | None, is_parallel: bool
+    ) -> None:
         self._toolbox = toolbox
         self._log = log
+        self._steps = steps
         self._allowed = allowed
         self._is_parallel = is_parallel
 
@@ -47,9 +52,17 @@ class ToolPhase:
 
     async def _one(self, call: FunctionCall, *, is_within: bool) -> FunctionCallOutput:
         began = time.monotonic()
-        result = await self._result(call, is_within=is_within)
+        arguments, fault = _parsed(call)
+        self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=arguments))
+        errand = Errand(
+            call=call,
+            refusal=lambda: fault or self._refusal(call, arguments, is_within=is_within),
+            may_repeat=lambda: self._toolbox.may_repeat(call.name),
+            execute=lambda: self._executed(call, arguments),
+        )
+        result = self._toolbox.shown(call.name, await self._steps.call(errand))
         output = FunctionCallOutput(
-            call_id=call.call_id, content=result.content, is_error=result.is_error, id=new_id("out")
+            call_id=call.call_id, content=result.content, is_error=result.is_error, id=_output_id(call)
         )
         seconds = time.monotonic() - began
         self._log.append(
@@ -59,31 +72,40 @@ class ToolPhase:
         )
         return output
 
-    async def _result(self, call: FunctionCall, *, is_within: bool) -> ToolResult:
-        try:
-            arguments = parse_arguments(call.arguments)
-        except BadArgumentsError as error:
-            self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments={}))
-            return ToolResult.failed(call.call_id, str(error))
-        self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=arguments))
+    def _refusal(self, call: FunctionCall, arguments: Mapping[str, Any], *, is_within: bool) -> str | None:
         if not is_within:
-            return ToolResult.failed(call.call_id, "The limit of tool calls is reached; this one was not run.")
+            return "The limit of tool calls is reached; this one was not run."
         spec = self._toolbox.spec(call.name)
         if spec is None:
-            return ToolResult.failed(call.call_id, _unknown(call.name, self._toolbox.names))
+            return _unknown(call.name, self._toolbox.names)
         if not self.allows(call.name):
-            return ToolResult.failed(call.call_id, f"The tool '{call.name}' is not allowed in this run.")
+            return f"The tool '{call.name}' is not allowed in this run."
         try:
             check_arguments(spec.parameters, arguments)
         except BadArgumentsError as error:
-            return ToolResult.failed(call.call_id, str(error))
+            return str(error)
+        return None
 
+    async def _executed(self, call: FunctionCall, arguments: Mapping[str, Any]) -> ToolResult:
         def progressed(text: str) -> None:
             self._log.append(ToolProgressed(call_id=call.call_id, text=text))
 
         return await self._toolbox.execute(
-            ToolCall(call_id=call.call_id, name=call.name, arguments=arguments, on_progress=progressed)
+            ToolCall(call_id=call.call_id, name=call.name, arguments=arguments, key=call.id, on_progress=progressed)
         )
+
+
+def _parsed(call: FunctionCall) -> tuple[dict[str, Any], str | None]:
+    try:
+        return parse_arguments(call.arguments), None
+    except BadArgumentsError as error:
+        return {}, str(error)
+
+
+def _output_id(call: FunctionCall) -> str:
+    """The same for the same call, also when its result is only remembered."""
+    stem = call.id.partition("_")[2]
+    return f"out_{stem}" if stem else new_id("out")
 
 
 def _unknown(name: str, names: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""One turn: the model is asked; what it says goes into the log as it comes, and is handed on when it is whole."""
+"""One turn: the model is asked; what it says is told as it comes, and is handed on when it is whole."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
-from holodeck.engine.eventlog import EventLog
+from holodeck.engine.steps import Append
 from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import new_id
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
@@ -15,7 +15,7 @@ from holodeck.models.items import FunctionCall, Item, Message, Reasoning
 from holodeck.providers.provider import ModelProvider
 
 
-async def take_turn(model: ModelProvider, request: ModelRequest, log: EventLog) -> Answered:
+async def take_turn(model: ModelProvider, request: ModelRequest, append: Append) -> Answered:
     """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`."""
     ids = _Ids()
     answered: Answered | None = None
@@ -23,19 +23,19 @@ async def take_turn(model: ModelProvider, request: ModelRequest, log: EventLog) 
         async for event in stream:
             match event:
                 case TextDelta(text=text):
-                    log.append(TextAdded(item_id=ids.message, text=text))
+                    append(TextAdded(item_id=ids.message, text=text))
                 case ReasoningDelta(text=text):
-                    log.append(ReasoningAdded(item_id=ids.reasoning, text=text))
+                    append(ReasoningAdded(item_id=ids.reasoning, text=text))
                 case CallDelta():
                     item_id, call_id, name = ids.call(event)
-                    log.append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
+                    append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
                 case Answered():
                     answered = event
     if answered is None:
         raise ModelError("The model stopped without finishing its answer.", provider=model.name, is_retryable=True)
     items = tuple(ids.named(item) for item in answered.items)
     for item in items:
-        log.append(ItemFinished(item=item))
+        append(ItemFinished(item=item))
     return replace(answered, items=items)
 
 

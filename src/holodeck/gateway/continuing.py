@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +13,14 @@ from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.wire.approvals import Decided, decide
 from holodeck.gateway.wire.context import check_answered
 from holodeck.gateway.wire.input import references
-from holodeck.gateway.wire.items_codec import decode_items, encode_items
 from holodeck.gateway.wire.reading import Find
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
-from holodeck.models.items import FunctionCall, Item
-from holodeck.storage.store import ConversationItem, ResponseStore
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+from holodeck.models.items_codec import decode_item, decode_items, encode_item, encode_items
+from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore
 
-_UNFINISHED = ("queued", "in_progress")
 _MAX_CONVERSATION = 10_000
 
 
@@ -59,6 +59,29 @@ class Continued:
     listed: frozenset[str]
     is_stored: bool = True
     """False when the previous response is only in the memory of a connection."""
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as JSON can say it."""
+        return {
+            "items": [encode_item(item) for item in self.items],
+            "run": [encode_item(call) for call in self.decided.run],
+            "approved": sorted(self.decided.approved),
+            "refused": [encode_item(output) for output in self.decided.refused],
+            "listed": sorted(self.listed),
+        }
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Continued:
+        """The other way round."""
+        run = (decode_item(entry) for entry in plain["run"])
+        refused = (decode_item(entry) for entry in plain["refused"])
+        decided = Decided(
+            run=tuple(call for call in run if isinstance(call, FunctionCall)),
+            approved=frozenset(plain["approved"]),
+            refused=tuple(output for output in refused if isinstance(output, FunctionCallOutput)),
+        )
+        items = tuple(decode_item(entry) for entry in plain["items"])
+        return cls(items=items, decided=decided, listed=frozenset(plain["listed"]))
 
 
 class Recent:
@@ -121,8 +144,10 @@ class Continuing:
         return next((item for item in items if item.get("id") == item_id), None)
 
     async def extend(self, request: ResponseRequest, output: list[dict[str, Any]], caller: Caller) -> None:
-        """Add a finished response to its conversation."""
+        """Add a finished response to its conversation, once."""
         shown = [*request.input.shown, *output]
+        if shown and await self._store.item(str(request.conversation_id), caller.id, shown[-1]["id"]) is not None:
+            return
         items = [ConversationItem(id=item["id"], data=orjson.dumps(item)) for item in shown]
         await self._store.add_items(str(request.conversation_id), caller.id, items)
 
@@ -133,7 +158,7 @@ class Continuing:
             message = f"Previous response with id '{response_id}' not found."
             code, param = "previous_response_not_found", "previous_response_id"
             raise WireError(400, message, kind="invalid_request", code=code, param=param)
-        if record.status in _UNFINISHED:
+        if record.status in UNFINISHED:
             message = "The previous response has not ended yet."
             raise WireError(400, message, kind="invalid_request", param="previous_response_id")
         chain = await self._store.context(response_id, caller.id) or []

@@ -39,6 +39,9 @@ class RequestServers:
     def can_execute(self, name: str) -> bool:
         return self._sees(name)
 
+    def may_repeat(self, name: str) -> bool:
+        return self._sees(name) and self._executor.may_repeat(name)
+
     async def execute(self, call: ToolCall) -> ToolResult:
         if not self._sees(call.name):
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import orjson
 
+from holodeck.gateway.background import Background
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continued, Continuing, Recent, Waiting
 from holodeck.gateway.mcp_view import RequestServers
@@ -19,14 +21,18 @@ from holodeck.gateway.starting import Starter
 from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.dialects import Dialect, in_dialect
 from holodeck.gateway.wire.encoder import DONE, sse
-from holodeck.gateway.wire.items_codec import encode_items
+from holodeck.gateway.wire.input import whole
+from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.lib.errors import StorageError
 from holodeck.lib.ids import new_id
+from holodeck.lib.limits import CANCEL_POLL, CANCEL_WAIT, STORED_STREAM_POLL
 from holodeck.models.items import Item
-from holodeck.storage.store import ResponseStore, StoredResponse
+from holodeck.models.items_codec import encode_items
+from holodeck.storage.store import UNFINISHED, ResponseStore, StoredResponse
 
 _LIST_LIMIT = 20
 _MAX_LIST_LIMIT = 100
@@ -37,7 +43,16 @@ Live = LiveRun[ResponseWriter]
 class Responses:
     """The responses of all callers; each sees only its own."""
 
-    def __init__(self, starter: Starter, store: ResponseStore, runs: Runs, seal: Seal, continuing: Continuing) -> None:
+    def __init__(
+        self,
+        starter: Starter,
+        store: ResponseStore,
+        runs: Runs,
+        seal: Seal,
+        continuing: Continuing,
+        background: Background,
+    ) -> None:
+        self._background = background
         self._starter = starter
         self._store = store
         self._runs = runs
@@ -46,10 +61,11 @@ class Responses:
 
     async def create(self, body: object, caller: Caller, *, dialect: Dialect = "openai") -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
-        request = read_request(body, seal=self._seal, find=await self._continuing.found(body, caller))
-        live = await self.prepare(request, caller, dialect=dialect)
+        find = await self._continuing.found(body, caller)
+        request = read_request(body, seal=self._seal, find=find)
         if request.background:
-            return await self._begin_background(request, live)
+            return await self._begin_background(request, whole(body, find), caller, dialect=dialect)
+        live = await self.prepare(request, caller, dialect=dialect)
         if request.stream:
             return Streamed(pieces=_framed(self._runs.advance(live)))
         await self._runs.finish(live)
@@ -63,9 +79,36 @@ class Responses:
         """A run that is ready to go, with the context of what came before. `recent`: what its connection remembers."""
         self._starter.backend(request.model)
         before = await self._continuing.before(request, caller, recent)
+        return await self._assemble(request, caller, before, dialect=dialect, recent=recent)
+
+    async def revive(self, response_id: str, given: Mapping[str, Any]) -> Live | None:
+        """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted."""
+        caller = Caller(id=given["owner"])
+        record = await self._store.get(response_id, caller.id)
+        if record is None or record.status not in UNFINISHED:
+            return None
+        request = read_request(given["body"], seal=self._seal)
+        request.input.shown[:] = orjson.loads(record.input_items)
+        before = Continued.of_plain(given["before"])
+        told = await self._store.grown(response_id, caller.id) or []
+        dialect = given.get("dialect", "openai")
+        return await self._assemble(request, caller, before, dialect=dialect, again=record, told=told)
+
+    async def _assemble(
+        self,
+        request: ResponseRequest,
+        caller: Caller,
+        before: Continued,
+        *,
+        dialect: Dialect,
+        recent: Recent | None = None,
+        again: StoredResponse | None = None,
+        told: Sequence[bytes] = (),
+    ) -> Live:
+        """`again`: the response whose run this is, if there is one already; `told` is its stream so far."""
         start = await self._starter.start(
             request,
-            new_id("resp"),
+            new_id("resp") if again is None else again.id,
             items=before.items,
             pending=before.decided.run,
             can_wait=request.store or recent is not None,
@@ -74,7 +117,7 @@ class Responses:
         writer = ResponseWriter(
             request,
             response_id=start.request.run_id,
-            created_at=time.time(),
+            created_at=time.time() if again is None else again.created_at,
             model=start.backend.name,
             mode=None if output == "auto" else output,
             routes=start.servers,
@@ -84,6 +127,7 @@ class Responses:
             dialect=dialect,
             seal=self._seal,
             is_silent=not (request.stream or request.background),
+            past=Past(told) if again is not None else None,
         )
 
         async def keep(live: Live) -> None:
@@ -101,7 +145,15 @@ class Responses:
             if request.conversation_id is not None:
                 await self._continuing.extend(request, live.writer.resource()["output"], caller)
 
-        return LiveRun(start.request, start.backend.provider, start.toolbox, writer, owner=caller.id, keep=keep)
+        return LiveRun(
+            start.request,
+            start.backend.provider,
+            start.toolbox,
+            writer,
+            owner=caller.id,
+            keep=keep,
+            payloads=told,
+        )
 
     async def get(
         self, response_id: str, caller: Caller, query: Mapping[str, str], *, dialect: Dialect = "openai"
@@ -112,7 +164,8 @@ class Responses:
             after = _integer(query, "starting_after", -1)
             if live is not None:
                 return Streamed(pieces=_framed(live.follow(after), dialect))
-            return Streamed(pieces=_framed(_stored_events(await self._record(response_id, caller), after), dialect))
+            record = await self._record(response_id, caller)
+            return Streamed(pieces=_framed(self._stored_events(record, after), dialect))
         if live is not None:
             return json_reply(live.writer.resource())
         return Reply(body=(await self._record(response_id, caller)).resource)
@@ -124,6 +177,8 @@ class Responses:
             await live.is_done.wait()
         if not await self._store.delete(response_id, caller.id):
             raise not_found("Response", response_id)
+        if live is None:
+            await self._background.drop(response_id)
         return json_reply({"id": response_id, "object": "response", "deleted": True})
 
     async def cancel(self, response_id: str, caller: Caller) -> Reply:
@@ -138,12 +193,39 @@ class Responses:
         if live is not None:
             live.cancel()
             await live.is_done.wait()
+        elif resource["status"] in UNFINISHED:
+            await self._cancel_elsewhere(response_id, caller)
         return Reply(body=(await self._record(response_id, caller)).resource)
+
+    async def _cancel_elsewhere(self, response_id: str, caller: Caller) -> None:
+        """Ask whichever gateway makes the response to stop, and wait until it has; it may have to be found first."""
+        if not await self._store.ask_cancel(response_id, caller.id):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_WAIT):
+                while (await self._record(response_id, caller)).status in UNFINISHED:  # noqa: ASYNC110 - elsewhere
+                    await asyncio.sleep(CANCEL_POLL)
 
     async def input_items(self, response_id: str, caller: Caller, query: Mapping[str, str]) -> Reply:
         """The input of a response, a page at a time."""
         record = await self._record(response_id, caller)
         return json_reply(page_of(orjson.loads(record.input_items), query))
+
+    async def _stored_events(self, record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
+        """A stored stream after a number; that of a response which another gateway makes is followed to its end."""
+        while record.status in UNFINISHED:
+            fresh = await self._store.grown(record.id, record.owner, after) or []
+            if fresh:
+                after += len(fresh)
+                yield fresh
+            else:
+                await asyncio.sleep(STORED_STREAM_POLL)
+            newer = await self._store.get(record.id, record.owner)
+            if newer is None:
+                return
+            record = newer
+        events = record.events.split(b"\n") if record.events else replay(orjson.loads(record.resource))
+        yield events[after + 1 :]
 
     async def _record(self, response_id: str, caller: Caller) -> StoredResponse:
         record = await self._store.get(response_id, caller.id)
@@ -151,12 +233,26 @@ class Responses:
             raise not_found("Response", response_id)
         return record
 
-    async def _begin_background(self, request: ResponseRequest, live: Live) -> Reply | Streamed:
-        live.payloads += live.writer.queue()
+    async def _begin_background(
+        self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
+    ) -> Reply | Streamed:
+        self._starter.backend(request.model)
+        before = await self._continuing.before(request, caller)
+        live = await self._assemble(request, caller, before, dialect=dialect)
+        queued = live.writer.queue()
         await self._store.save(record_of(live, request))
-        self._runs.start(live)
+        await self._store.grow(live.id, 0, queued)
+        live.payloads += queued
+        given = None
+        if self._background.is_durable and not request.has_secrets:
+            given = {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}
+        try:
+            await self._background.begin(live, given)
+        except StorageError:
+            await self._store.delete(live.id, caller.id)
+            raise
         if request.stream:
-            return Streamed(pieces=_framed(live.follow()))
+            return await self.get(live.id, caller, {"stream": "true"})
         return json_reply(live.writer.resource())
 
 
@@ -240,8 +336,3 @@ async def _framed(
         async for batch in source:
             yield b"".join(map(sse, batch if dialect is None else in_dialect(batch, dialect)))
     yield DONE
-
-
-async def _stored_events(record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
-    events = record.events.split(b"\n") if record.events else replay(orjson.loads(record.resource))
-    yield events[after + 1 :]

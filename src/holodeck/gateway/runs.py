@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.engine.eventlog import EventLog
+from holodeck.engine.kept_steps import KeptSteps
 from holodeck.engine.loop import RunRequest, run
+from holodeck.gateway.keeping import StreamKeeper
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import NotKeptError, error_event
 from holodeck.gateway.wire.writer import ResponseWriter
@@ -41,13 +43,17 @@ class LiveRun(Generic[W]):
         *,
         owner: str,
         keep: Callable[[LiveRun[W]], Awaitable[None]] | None = None,
+        payloads: Sequence[bytes] = (),
     ) -> None:
-        """`keep` stores a run that has ended; the client hears of its end only afterwards."""
+        """`keep` stores a run that has ended; the client hears of its end only afterwards.
+
+        `payloads` is what was told of it by a process that died.
+        """
         self.id = request.run_id
         self.model = model.name
         self.owner = owner
         self.writer = writer
-        self.payloads: list[bytes] = []
+        self.payloads = list(payloads)
         self.result: RunResult | None = None
         self.failure: NotKeptError | None = None
         """Why the run has ended and could not be stored."""
@@ -61,17 +67,59 @@ class LiveRun(Generic[W]):
         self._task: asyncio.Task[RunResult] | None = None
         self._news = asyncio.Event()
         self._unkept: list[bytes] = []
+        self._steps: KeptSteps | None = None
+        self._keeper: StreamKeeper | None = None
+
+    def survive(self, steps: KeptSteps, keeper: Callable[[LiveRun[W]], StreamKeeper]) -> None:
+        """Keep every step and the stream, so that another process can go on with this run."""
+        self._steps = steps
+        self._keeper = keeper(self)
+
+    @property
+    def is_durable(self) -> bool:
+        return self._steps is not None
+
+    @property
+    def is_left(self) -> bool:
+        """True when the rest of the run is another process's."""
+        return self._steps is not None and self._steps.is_leaving
+
+    def show(self, payloads: list[bytes]) -> None:
+        """These may be read now."""
+        self.payloads += payloads
+        self._tell()
+
+    async def leave(self) -> None:
+        """Leave the rest to another process, as soon as nothing is under way that cannot be repeated."""
+        if self._steps is not None:
+            await self._steps.leave()
+        self.cancel()
+
+    def lose(self) -> None:
+        """Another process has this run already."""
+        if self._steps is not None:
+            self._steps.is_leaving = True
+        self.cancel()
 
     async def advance(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
         events = EventLog()
-        self._task = asyncio.create_task(run(self._request, self._model, self._toolbox, events), name=self.id)
+        running = run(self._request, self._model, self._toolbox, events, self._steps)
+        self._task = asyncio.create_task(running, name=self.id)
+        if self._keeper is not None:
+            self._keeper.begin()
         try:
             async for batch in events.batches():
+                if self.is_left and isinstance(batch[-1], RunFinished):
+                    return
                 payloads: list[bytes] = []
                 for event in batch:
                     self.observe(event)
                     payloads += self.writer.feed(event)
+                if self._keeper is not None and not isinstance(batch[-1], RunFinished):
+                    self._keeper.add(payloads)
+                    continue
+                payloads = [*(await self._keeper.end() if self._keeper is not None else ()), *payloads]
                 self.payloads += payloads
                 if isinstance(batch[-1], RunFinished):
                     self.result = batch[-1].result
@@ -83,8 +131,12 @@ class LiveRun(Generic[W]):
                     self._tell()
                     yield payloads
         finally:
+            if self._keeper is not None:
+                await self._keeper.end()
             if not self._task.done():
                 await self._stop(events)
+            elif not self._task.cancelled():
+                self._task.exception()
             self.is_done.set()
             self._tell()
 
@@ -144,7 +196,7 @@ class LiveRun(Generic[W]):
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
-        if events.is_finished and self.result is None:
+        if events.is_finished and self.result is None and not self.is_left:
             async for _, event in events.read():
                 if isinstance(event, RunFinished):
                     self.payloads += self.writer.feed(event)
@@ -177,6 +229,14 @@ class Runs:
         live = self._live.get(run_id)
         return live if live is not None and live.owner == owner and isinstance(live.writer, ResponseWriter) else None
 
+    def has(self, run_id: str) -> bool:
+        return run_id in self._live
+
+    def cancel(self, run_id: str) -> None:
+        """Stop a run, if it is here."""
+        if run_id in self._live:
+            self._live[run_id].cancel()
+
     async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
         """Run one to its end, findable by others in the meantime."""
         self._live[live.id] = live
@@ -200,12 +260,12 @@ class Runs:
     def start(self, live: LiveRun[Any]) -> None:
         """Run one without anybody waiting for it."""
         self._live[live.id] = live
-        task = asyncio.create_task(self._finish_patiently(live), name=f"background {live.id}")
+        task = asyncio.create_task(self.finish_patiently(live), name=f"background {live.id}")
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _finish_patiently(self, live: LiveRun[Any]) -> None:
-        """Nobody was told that it is not stored, so it is tried until it is."""
+    async def finish_patiently(self, live: LiveRun[Any]) -> None:
+        """Run one to its end. Nobody was told that it is not stored, so it is tried until it is."""
         await self.finish(live)
         while live.failure is not None:
             await asyncio.sleep(KEEP_RETRY)
@@ -219,8 +279,9 @@ class Runs:
         await asyncio.gather(*self._background, return_exceptions=True)
 
     async def drain(self, seconds: float) -> None:
-        """Let runs go on for a while, then stop what is left."""
+        """Leave durable runs to others, let the rest go on for a while, then stop what is left."""
         deadline = asyncio.get_running_loop().time() + seconds
+        leaving = [asyncio.create_task(live.leave()) for live in self._live.values() if live.is_durable]
         while self._live:
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:
@@ -229,7 +290,11 @@ class Runs:
             await asyncio.wait(waits, timeout=left)
             for wait in waits:
                 wait.cancel()
+        for task in leaving:
+            task.cancel()
         for live in list(self._live.values()):
+            if live.is_durable:
+                live.lose()
             live.cancel()
         for live in list(self._live.values()):
             await live.is_done.wait()

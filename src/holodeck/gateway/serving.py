@@ -7,17 +7,15 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-import orjson
 import uvicorn
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.app import Gateway
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.background import Background
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
 from holodeck.gateway.chat import ChatCompletions
 from holodeck.gateway.connections import bounded
@@ -36,12 +34,13 @@ from holodeck.gateway.sockets import ResponseSockets
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.work import work_engine
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.lib.limits import HEADER_TIMEOUT, RETENTION_INTERVAL, STORAGE_RETRY
+from holodeck.lib.limits import HEADER_TIMEOUT, RETENTION_INTERVAL, TAKE_OVER_LOOKS
 from holodeck.models.url import is_loopback
 from holodeck.storage.factory import open_store
-from holodeck.storage.store import ResponseStore, StoredResponse
+from holodeck.storage.store import ResponseStore
 
 _DAY = 86_400.0
 _BACKLOG = 2_048
@@ -70,7 +69,15 @@ class Service:
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
         rates = Rates(config.limits.key, config.limits.in_flight)
         self.runs = Runs(metrics, rates.spent)
-        responses = Responses(starter, self.store, self.runs, seal, continuing)
+        is_sqlite = config.storage.url.startswith("sqlite")
+        self.background = Background(
+            self.store,
+            self.runs,
+            work_engine(config, loaded.path.parent, keeper=self.store.keeper),
+            looks=1 if is_sqlite else TAKE_OVER_LOOKS,
+        )
+        responses = Responses(starter, self.store, self.runs, seal, continuing, self.background)
+        self._revive = responses.revive
         sockets = ResponseSockets(responses, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
         self.app = Gateway(
             all_routes(
@@ -118,17 +125,20 @@ class Service:
             on_exit=self._drain,
         )
         host, port = listener.getsockname()[:2]
-        keeping: asyncio.Task[None] | None = None
+        keeping: list[asyncio.Task[None]] = []
         try:
-            is_marked = await self._mark_lost()
-            keeping = asyncio.create_task(self._keep_house(is_marked), name="housekeeping")
+            await self.background.open(self._revive)
+            keeping = [
+                asyncio.create_task(self._keep_house(), name="housekeeping"),
+                asyncio.create_task(self.background.watch_keepers(), name="keepers"),
+                asyncio.create_task(self.background.watch_cancels(), name="cancels"),
+            ]
             on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
             await server.serve(sockets=[listener])
         finally:
-            if keeping is not None:
-                keeping.cancel()
-                with suppress(asyncio.CancelledError):
-                    await keeping
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
             await self.close()
             listener.close()
 
@@ -140,6 +150,7 @@ class Service:
     async def close(self) -> None:
         """End runs, servers, models and storage, in this order."""
         await self.runs.close()
+        await self.background.close()
         await asyncio.gather(*(backend.mcp.close() for backend in self.backends.values()))
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
@@ -148,26 +159,13 @@ class Service:
         self.app.is_draining = True
         await self.runs.drain(self.config.limits.drain_seconds)
 
-    async def _mark_lost(self) -> bool:
-        """Background runs of a process that has gone are failed, with an honest reason; False: not possible now."""
-        try:
-            lost = await self.store.unfinished()
-            for record in lost:
-                if self.runs.get(record.id, record.owner) is None:
-                    await self.store.save(_lost(record))
-        except StorageError as error:
-            log.warning("gateway.storage_failed", error=error)
-            return False
-        return True
-
-    async def _keep_house(self, is_marked: bool) -> None:
-        """What waits for storage is done when it is back; what is old is forgotten now and then."""
-        while not is_marked:
-            await asyncio.sleep(STORAGE_RETRY)
-            is_marked = await self._mark_lost()
+    async def _keep_house(self) -> None:
+        """What is old is forgotten now and then."""
         while True:
             try:
-                gone = await self.store.forget(time.time() - self.config.storage.retention_days * _DAY)
+                before = time.time() - self.config.storage.retention_days * _DAY
+                gone = await self.store.forget(before)
+                await self.background.forget(before)
                 if gone:
                     log.info("gateway.forgot", rows=gone)
             except StorageError as error:
@@ -196,13 +194,6 @@ class _Server(uvicorn.Server):
         if asyncio.iscoroutine(done):
             await done
         self.should_exit = True
-
-
-def _lost(record: StoredResponse) -> StoredResponse:
-    resource = orjson.loads(record.resource)
-    message = "The gateway stopped while this response was being made."
-    resource |= {"status": "failed", "error": {"code": "server_error", "message": message}}
-    return replace(record, status="failed", resource=orjson.dumps(resource), events=b"")
 
 
 def _providers(loaded: LoadedGateway, folder: Path) -> list[CallerProvider]:

@@ -12,13 +12,13 @@ from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.wire.compact_request import compacted, read_compact
-from holodeck.gateway.wire.items_codec import encode_items
 from holodeck.gateway.wire.request import read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import CHARS_PER_TOKEN, TOKENS_PER_IMAGE, TOKENS_PER_ITEM
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.exchange import ModelRequest
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Usage
+from holodeck.models.items_codec import encode_items
 
 
 class Windows:

@@ -15,6 +15,7 @@ from holodeck.lib.limits import (
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
     DISCOVERY_WAIT,
+    DURABLE_AT_ONCE,
     MAX_MAX_TURNS,
     MAX_SOCKET_SECONDS,
     MAX_TIMEOUT,
@@ -112,6 +113,15 @@ class Storage(FileModel):
     """`safe` waits for the disk on every save; `fast` may lose the last moments when the power fails."""
 
 
+class BackgroundRuns(FileModel):
+    """Responses that nobody waits for (`background: true`)."""
+
+    durable: Boolean | None = None
+    """Whether they survive the process. Absent: yes, if HoloDeck is installed with the extra `durable`."""
+    at_once: Annotated[Integer, Field(ge=1)] = DURABLE_AT_ONCE
+    """How many durable ones a gateway begins at once; the others wait for whichever gateway has room first."""
+
+
 class GatewayLimits(FileModel):
     """What the gateway as a whole takes on."""
 
@@ -141,6 +151,7 @@ class GatewayFile(FileModel):
     keys: list[CallerKey] = Field(default_factory=list)
     jwt: JWTCallers | None = None
     storage: Storage = Field(default_factory=Storage)
+    background: BackgroundRuns = Field(default_factory=BackgroundRuns)
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
     cors_origins: list[NonEmpty] = Field(default_factory=list)
     allow_stdio: Boolean = False

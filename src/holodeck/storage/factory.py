@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from holodeck.lib.errors import ConfigError
-from holodeck.storage.sqlite import Durability, SQLiteStore
+from holodeck.storage.sqlite import SQLiteStore
+from holodeck.storage.sqlite_file import Durability
 from holodeck.storage.store import ResponseStore
 
 
@@ -18,11 +19,15 @@ def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> Re
     if scheme == "sqlite":
         if rest == ":memory:":
             return SQLiteStore(":memory:")
-        return SQLiteStore(
-            folder / rest.removeprefix("/") if not rest.startswith("//") else Path(rest[1:]), durability=durability
-        )
+        return SQLiteStore(sqlite_path(url, folder), durability=durability)
     if scheme in {"postgresql", "postgres"}:
         from holodeck.storage.postgres import PostgresStore
 
         return PostgresStore(url)
     raise ConfigError(f"There is no storage for '{scheme}://'. There are sqlite:///path and postgresql://host/name.")
+
+
+def sqlite_path(url: str, folder: Path) -> Path:
+    """The file that a `sqlite:///...` names."""
+    rest = url.partition("://")[2]
+    return folder / rest.removeprefix("/") if not rest.startswith("//") else Path(rest[1:])

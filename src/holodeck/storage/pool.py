@@ -9,7 +9,15 @@ from urllib.parse import urlsplit
 
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.lib.limits import POSTGRES_ATTEMPTS, POSTGRES_CONNECTIONS, POSTGRES_FIRST_PAUSE, POSTGRES_TIMEOUT
+from holodeck.lib.limits import (
+    POSTGRES_ATTEMPTS,
+    POSTGRES_CONNECTIONS,
+    POSTGRES_FIRST_PAUSE,
+    POSTGRES_KEEPALIVE_COUNT,
+    POSTGRES_KEEPALIVE_IDLE,
+    POSTGRES_KEEPALIVE_INTERVAL,
+    POSTGRES_TIMEOUT,
+)
 from holodeck.storage.presence import Presence
 from holodeck.storage.schema import for_postgres, steps_after
 
@@ -21,7 +29,13 @@ _MIGRATION_LOCK = 0x686F6C6F  # "holo": one gateway at a time brings the tables 
 _SETTINGS: dict[str, Any] = {
     "timeout": POSTGRES_TIMEOUT,
     "command_timeout": POSTGRES_TIMEOUT,
-    "server_settings": {"application_name": "holodeck"},
+    "server_settings": {
+        "application_name": "holodeck",
+        # A machine that vanishes says no goodbye; until the server knows, all that it had locked stays locked.
+        "tcp_keepalives_idle": str(POSTGRES_KEEPALIVE_IDLE),
+        "tcp_keepalives_interval": str(POSTGRES_KEEPALIVE_INTERVAL),
+        "tcp_keepalives_count": str(POSTGRES_KEEPALIVE_COUNT),
+    },
 }
 _REASONS = {
     "28P01": "the server refuses the user or the password. Check 'storage.url'.",

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
+from holodeck.storage import unfinished
 from holodeck.storage.pool import Connection, PostgresPool
 from holodeck.storage.presence import IS_THERE
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
+from holodeck.storage.unfinished import IS_UNFINISHED
 
 _NAMES = (
     *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),
@@ -19,10 +21,10 @@ _NAMES = (
 _COLUMNS = ", ".join(_NAMES)
 _MARKS = ", ".join(f"${number}" for number in range(1, len(_NAMES) + 2))
 _NEWER = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_NAMES[1:], "keeper"))
-_SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
+_INSERT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO"  # noqa: S608
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
-_UNFINISHED = f"""
-SELECT {_COLUMNS} FROM responses WHERE status IN ('queued', 'in_progress') AND NOT {IS_THERE}"""  # noqa: S608 - as above
+_IS_LOST = f"{IS_UNFINISHED} AND NOT {IS_THERE}"
+_OLD = {"responses": f"created_at < $1 AND NOT {IS_UNFINISHED}", "conversations": "created_at < $1"}
 _MENTIONING = f"""
 SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = $1 ORDER BY created_at DESC LIMIT $2) AS latest
 WHERE position($3::bytea IN resource) > 0 OR position($3::bytea IN input_items) > 0
@@ -44,17 +46,41 @@ class PostgresStore:
     def __init__(self, url: str) -> None:
         self._pool = PostgresPool(url)
 
+    @property
+    def keeper(self) -> int:
+        return self._pool.presence.number
+
     async def save(self, record: StoredResponse) -> None:
-        values = [getattr(record, name) for name in _NAMES]
-        keeper = self._pool.presence.number
-        await self._pool.run(lambda db: db.execute(_SAVE, *values, keeper), is_repeatable=True)
+        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+
+        async def save(db: Connection) -> None:
+            if not unfinished.is_finished(record.status):
+                await db.execute(f"{_INSERT} UPDATE SET {_NEWER}", *values)
+            # One that is finished when it is first kept, as most are, never had chunks: one statement is enough.
+            elif _changed(await db.execute(f"{_INSERT} NOTHING", *values)) == 0:
+                async with db.transaction():
+                    await db.execute(f"{_INSERT} UPDATE SET {_NEWER}", *values)
+                    await db.execute(unfinished.DROP_CHUNKS, record.id)
+
+        await self._pool.run(save, is_repeatable=True)
 
     async def get(self, response_id: str, owner: str) -> StoredResponse | None:
         row = await self._pool.run(lambda db: db.fetchrow(_GET, _key(response_id), owner), is_repeatable=True)
         return StoredResponse(**row) if row is not None else None
 
     async def delete(self, response_id: str, owner: str) -> bool:
-        return await self._change("DELETE FROM responses WHERE id = $1 AND owner = $2", _key(response_id), owner) > 0
+        key = _key(response_id)
+
+        async def remove(db: Connection) -> bool:
+            async with db.transaction():
+                # The response first: whoever is about to add a chunk to it waits, and then finds it gone.
+                done = await db.execute("DELETE FROM responses WHERE id = $1 AND owner = $2", key, owner)
+                if not _changed(done):
+                    return False
+                await db.execute(unfinished.DROP_CHUNKS, key)
+                return True
+
+        return await self._pool.run(remove, is_repeatable=False)
 
     async def context(self, response_id: str, owner: str) -> list[bytes] | None:
         rows = await self._pool.run(lambda db: db.fetch(_CONTEXT, _key(response_id), owner), is_repeatable=True)
@@ -67,8 +93,43 @@ class PostgresStore:
 
     async def unfinished(self) -> list[StoredResponse]:
         """Those of gateways that are gone; another that is alive finishes its own."""
-        rows = await self._pool.run(lambda db: db.fetch(_UNFINISHED), is_repeatable=True)
+        sql = f"SELECT {_COLUMNS} FROM responses WHERE {_IS_LOST}"  # noqa: S608 - names of our own
+        rows = await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True)
         return [StoredResponse(**row) for row in rows]
+
+    async def orphans(self) -> dict[str, int | None]:
+        sql = f"SELECT id, keeper FROM responses WHERE {_IS_LOST}"  # noqa: S608 - names of our own
+        return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
+
+    async def adopt(self, response_id: str, keeper: int | None = None) -> None:
+        await self._change(unfinished.ADOPT, _key(response_id), keeper or self.keeper, is_repeatable=True)
+
+    async def grow(
+        self,
+        response_id: str,
+        first: int,
+        events: Sequence[bytes],
+        *,
+        resource: bytes | None = None,
+        status: str | None = None,
+    ) -> bool:
+        async def grow(db: Connection) -> bool:
+            async with db.transaction():
+                return await _grow(db, self.keeper, _key(response_id), first, events, resource, status)
+
+        return await self._pool.run(grow, is_repeatable=True)
+
+    async def grown(self, response_id: str, owner: str, starting_after: int = -1) -> list[bytes] | None:
+        values = (_key(response_id), owner, starting_after + 1)
+        rows = await self._pool.run(lambda db: db.fetch(unfinished.GROWN, *values), is_repeatable=True)
+        return unfinished.events_after(starting_after, rows) if rows else None
+
+    async def ask_cancel(self, response_id: str, owner: str) -> bool:
+        return await self._change(unfinished.ASK_CANCEL, _key(response_id), owner, is_repeatable=True) > 0
+
+    async def cancels(self) -> list[str]:
+        rows = await self._pool.run(lambda db: db.fetch(unfinished.CANCELS, self.keeper), is_repeatable=True)
+        return [row[0] for row in rows]
 
     async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None:
         values = (conversation.id, conversation.owner, conversation.created_at, conversation.metadata)
@@ -135,11 +196,12 @@ class PostgresStore:
 
     async def forget(self, before: float) -> int:
         gone = 0
-        for table in ("responses", "conversations"):
-            old = f"SELECT id FROM {table} WHERE created_at < $1 LIMIT {FORGET_BATCH}"  # noqa: S608 - names of our own
+        for table, is_old in _OLD.items():
+            old = f"SELECT id FROM {table} WHERE {is_old} LIMIT {FORGET_BATCH}"  # noqa: S608 - names of our own
             sql = f"DELETE FROM {table} WHERE id IN ({old})"  # noqa: S608 - names of our own
             while count := await self._change(sql, before, is_repeatable=True):
                 gone += count
+        await self._change(unfinished.DROP_LEFT_CHUNKS, is_repeatable=True)
         return gone
 
     async def is_healthy(self) -> bool:
@@ -151,8 +213,36 @@ class PostgresStore:
 
     async def _change(self, sql: str, *values: object, is_repeatable: bool = False) -> int:
         """How many rows a statement has changed. A delete is not repeated: it would say that there was nothing."""
-        done: str = await self._pool.run(lambda db: db.execute(sql, *values), is_repeatable=is_repeatable)
-        return int(done.rpartition(" ")[2])
+        return _changed(await self._pool.run(lambda db: db.execute(sql, *values), is_repeatable=is_repeatable))
+
+
+def _changed(done: str) -> int:
+    """How many rows, from what the server says when it is done: `INSERT 0 1`."""
+    return int(done.rpartition(" ")[2])
+
+
+async def _grow(
+    db: Connection,
+    keeper: int,
+    response_id: str,
+    first: int,
+    events: Sequence[bytes],
+    resource: bytes | None,
+    status: str | None,
+) -> bool:
+    # The row is locked: another writer waits here, and then finds what this one has added.
+    row = await db.fetchrow(f"{unfinished.KEEPER} FOR UPDATE", response_id)
+    if row is None:
+        return False
+    chunk = (response_id, first, len(events), unfinished.joined(events))
+    end = await db.fetchval(unfinished.END, response_id) or 0
+    if first != end:
+        return row["keeper"] == keeper and await db.fetchval(unfinished.CHUNK, *chunk) is not None
+    if events:
+        await db.execute(unfinished.ADD_CHUNK, *chunk)
+    if (row["keeper"], resource, status) != (keeper, None, None):
+        await db.execute(unfinished.UPDATE, response_id, resource, status, keeper)
+    return True
 
 
 async def _append(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:

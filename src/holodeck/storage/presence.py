@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.limits import POSTGRES_TIMEOUT, PRESENCE_RETRY
+from holodeck.lib.limits import POSTGRES_TIMEOUT, PRESENCE_INTERVAL, PRESENCE_RETRY, PRESENCE_TIMEOUT
 
 LOCKS = 0x686F6C65  # "hole": apart from every other advisory lock in the database
 IS_THERE = f"""EXISTS (
@@ -49,23 +49,50 @@ class Presence:
                 await connection.close(timeout=POSTGRES_TIMEOUT)
 
     async def _take(self) -> None:
-        self._connection = connection = await self._connect()
+        """Take the lock on a new connection, then let go of the old one: there is no moment without it.
+
+        It is a shared one: the server may keep the old one for a while after the connection was lost.
+        """
+        connection = await self._connect()
         try:
-            await connection.execute("SELECT pg_advisory_lock($1, $2)", LOCKS, self.number)
+            await connection.execute("SELECT pg_advisory_lock_shared($1, $2)", LOCKS, self.number)
         except BaseException:
             connection.terminate()
             raise
-        connection.add_termination_listener(lambda _: self._lost.set())
+        old, self._connection = self._connection, connection
+        connection.add_termination_listener(self._noticed)
         if connection.is_closed():
+            self._lost.set()
+        if old is not None:
+            old.terminate()
+
+    def _noticed(self, connection: Any) -> None:
+        if connection is self._connection:
             self._lost.set()
 
     async def _stay(self) -> None:
         while True:
-            await self._lost.wait()
+            await self._until_lost()
             self._lost.clear()
             try:
-                await self._take()
+                async with asyncio.timeout(PRESENCE_TIMEOUT):
+                    await self._take()
             except self._errors as error:
                 log.debug("storage.presence_lost", error=type(error).__name__)
                 self._lost.set()
                 await asyncio.sleep(PRESENCE_RETRY)
+
+    async def _until_lost(self) -> None:
+        """Wait until the connection ends, or no longer answers: a machine that vanished ends nothing."""
+        while True:
+            try:
+                async with asyncio.timeout(PRESENCE_INTERVAL):
+                    await self._lost.wait()
+                    return
+            except TimeoutError:
+                pass
+            try:
+                async with asyncio.timeout(PRESENCE_TIMEOUT):
+                    await self._connection.execute("SELECT 1")
+            except self._errors:
+                return

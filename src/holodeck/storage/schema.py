@@ -21,6 +21,19 @@ STEPS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (conversation_id, position), UNIQUE (conversation_id, id))""",
     ),
     ("ALTER TABLE responses ADD COLUMN keeper BIGINT",),  # the gateway that makes it, where several share a database
+    (
+        "ALTER TABLE responses ADD COLUMN cancel_asked BOOLEAN NOT NULL DEFAULT FALSE",
+        """CREATE INDEX responses_to_cancel ON responses (keeper)
+            WHERE cancel_asked AND status IN ('queued', 'in_progress')""",
+        # With all that is often asked of those in the making: SQLite keeps `keeper` behind the bytes of a row.
+        "DROP INDEX responses_unfinished",
+        """CREATE INDEX responses_unfinished ON responses (status, id, keeper)
+            WHERE status IN ('queued', 'in_progress')""",
+        # Chunks of streams in the making; a finished response has its whole stream in `responses.events`.
+        """CREATE TABLE response_events (
+            response_id TEXT NOT NULL, first BIGINT NOT NULL, count BIGINT NOT NULL, events BLOB NOT NULL,
+            PRIMARY KEY (response_id, first))""",
+    ),
 )
 
 

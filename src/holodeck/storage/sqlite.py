@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
-from holodeck.storage.schema import steps_after
+from holodeck.storage import sqlite_unfinished, unfinished
+from holodeck.storage.presence_files import Alone, FilePresence
+from holodeck.storage.sqlite_file import Durability, connected
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
+from holodeck.storage.unfinished import IS_UNFINISHED, for_sqlite
 from holodeck.storage.workers import Worker
 
-Durability = Literal["fast", "safe"]
-
 _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
-_BUSY_SECONDS = 10.0  # another process may be writing; it is soon done
-_BUSY_PAUSE = 0.01
+_NAMES = _COLUMNS.split(", ")
+_NEWER = ", ".join(f"{name} = excluded.{name}" for name in (*_NAMES[1:], "keeper"))
+_MARKS = ", ".join("?" * (len(_NAMES) + 1))
+_SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
+_GET = f"SELECT {_COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - names of our own
+_OLD = {"responses": f"created_at < ? AND NOT {IS_UNFINISHED}", "conversations": "created_at < ?"}
 _MENTIONING = f"""
 SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = ? ORDER BY created_at DESC LIMIT ?) AS latest
 WHERE instr(resource, ?) OR instr(input_items, ?) ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
@@ -42,38 +45,53 @@ class SQLiteStore:
         self._path = str(path)
         self._durability = durability
         shared = self._path == ":memory:"
-        self._writer = Worker(self._connect, writes=True, name="storage writer")
+        self._presence = Alone() if shared else FilePresence(Path(f"{Path(self._path).resolve()}.alive"))
+        self._writer = Worker(self._entered, writes=True, name="storage writer")
         self._opening = threading.Lock()
         self._reader = self._writer if shared else Worker(self._connect, writes=False, name="storage reader")
 
+    @property
+    def keeper(self) -> int:
+        return self._presence.number
+
     def _connect(self) -> sqlite3.Connection:
         with self._opening:
-            return self._opened()
+            return connected(self._path, self._durability)
 
-    def _opened(self) -> sqlite3.Connection:
-        if self._path != ":memory:":
-            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
-        _use_wal(connection)
-        connection.execute(f"PRAGMA synchronous = {'FULL' if self._durability == 'safe' else 'NORMAL'}")
-        connection.execute("PRAGMA foreign_keys = ON")
-        _migrate(connection)
+    def _entered(self) -> sqlite3.Connection:
+        """A connection to write with: what this process writes, it is there for."""
+        connection = self._connect()
+        try:
+            self._presence.begin()
+        except OSError:
+            connection.close()
+            raise
         return connection
 
     async def save(self, record: StoredResponse) -> None:
-        values = tuple(getattr(record, name) for name in _COLUMNS.split(", "))
-        marks = ", ".join("?" * len(values))
-        sql = f"INSERT OR REPLACE INTO responses ({_COLUMNS}) VALUES ({marks})"  # noqa: S608 - names of our own
-        await self._writer.run(lambda db: db.execute(sql, values))
+        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+
+        def save(db: sqlite3.Connection) -> None:
+            db.execute(_SAVE, values)
+            if unfinished.is_finished(record.status):
+                db.execute(for_sqlite(unfinished.DROP_CHUNKS), (record.id,))
+
+        await self._writer.run(save)
 
     async def get(self, response_id: str, owner: str) -> StoredResponse | None:
-        sql = f"SELECT {_COLUMNS} FROM responses WHERE id = ? AND owner = ?"  # noqa: S608 - names of our own
-        row = await self._reader.run(lambda db: db.execute(sql, (response_id, owner)).fetchone())
+        row = await self._reader.run(lambda db: db.execute(f"{_GET} AND owner = ?", (response_id, owner)).fetchone())
         return _response(row) if row is not None else None
 
     async def delete(self, response_id: str, owner: str) -> bool:
         sql = "DELETE FROM responses WHERE id = ? AND owner = ?"
-        return await self._writer.run(lambda db: db.execute(sql, (response_id, owner)).rowcount > 0)
+
+        def remove(db: sqlite3.Connection) -> bool:
+            if not db.execute(sql, (response_id, owner)).rowcount:
+                return False
+            db.execute(for_sqlite(unfinished.DROP_CHUNKS), (response_id,))
+            return True
+
+        return await self._writer.run(remove)
 
     async def context(self, response_id: str, owner: str) -> list[bytes] | None:
         rows = await self._reader.run(lambda db: db.execute(_CONTEXT, (response_id, owner, owner)).fetchall())
@@ -85,8 +103,45 @@ class SQLiteStore:
         return _response(row) if row is not None else None
 
     async def unfinished(self) -> list[StoredResponse]:
-        sql = f"SELECT {_COLUMNS} FROM responses WHERE status IN ('queued', 'in_progress')"  # noqa: S608
-        return [_response(row) for row in await self._reader.run(lambda db: db.execute(sql).fetchall())]
+        def read(db: sqlite3.Connection) -> list[StoredResponse]:
+            lost = sqlite_unfinished.orphans(db, self._presence.is_there)
+            rows = (db.execute(_GET, (response_id,)).fetchone() for response_id in lost)
+            return [_response(row) for row in rows if row is not None]
+
+        return await self._reader.run(read)
+
+    async def orphans(self) -> dict[str, int | None]:
+        return await self._reader.run(lambda db: sqlite_unfinished.orphans(db, self._presence.is_there))
+
+    async def adopt(self, response_id: str, keeper: int | None = None) -> None:
+        values = (response_id, keeper or self.keeper)
+        await self._writer.run(lambda db: db.execute(for_sqlite(unfinished.ADOPT), values))
+
+    async def grow(
+        self,
+        response_id: str,
+        first: int,
+        events: Sequence[bytes],
+        *,
+        resource: bytes | None = None,
+        status: str | None = None,
+    ) -> bool:
+        return await self._writer.run(
+            lambda db: sqlite_unfinished.grow(db, self.keeper, response_id, first, events, resource, status)
+        )
+
+    async def grown(self, response_id: str, owner: str, starting_after: int = -1) -> list[bytes] | None:
+        values = (response_id, owner, starting_after + 1)
+        rows = await self._reader.run(lambda db: db.execute(for_sqlite(unfinished.GROWN), values).fetchall())
+        return unfinished.events_after(starting_after, rows) if rows else None
+
+    async def ask_cancel(self, response_id: str, owner: str) -> bool:
+        sql = for_sqlite(unfinished.ASK_CANCEL)
+        return await self._writer.run(lambda db: db.execute(sql, (response_id, owner)).rowcount > 0)
+
+    async def cancels(self) -> list[str]:
+        sql = for_sqlite(unfinished.CANCELS)
+        return [row[0] for row in await self._reader.run(lambda db: db.execute(sql, (self.keeper,)).fetchall())]
 
     async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None:
         values = (conversation.id, conversation.owner, conversation.created_at, conversation.metadata)
@@ -156,17 +211,16 @@ class SQLiteStore:
 
     async def forget(self, before: float) -> int:
         gone = 0
-        for table in ("responses", "conversations"):
-            sql = (
-                f"DELETE FROM {table} WHERE id IN "  # noqa: S608 - names of our own
-                f"(SELECT id FROM {table} WHERE created_at < ? LIMIT {FORGET_BATCH})"
-            )
+        for table, is_old in _OLD.items():
+            old = f"SELECT id FROM {table} WHERE {is_old} LIMIT {FORGET_BATCH}"  # noqa: S608 - names of our own
+            sql = f"DELETE FROM {table} WHERE id IN ({old})"  # noqa: S608 - names of our own
 
             def remove(db: sqlite3.Connection, sql: str = sql) -> int:
                 return db.execute(sql, (before,)).rowcount
 
             while count := await self._writer.run(remove):
                 gone += count
+        await self._writer.run(lambda db: db.execute(unfinished.DROP_LEFT_CHUNKS))
         return gone
 
     async def is_healthy(self) -> bool:
@@ -176,36 +230,7 @@ class SQLiteStore:
         await self._writer.close()
         if self._reader is not self._writer:
             await self._reader.close()
-
-
-def _use_wal(db: sqlite3.Connection) -> None:
-    """Turn the journal over. SQLite does not wait when another connection does the same, so this does."""
-    deadline = time.monotonic() + _BUSY_SECONDS
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(_BUSY_PAUSE)
-        else:
-            return
-
-
-def _migrate(db: sqlite3.Connection) -> None:
-    """Bring the file up to date; several processes may try at once, and one does it."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        for step in steps_after(version):
-            for statement in step:
-                db.execute(statement)
-            version += 1
-        db.execute(f"PRAGMA user_version = {version}")
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
+        self._presence.end()
 
 
 def _owns(db: sqlite3.Connection, conversation_id: str, owner: str) -> bool:
@@ -223,4 +248,4 @@ def _append(db: sqlite3.Connection, conversation_id: str, items: Sequence[Conver
 
 
 def _response(row: tuple[object, ...]) -> StoredResponse:
-    return StoredResponse(**dict(zip(_COLUMNS.split(", "), row, strict=True)))  # type: ignore[arg-type] # by column
+    return StoredResponse(**dict(zip(_NAMES, row, strict=True)))  # type: ignore[arg-type] # by column

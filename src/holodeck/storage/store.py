@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Order = Literal["asc", "desc"]
+UNFINISHED = ("queued", "in_progress")
+"""The statuses of responses in the making."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,8 +54,13 @@ class ConversationItem:
 class ResponseStore(Protocol):
     """Keeps responses and conversations. Every failure is a `StorageError`."""
 
+    @property
+    def keeper(self) -> int:
+        """The number of this process; the unfinished responses that it saves are its own to finish."""
+        ...
+
     async def save(self, record: StoredResponse) -> None:
-        """Keep a response, or its newer state."""
+        """Keep a response, or its newer state. A finished one has its stream in `events`, so its chunks are gone."""
         ...
 
     async def get(self, response_id: str, owner: str) -> StoredResponse | None: ...
@@ -70,6 +77,47 @@ class ResponseStore(Protocol):
 
     async def unfinished(self) -> list[StoredResponse]:
         """Responses that were queued or in progress when the gateway that made them ended."""
+        ...
+
+    async def orphans(self) -> dict[str, int | None]:
+        """The ids of those same responses, each with the number of the keeper that is gone. None: it never had one."""
+        ...
+
+    async def adopt(self, response_id: str, keeper: int | None = None) -> None:
+        """Give an unfinished response another keeper: this process, or whom it names. A finished one is left alone."""
+        ...
+
+    async def grow(
+        self,
+        response_id: str,
+        first: int,
+        events: Sequence[bytes],
+        *,
+        resource: bytes | None = None,
+        status: str | None = None,
+    ) -> bool:
+        """Add events to the stream of an unfinished response, and its newer state with them, all or none.
+
+        `first` is the number of the first one, counted from 0. This process is its keeper then.
+        False, and nothing is changed: there is no such unfinished response, or `first` is not the next number, because
+        another writer was here. The very same call again is True: its answer may have been lost on the way.
+        `status` is an unfinished one; to finish, `save`. No event has a line break in it.
+        """
+        ...
+
+    async def grown(self, response_id: str, owner: str, starting_after: int = -1) -> list[bytes] | None:
+        """The events after a number that an unfinished response has so far. None: there is no such response.
+
+        Empty for a finished one: its `events` have them.
+        """
+        ...
+
+    async def ask_cancel(self, response_id: str, owner: str) -> bool:
+        """Ask whoever makes a response to stop. False: there is no such unfinished response."""
+        ...
+
+    async def cancels(self) -> list[str]:
+        """The ids of the unfinished responses of this keeper that somebody asked to stop. Cheap: it is asked often."""
         ...
 
     async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None: ...
@@ -93,7 +141,7 @@ class ResponseStore(Protocol):
     async def delete_item(self, conversation_id: str, owner: str, item_id: str) -> bool: ...
 
     async def forget(self, before: float) -> int:
-        """Delete what is older, a little at a time, and say how much it was."""
+        """Delete what is older and not in the making, a little at a time, and say how much it was."""
         ...
 
     async def is_healthy(self) -> bool: ...

@@ -104,7 +104,7 @@ class Worker:
 def _done(db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
     try:
         return job(db)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         return _explained(error)
 
 

@@ -27,6 +27,8 @@ class ToolCall:
     call_id: str
     name: str
     arguments: Mapping[str, Any]
+    key: str = ""
+    """The same for every attempt at this call, so that a server can tell a repetition from a second call."""
     on_progress: Callable[[str], None] | None = None
     """Hears how a long call is getting on."""
 
@@ -47,7 +49,10 @@ class ToolResult:
 
 
 class ToolExecutor(Protocol):
-    """Executes calls to some tools. Only cancellation leaves `execute` as an exception."""
+    """Executes calls to some tools. Only cancellation leaves `execute` as an exception.
+
+    One that has tools which may be run twice without harm also has `may_repeat(name) -> bool`.
+    """
 
     @property
     def kind(self) -> ToolKind: ...

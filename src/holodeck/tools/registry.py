@@ -62,12 +62,23 @@ class Toolbox:
     def names(self) -> Collection[str]:
         return self._specs.keys()
 
+    def may_repeat(self, name: str) -> bool:
+        """True for a tool that may be run twice without harm."""
+        asked = getattr(self._executor(name), "may_repeat", None)
+        return asked is not None and bool(asked(name))
+
     async def execute(self, call: ToolCall) -> ToolResult:
         """Execute a call where it belongs. Only cancellation is raised."""
-        executor = self._routes.get(call.name) or next(
-            (each for each in self._executors if each.can_execute(call.name)), None
-        )
+        executor = self._executor(call.name)
         if executor is None:
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
-        result = await executor.execute(call)
-        return result if self._reader is None or executor is self._reader else self._reader.shortened(result)
+        return await executor.execute(call)
+
+    def shown(self, name: str, result: ToolResult) -> ToolResult:
+        """A result as the model gets it: of a long one the beginning, and how to read on."""
+        if self._reader is None or self._executor(name) is self._reader:
+            return result
+        return self._reader.shortened(result)
+
+    def _executor(self, name: str) -> ToolExecutor | None:
+        return self._routes.get(name) or next((each for each in self._executors if each.can_execute(name)), None)

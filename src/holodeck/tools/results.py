@@ -36,7 +36,6 @@ class ResultReader:
     def __init__(self, *, limit: int = MODEL_RESULT_CHARS) -> None:
         self._limit = limit
         self._kept: OrderedDict[str, str] = OrderedDict()
-        self._count = 0
 
     @property
     def kind(self) -> ToolKind:
@@ -48,11 +47,17 @@ class ResultReader:
     def can_execute(self, name: str) -> bool:
         return name == READ_RESULT and bool(self._kept)
 
+    def may_repeat(self, name: str) -> bool:
+        """Reading changes nothing."""
+        return name == READ_RESULT
+
     def shortened(self, result: ToolResult) -> ToolResult:
-        """The result with its long texts cut and kept for reading on."""
+        """The result with its long texts cut and kept for reading on, under its call's id."""
         if sum(len(block.text) for block in result.content if isinstance(block, TextContent)) <= self._limit:
             return result
-        return replace(result, content=tuple(self._short(block) for block in result.content))
+        texts = [block for block in result.content if isinstance(block, TextContent) and len(block.text) > self._limit]
+        keys = {id(block): result.call_id + (f".{place}" if place else "") for place, block in enumerate(texts)}
+        return replace(result, content=tuple(self._short(block, keys.get(id(block))) for block in result.content))
 
     async def execute(self, call: ToolCall) -> ToolResult:
         text = self._kept.get(str(call.arguments.get("id")))
@@ -76,11 +81,9 @@ class ResultReader:
             return f"{part[: self._limit]}\n{note} [cut: read characters instead, with start_char]"
         return f"{part}\n{note}"
 
-    def _short(self, block: ContentBlock) -> ContentBlock:
-        if not isinstance(block, TextContent) or len(block.text) <= self._limit:
+    def _short(self, block: ContentBlock, key: str | None) -> ContentBlock:
+        if key is None or not isinstance(block, TextContent):
             return block
-        self._count += 1
-        key = f"r{self._count}"
         self._kept[key] = block.text
         while len(self._kept) > MAX_KEPT_RESULTS:
             self._kept.popitem(last=False)

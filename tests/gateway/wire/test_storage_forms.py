@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from holodeck.gateway.wire.compact_request import compacted, read_compact
 from holodeck.gateway.wire.context import check_answered, settled
-from holodeck.gateway.wire.items_codec import decode_items, encode_items
 from holodeck.gateway.wire.request import read_request
 from holodeck.gateway.wire.seal import BrokenSealError, Seal
 from holodeck.lib.errors import BadRequestError
@@ -29,6 +28,7 @@ from holodeck.models.items import (
     Usage,
     said,
 )
+from holodeck.models.items_codec import decode_items, encode_items
 from holodeck.testing import ScriptedModel, say, think
 
 text = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holodeck.gateway.wire.items_codec import decode_items, encode_items
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.ids import new_id
 from holodeck.models.items import Item
+from holodeck.models.items_codec import decode_items, encode_items
 
 PURPOSE = "compaction"
 

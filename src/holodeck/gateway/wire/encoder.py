@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from holodeck.lib.limits import OBFUSCATION_CHARS
+
+if TYPE_CHECKING:
+    from holodeck.gateway.wire.past import Past
 
 DONE = b"data: [DONE]\n\n"
 """What ends a stream."""
@@ -28,27 +31,31 @@ def event_type(payload: bytes) -> bytes:
 class Encoder:
     """Collects events until they are taken. One that is silent only counts on being asked for nothing."""
 
-    __slots__ = ("_events", "is_obfuscated", "is_silent", "sequence")
+    __slots__ = ("_events", "is_obfuscated", "is_silent", "past", "sequence")
 
-    def __init__(self, *, is_silent: bool = False, is_obfuscated: bool = False) -> None:
+    def __init__(self, *, is_silent: bool = False, is_obfuscated: bool = False, past: Past | None = None) -> None:
         self.is_silent = is_silent
         self.is_obfuscated = is_obfuscated
-        self.sequence = 0
+        self.past = past
+        """What was told by a process that died; numbers go on after it."""
+        self.sequence = past.count if past is not None else 0
         self._events: list[bytes] = []
 
     def emit(self, kind: str, **body: Any) -> None:
-        if self.is_silent:
+        if self.is_silent or (self.past is not None and self.past.knows(kind, body)):
             return
         self._events.append(orjson.dumps({"type": kind, "sequence_number": self.sequence, **body}))
         self.sequence += 1
 
     def head(self, kind: str, **body: Any) -> bytes:
-        """The part that all deltas of one content have in common."""
+        """The part that all deltas of one content have in common; nothing for a content that was told before."""
+        if self.past is not None and self.past.knows(kind, body):
+            return b""
         return orjson.dumps({"type": kind, **body})[:-1]
 
     def delta(self, head: bytes, text: str) -> None:
         """One delta, which starts with its `head`."""
-        if self.is_silent:
+        if self.is_silent or not head:
             return
         tail = b"}"
         if self.is_obfuscated:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
 from holodeck.gateway.wire.input_items import ITEM_READERS
@@ -43,11 +43,22 @@ def read_input(
 def references(value: object) -> list[str]:
     """The ids of all items that an input only refers to, so that they can be fetched before it is read."""
     entries = value if isinstance(value, list) else []
-    return [
-        entry["id"]
-        for entry in entries
-        if isinstance(entry, dict) and _kind(entry) == "item_reference" and isinstance(entry.get("id"), str)
-    ]
+    return [entry["id"] for entry in entries if is_reference(entry)]
+
+
+def is_reference(entry: object) -> TypeGuard[dict[str, Any]]:
+    """True for an entry of an input that only names an item."""
+    return isinstance(entry, dict) and _kind(entry) == "item_reference" and isinstance(entry.get("id"), str)
+
+
+def whole(body: object, find: Find) -> object:
+    """A body with the items that it only refers to, as far as they are found."""
+    if not isinstance(body, dict) or not isinstance(body.get("input"), list):
+        return body
+    return {
+        **body,
+        "input": [(find(entry["id"]) or entry) if is_reference(entry) else entry for entry in body["input"]],
+    }
 
 
 def _say(text: str, into: Input) -> None:

@@ -22,7 +22,14 @@ class Output:
         return len(self._items) - 1
 
     def put(self, place: int, item: WireItem) -> None:
-        self._items[place] = item
+        """The item is whole. What a client was told of it before stands."""
+        past = self.encoder.past
+        self._items[place] = item if past is None else past.item(place) or item
+
+    def begin_anew(self) -> None:
+        """Whatever was told beyond this point came to nothing."""
+        if self.encoder.past is not None:
+            self.encoder.past.forget_from(len(self._items))
 
     def write(self, item: WireItem) -> None:
         """An item that is whole from the start."""

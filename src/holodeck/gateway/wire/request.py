@@ -49,6 +49,11 @@ class ResponseRequest:
         """True when the client speaks of MCP itself, and so expects OpenAI's items for it."""
         return bool(self.tools.declarations)
 
+    @property
+    def has_secrets(self) -> bool:
+        """True when it brings credentials, which are never kept."""
+        return any(each.authorization is not None or each.headers for each in self.tools.declarations)
+
     def is_client(self, name: str) -> bool:
         """True for a function that the client runs, unless the choice of tools leaves it out."""
         allowed = self.tool_choice.allowed

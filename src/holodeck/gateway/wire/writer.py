@@ -11,6 +11,7 @@ from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.endings import Ending, ending_of
 from holodeck.gateway.wire.mcp_items import Routes, write_listing
 from holodeck.gateway.wire.output import Output
+from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.resource import ResponseResource
 from holodeck.gateway.wire.seal import Seal
@@ -52,11 +53,12 @@ class ResponseWriter:
         dialect: Dialect = "openai",
         seal: Seal | None = None,
         is_silent: bool = False,
+        past: Past | None = None,
         clock: Clock = wall_clock,
     ) -> None:
         """`pending`: calls of an earlier response that run first; `approved`: the call ids that a person approved.
 
-        `listed`: labels of servers whose tools are in the context already.
+        `listed`: labels of servers whose tools are in the context already. `past`: what was told of it before.
         """
         self._frame = ResponseResource(
             request,
@@ -69,7 +71,7 @@ class ResponseWriter:
         self._routes = routes if is_openai else None
         self._listed: Collection[str] | None = request.input.listed if listed is None else listed
         self._clock = clock
-        self._encoder = Encoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated)
+        self._encoder = Encoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated, past=past)
         self._output = Output(self._encoder)
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
         self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
@@ -118,6 +120,8 @@ class ResponseWriter:
                 self._begin()
             case TurnStarted():
                 self._speech.begin_turn()
+                if not event.is_told_again:
+                    self._output.begin_anew()
                 self._list_servers()
             case RunFinished():
                 self._finish(event.result)

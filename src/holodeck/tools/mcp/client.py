@@ -29,6 +29,9 @@ from holodeck.tools.mcp.session import OnProgress
 from holodeck.tools.mcp.starts import StartLimits
 from holodeck.tools.mcp.supervisor import Supervisor
 
+META_KEY = "holodeck/idempotency-key"
+"""Where a server finds the key of a call in its `_meta`."""
+
 
 class MCPClient:
     """One configured server. Calls may come from any task; a failure of a call is a result."""
@@ -110,9 +113,13 @@ class MCPClient:
         *,
         on_progress: OnProgress | None = None,
         seconds: float | None = None,
+        key: str = "",
     ) -> MCPToolResult:
-        """Call a tool by the server's or the model's name for it. Only cancellation is raised."""
-        trace = Trace(name)
+        """Call a tool by the server's or the model's name for it. Only cancellation is raised.
+
+        `key` is the same for every attempt at one call; the server is told it for tools that may be repeated.
+        """
+        trace = Trace(name, key)
         try:
             info, answer = await self._answer(trace, arguments, on_progress, seconds or self._tool.request_timeout)
             return await self._results.of(info, answer, trace)
@@ -134,7 +141,13 @@ class MCPClient:
             params = {"name": info.name, "arguments": arguments}
             try:
                 answer = await exchange(
-                    session, "tools/call", params, seconds=seconds, delivery=delivery, on_progress=on_progress
+                    session,
+                    "tools/call",
+                    params,
+                    seconds=seconds,
+                    delivery=delivery,
+                    on_progress=on_progress,
+                    meta={META_KEY: trace.key} if trace.key and self.may_repeat(info.name) else None,
                 )
             except MCPProtocolError as error:
                 if is_last or error.details.get("code") != HEADER_MISMATCH:
@@ -161,7 +174,11 @@ class MCPClient:
             return False
         if not delivery.may_have_left:
             return connection.session.channel.lost.done()
-        return any(fnmatchcase(info.name, pattern) for pattern in self._tool.idempotent_tools)
+        return self.may_repeat(info.name)
+
+    def may_repeat(self, name: str) -> bool:
+        """True for a tool that the operator calls idempotent, by the server's name for it."""
+        return any(fnmatchcase(name, pattern) for pattern in self._tool.idempotent_tools)
 
     def _told_honestly(self, error: MCPConnectionError, delivery: Delivery) -> MCPConnectionError:
         if not delivery.may_have_left or "outcome" in error.details or "status" in error.details:

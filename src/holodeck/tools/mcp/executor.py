@@ -76,6 +76,11 @@ class MCPExecutor:
         """Every name of the latest offer, with where it leads."""
         return self._routes.items()
 
+    def may_repeat(self, name: str) -> bool:
+        """True for a tool that the operator calls idempotent."""
+        route = self._routes.get(name)
+        return route is not None and route.server.may_repeat(route.tool.name)
+
     async def execute(self, call: ToolCall) -> ToolResult:
         """Call the tool at its server. Every failure is a result."""
         route = self._routes.get(call.name)
@@ -96,6 +101,7 @@ class MCPExecutor:
             tool.name,
             call.arguments,
             on_progress=(lambda *told: progress(_told(told))) if progress is not None else None,
+            key=call.key,
         )
         if not result.success:
             log.warning("mcp.call_failed", call=call.call_id, **about, **_failure(result))

@@ -88,9 +88,14 @@ class MCPPlugin:
         *,
         on_progress: OnProgress | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it is the call's own deadline, which progress extends
+        key: str = "",
     ) -> MCPToolResult:
-        """`call_tool` for arguments that are already a mapping."""
-        return await self._client.call(name, arguments, on_progress=on_progress, seconds=timeout)
+        """`call_tool` for arguments that are already a mapping. `key`: the same for every attempt at one call."""
+        return await self._client.call(name, arguments, on_progress=on_progress, seconds=timeout, key=key)
+
+    def may_repeat(self, name: str) -> bool:
+        """True for a tool that the operator calls idempotent."""
+        return self._client.may_repeat(name)
 
     async def get_prompt(self, name: str, /, **arguments: str) -> PromptResult:
         """A prompt, filled in. Raises MCPError."""

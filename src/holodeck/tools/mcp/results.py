@@ -19,10 +19,11 @@ from holodeck.tools.mcp.outputs import OutputChecks
 class Trace:
     """One call on its way: which tool was asked for, since when, and how its last request went out."""
 
-    __slots__ = ("began", "delivery", "tool")
+    __slots__ = ("began", "delivery", "key", "tool")
 
-    def __init__(self, tool: str) -> None:
+    def __init__(self, tool: str, key: str = "") -> None:
         self.tool = tool
+        self.key = key
         self.began = time.perf_counter()
         self.delivery: Delivery | None = None
 

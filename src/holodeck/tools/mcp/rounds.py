@@ -22,11 +22,14 @@ async def exchange(
     seconds: float,
     delivery: Delivery | None = None,
     on_progress: OnProgress | None = None,
+    meta: Mapping[str, Any] | None = None,
 ) -> Message:
     """Make a call until its result is complete."""
     asked = params
     for _ in range(MAX_INPUT_ROUNDS + 1):
-        result = await session.request(method, asked, seconds=seconds, delivery=delivery, on_progress=on_progress)
+        result = await session.request(
+            method, asked, seconds=seconds, delivery=delivery, on_progress=on_progress, meta=meta
+        )
         kind = result.get("resultType")
         if kind is None or kind == "complete":
             return result

@@ -1,0 +1,209 @@
+"""Work that survives, kept by DBOS: embedded on SQLite, or shared by many processes on one PostgreSQL.
+
+Everything that is peculiar to DBOS is in this file: values are JSON, never pickles; every process is an executor of
+its own; the version of the work is ours to change; and nobody but us takes over what a dead executor held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
+from dbos import error as errors
+
+from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
+from holodeck.lib import log
+from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import DURABLE_CONNECTIONS, DURABLE_POLL, FORGET_BATCH, MAX_DURABLE_ATTEMPTS
+
+WORK_VERSION = "holodeck-1"
+"""Changed only when the order of the steps of a run changes: work of another version is not picked up."""
+_APPLICATION = "holodeck"
+_QUEUE = "holodeck"
+_SCHEMA = "holodeck_work"
+_STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
+
+_serving: list[DBOSEngine] = []  # DBOS has one instance for each process, and so have we
+
+
+class DBOSEngine:
+    """One executor. `url` is that of SQLAlchemy for a SQLite file, or of PostgreSQL."""
+
+    def __init__(self, url: str, *, executor: str, at_once: int) -> None:
+        self._url = url
+        self._executor = executor
+        self._at_once = at_once
+        self._work: Work | None = None
+        self._begun = 0
+
+    async def open(self, work: Work) -> None:
+        """Raises `StorageError` when the database cannot be had."""
+        self._work = work
+        _use_wal(self._url)
+        config: DBOSConfig = {
+            "name": _APPLICATION,
+            "system_database_url": self._url,
+            "dbos_system_schema": _SCHEMA,
+            "sys_db_pool_size": DURABLE_CONNECTIONS,
+            "application_version": WORK_VERSION,
+            "executor_id": self._executor,
+            "serializer": _JSON(),
+            "log_level": "WARNING",  # below it stands an advertisement
+            "enable_otlp": False,
+        }
+        _serving.append(self)
+        try:
+            _listen_to_its_log()
+            DBOS(config=config)
+            DBOS.launch()  # here, so that work is done on this event loop
+            await DBOS.register_queue_async(
+                _QUEUE,
+                worker_concurrency=self._at_once,
+                polling_interval_sec=DURABLE_POLL,
+                on_conflict="always_update",
+            )
+        except Exception as error:
+            await self.close()
+            raise StorageError(f"Durable runs cannot be kept: {_first_line(error)}") from error
+
+    async def submit(self, work_id: str, given: Plain) -> bool:
+        is_here = self._begun < self._at_once
+        try:
+            with SetWorkflowID(work_id):
+                if is_here:
+                    await DBOS.start_workflow_async(_do_work, work_id, dict(given))
+                else:
+                    await DBOS.enqueue_workflow_async(_QUEUE, _do_work, work_id, dict(given))
+        except Exception as error:
+            raise StorageError(f"The run cannot be kept: {_first_line(error)}") from error
+        return is_here
+
+    async def whereabouts(self, work_ids: Collection[str]) -> dict[str, Whereabouts]:
+        found = {work_id: Whereabouts(stage="unknown") for work_id in work_ids}
+        if work_ids:
+            listed = await DBOS.list_workflows_async(workflow_ids=list(work_ids), load_input=False, load_output=False)
+            for each in listed:
+                stage = _STAGES.get(each.status, "ended")
+                found[each.workflow_id] = Whereabouts(stage=stage, executor=each.executor_id or "")
+        return found
+
+    async def take_over(self, executor: str) -> int:
+        handles = await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])
+        return len(handles)
+
+    async def drop(self, work_id: str) -> None:
+        await DBOS.cancel_workflow_async(work_id)
+
+    async def forget(self, before: float) -> int:
+        gone, until = 0, datetime.fromtimestamp(before, UTC).isoformat()
+        while True:
+            old = await DBOS.list_workflows_async(
+                completed_before=until, limit=FORGET_BATCH, load_input=False, load_output=False
+            )
+            if not old:
+                return gone
+            await DBOS.delete_workflows_async([each.workflow_id for each in old])
+            gone += len(old)
+
+    async def waiting(self) -> int:
+        listed = await DBOS.list_workflows_async(status="ENQUEUED", load_input=False, load_output=False)
+        return len(listed)
+
+    async def close(self) -> None:
+        if self not in _serving:
+            return
+        _serving.remove(self)
+        loop = asyncio.get_running_loop()
+        done = asyncio.Event()
+
+        def destroy() -> None:
+            DBOS.destroy()
+            loop.call_soon_threadsafe(done.set)
+
+        # Not in the loop's own threads: DBOS made them its own, and takes them with it.
+        threading.Thread(target=destroy, name="durable end", daemon=True).start()
+        await done.wait()
+        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="holodeck"))
+
+    async def do(self, work_id: str, given: Plain) -> None:
+        """One piece of work, to its end. Cancellation leaves it to somebody else."""
+        assert self._work is not None  # noqa: S101 - nothing is begun before `open`
+        self._begun += 1
+        try:
+            await self._work(work_id, given, _Checkpoints())
+        finally:
+            self._begun -= 1
+
+
+@DBOS.workflow(name="holodeck.work", max_recovery_attempts=MAX_DURABLE_ATTEMPTS)
+async def _do_work(work_id: str, given: dict[str, Any]) -> None:
+    await _serving[-1].do(work_id, given)
+
+
+class _Checkpoints:
+    async def step(self, name: str, work: Callable[[], Awaitable[Plain]]) -> Plain:
+        async def do() -> Plain:
+            return await work()
+
+        try:
+            return await DBOS.run_step_async({"name": name}, do)
+        except errors.DBOSWorkflowConflictIDError as error:
+            raise WorkTakenError(str(error)) from error
+
+
+class _JSON(Serializer):
+    """Plain values only. What is neither is written as words: an exception, or a detail of a result."""
+
+    def serialize(self, data: Any) -> str:
+        return orjson.dumps(data, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+    def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805 - the name that its base gives it
+        return orjson.loads(serialized_data)
+
+    def name(self) -> str:
+        return "holodeck_json"
+
+
+class _ToOurLog(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        tell = log.error if record.levelno >= logging.ERROR else log.warning
+        cause = f": {_first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
+        tell("durable.engine", message=record.getMessage() + cause)
+
+
+def _listen_to_its_log() -> None:
+    """DBOS writes to the terminal unless its logger has a handler."""
+    logger = logging.getLogger("dbos")
+    logger.propagate = False
+    if not any(isinstance(handler, _ToOurLog) for handler in logger.handlers):
+        logger.addHandler(_ToOurLog())
+
+
+def _use_wal(url: str) -> None:
+    """Writers do not stop readers, and a commit is one write to the disk instead of three."""
+    prefix = "sqlite:///"
+    if not url.startswith(prefix):
+        return
+    path = Path(url.removeprefix(prefix))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path)
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        finally:
+            connection.close()
+    except (OSError, sqlite3.Error) as error:
+        raise StorageError(f"Durable runs cannot be kept in {path}: {error}") from error
+
+
+def _first_line(error: BaseException | None) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

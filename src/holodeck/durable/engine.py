@@ -1,0 +1,75 @@
+"""What we ask of an engine that makes work survive: whoever does the work may die, the work goes on elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Plain = Mapping[str, Any]
+"""What JSON can say, and nothing else: it is read by another process, perhaps of another version."""
+Stage = Literal["waiting", "running", "ended", "unknown"]
+
+
+class WorkTakenError(asyncio.CancelledError):
+    """The rest of the work is another process's. It ends what is left here as cancellation does."""
+
+
+class Checkpoints(Protocol):
+    """The steps of one piece of work, always asked for in the same order."""
+
+    async def step(self, name: str, work: Callable[[], Awaitable[Plain]]) -> Plain:
+        """The result of the work, which is kept. If it was kept before, nothing is done.
+
+        Raises `WorkTakenError` when somebody else has taken the work over in the meantime.
+        """
+        ...
+
+
+Work = Callable[[str, Plain, Checkpoints], Awaitable[None]]
+"""Does a piece of work, by its id. Raising cancellation leaves it to somebody else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whereabouts:
+    """How far a piece of work has come. `executor` is who began it last."""
+
+    stage: Stage
+    executor: str = ""
+
+
+class WorkEngine(Protocol):
+    """Keeps work, and has it done by whoever is there."""
+
+    async def open(self, work: Work) -> None:
+        """Be ready to do work: what this process is given, and what waits for anybody."""
+        ...
+
+    async def submit(self, work_id: str, given: Plain) -> bool:
+        """Keep a piece of work; once this returns, it will be done. True: here; False: by whoever has room first."""
+        ...
+
+    async def whereabouts(self, work_ids: Collection[str]) -> dict[str, Whereabouts]:
+        """How far each piece of work has come, and with whom."""
+        ...
+
+    async def take_over(self, executor: str) -> int:
+        """Have the work of an executor that is gone done by whoever is there, and say how much it was."""
+        ...
+
+    async def drop(self, work_id: str) -> None:
+        """Nobody needs this work any more."""
+        ...
+
+    async def forget(self, before: float) -> int:
+        """Delete what ended before a time, and say how much it was."""
+        ...
+
+    async def waiting(self) -> int:
+        """How many pieces of work nobody has begun."""
+        ...
+
+    async def close(self) -> None:
+        """Take nothing more. What is not done is left to others."""
+        ...

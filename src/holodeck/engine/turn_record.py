@@ -1,0 +1,90 @@
+"""A turn of the model as plain data: what it came to, and how it was told, without the small pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from holodeck.durable.engine import Plain
+from holodeck.engine.steps import Turn
+from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, TextAdded, TurnStarted
+from holodeck.models.exchange import Answered
+from holodeck.models.items import Usage
+from holodeck.models.items_codec import decode_item, encode_item
+
+_Delta = TextAdded | ReasoningAdded | CallAdded
+_DELTAS: dict[str, type[_Delta]] = {
+    "text.added": TextAdded,
+    "reasoning.added": ReasoningAdded,
+    "call.added": CallAdded,
+}
+
+
+def plain_turn(turn: Turn, told: Sequence[Event]) -> Plain:
+    """What is kept of a turn."""
+    answered = turn.answered
+    return {
+        "events": [_plain(event) for event in _joined(told)],
+        "usage": asdict(answered.usage),
+        "finish": answered.finish,
+        "model": answered.model,
+        "held": sorted(turn.held),
+    }
+
+
+def read_turn(kept: Plain) -> Turn:
+    items = tuple(decode_item(event["item"]) for event in kept["events"] if event["type"] == "item.finished")
+    answered = Answered(items=items, finish=kept["finish"], usage=Usage(**kept["usage"]), model=kept["model"])
+    return Turn(answered=answered, held=frozenset(kept["held"]))
+
+
+def told_again(kept: Plain) -> Iterator[Event]:
+    """The events of a kept turn, for a log that has not seen them."""
+    for plain in kept["events"]:
+        values = dict(plain)
+        kind = values.pop("type")
+        if kind == "item.finished":
+            yield ItemFinished(item=decode_item(values["item"]))
+        elif kind == "turn.started":
+            yield TurnStarted(**values, is_told_again=True)
+        else:
+            yield _DELTAS[kind](**values)
+
+
+def _joined(events: Iterable[Event]) -> Iterator[Event]:
+    """The same events with deltas of one item that follow each other made one."""
+    last: _Delta | None = None
+    for event in events:
+        if isinstance(event, TextAdded | ReasoningAdded | CallAdded):
+            if last is not None and last.type == event.type and last.item_id == event.item_id:
+                last = _sum(last, event)
+                continue
+            if last is not None:
+                yield last
+            last = event
+            continue
+        if last is not None:
+            yield last
+            last = None
+        yield event
+    if last is not None:
+        yield last
+
+
+def _sum(one: _Delta, more: _Delta) -> _Delta:
+    if isinstance(one, CallAdded) and isinstance(more, CallAdded):
+        return replace(one, arguments=one.arguments + more.arguments)
+    assert not isinstance(one, CallAdded)  # noqa: S101 - both are of one type
+    assert not isinstance(more, CallAdded)  # noqa: S101
+    return replace(one, text=one.text + more.text)
+
+
+def _plain(event: Event) -> dict[str, Any]:
+    match event:
+        case ItemFinished():
+            return {"type": event.type, "item": encode_item(event.item)}
+        case TurnStarted():
+            return {"type": event.type, "turn": event.turn, "tools": event.tools}
+        case _:
+            return asdict(event)

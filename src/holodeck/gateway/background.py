@@ -1,0 +1,211 @@
+"""Background responses: a promise that is kept although the process that gave it may die.
+
+With an engine every step is kept, and the work of a gateway that is gone goes on at another. Without one, responses
+live in this process, and those of a process that is gone are marked as failed, with the reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+import orjson
+
+from holodeck.durable.engine import Checkpoints, Plain, WorkEngine, WorkTakenError
+from holodeck.engine.kept_steps import KeptSteps
+from holodeck.gateway.keeping import StreamKeeper
+from holodeck.gateway.runs import LiveRun, Runs
+from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.lib import log
+from holodeck.lib.errors import HoloDeckError, StorageError
+from holodeck.lib.limits import CANCEL_POLL, STORAGE_RETRY, TAKE_OVER_INTERVAL
+from holodeck.storage.store import ResponseStore, StoredResponse
+
+STOPPED = "The gateway stopped while this response was being made."
+_EXECUTOR = "holodeck-"
+
+Live = LiveRun[ResponseWriter]
+Revive = Callable[[str, Plain], Awaitable[Live | None]]
+"""Makes a run again from what was kept of it. None: there is nothing left to do."""
+
+
+@dataclass
+class Tally:
+    """What has become of work that was under way when a gateway died."""
+
+    recovered: int = 0
+    """Responses that went on here."""
+    taken_over: int = 0
+    """Responses of others that this gateway gave to those who are there."""
+
+
+def executor_name(keeper: int) -> str:
+    """What the engine calls the gateway that storage knows by a number."""
+    return f"{_EXECUTOR}{keeper}"
+
+
+class Background:
+    """Runs responses without anybody waiting for them."""
+
+    def __init__(self, store: ResponseStore, runs: Runs, engine: WorkEngine | None = None, *, looks: int = 1) -> None:
+        """`looks`: how many times in a row a gateway must be missing before its work is another's."""
+        self._store = store
+        self._runs = runs
+        self._engine = engine
+        self._looks = looks
+        self._revive: Revive | None = None
+        self._ready: dict[str, Live] = {}
+        self._missing: Counter[int | None] = Counter()
+        self._is_open = False
+        self.tally = Tally()
+
+    @property
+    def is_durable(self) -> bool:
+        return self._engine is not None
+
+    async def open(self, revive: Revive) -> None:
+        """Begin to take work, now or as soon as there is storage."""
+        self._revive = revive
+        try:
+            await self._open()
+        except StorageError as error:
+            log.warning("gateway.storage_failed", error=error)
+
+    async def _open(self) -> None:
+        if self._engine is not None and not self._is_open:
+            await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
+            await self._engine.open(self._work)
+            self._is_open = True
+
+    async def close(self) -> None:
+        if self._engine is not None and self._is_open:
+            await self._engine.close()
+
+    async def begin(self, live: Live, given: Plain | None) -> None:
+        """Start a response that is stored. `given` is all that it takes to make its run again, if that is possible."""
+        if self._engine is None or given is None:
+            self._runs.start(live)
+            return
+        await self._open()
+        self._ready[live.id] = live
+        try:
+            is_here = await self._engine.submit(live.id, given)
+        except StorageError:
+            self._ready.pop(live.id, None)
+            raise
+        if not is_here:
+            self._ready.pop(live.id, None)
+
+    async def drop(self, response_id: str) -> None:
+        """A response was deleted: nobody needs to make it."""
+        if self._engine is not None and self._is_open:
+            await self._engine.drop(response_id)
+
+    async def waiting(self) -> int:
+        """How many responses nobody has begun."""
+        return await self._engine.waiting() if self._engine is not None and self._is_open else 0
+
+    async def forget(self, before: float) -> None:
+        if self._engine is not None and self._is_open:
+            await self._engine.forget(before)
+
+    async def _work(self, response_id: str, given: Plain, checkpoints: Checkpoints) -> None:
+        live = self._ready.pop(response_id, None) or await self._revived(response_id, given)
+        if live is None:
+            return
+        live.survive(KeptSteps(checkpoints), self._keeper)
+        await self._runs.finish_patiently(live)
+        if live.is_left:
+            raise WorkTakenError
+
+    async def _revived(self, response_id: str, given: Plain) -> Live | None:
+        assert self._revive is not None  # noqa: S101 - no work comes before `open`
+        await self._store.adopt(response_id)
+        try:
+            live = await self._revive(response_id, given)
+        except StorageError:
+            raise
+        except HoloDeckError as error:
+            await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
+            return None
+        if live is not None:
+            self.tally.recovered += 1
+            log.info("gateway.recovered", response=response_id)
+        return live
+
+    def _keeper(self, live: Live) -> StreamKeeper:
+        first = len(live.payloads)
+        return StreamKeeper(self._store, live.id, live.writer, first=first, show=live.show, lose=live.lose)
+
+    async def watch_cancels(self) -> None:
+        """Stop what somebody asked another gateway to stop. Runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(CANCEL_POLL)
+            if not len(self._runs):
+                continue
+            try:
+                for response_id in await self._store.cancels():
+                    self._runs.cancel(response_id)
+            except StorageError as error:
+                log.debug("gateway.storage_failed", error=error)
+                await asyncio.sleep(STORAGE_RETRY)
+
+    async def watch_keepers(self) -> None:
+        """Take care of what gateways that are gone have left. Runs until it is cancelled."""
+        while True:
+            try:
+                await self._open()
+                await self.look_after()
+            except StorageError as error:
+                log.warning("gateway.storage_failed", error=error)
+                await asyncio.sleep(STORAGE_RETRY)
+            await asyncio.sleep(TAKE_OVER_INTERVAL)
+
+    async def look_after(self) -> None:
+        """One look for gateways that are gone."""
+        orphans = await self._store.orphans()
+        missing = set(orphans.values())
+        self._missing = Counter({keeper: self._missing[keeper] + 1 for keeper in missing})
+        gone = {each: keeper for each, keeper in orphans.items() if self._missing[keeper] >= self._looks}
+        gone = {each: keeper for each, keeper in gone.items() if not self._runs.has(each)}
+        if not gone:
+            return
+        if self._engine is not None:
+            gone = await self._taken_over(self._engine, gone)
+        for record in await self._store.unfinished() if gone else ():
+            if record.id in gone:
+                await self._store.save(lost(record, STOPPED))
+
+    async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Have the engine go on with all that it knows. What it does not know is given back."""
+        left: dict[str, int | None] = {}
+        executors: set[str] = set()
+        for response_id, where in (await engine.whereabouts(gone)).items():
+            if where.stage == "running" and where.executor == executor_name(gone[response_id] or 0):
+                executors.add(where.executor)
+            elif where.stage == "running":  # somebody began with it and died before saying so
+                number = where.executor.removeprefix(_EXECUTOR)
+                if number.isdecimal():
+                    await self._store.adopt(response_id, int(number))
+            elif where.stage != "waiting":
+                left[response_id] = gone[response_id]
+        for executor in executors:
+            count = await engine.take_over(executor)
+            self.tally.taken_over += count
+            log.info("gateway.took_over", executor=executor, responses=count)
+        return left
+
+    async def _fail(self, response_id: str, owner: str, reason: str) -> None:
+        record = await self._store.get(response_id, owner)
+        if record is not None:
+            log.error("gateway.not_recovered", response=response_id, reason=reason)
+            await self._store.save(lost(record, reason))
+
+
+def lost(record: StoredResponse, reason: str) -> StoredResponse:
+    """A response that nobody will finish."""
+    resource = orjson.loads(record.resource)
+    resource |= {"status": "failed", "error": {"code": "server_error", "message": reason}}
+    return replace(record, status="failed", resource=orjson.dumps(resource), events=b"")

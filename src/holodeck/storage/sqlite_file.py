@@ -1,0 +1,56 @@
+"""A connection to a SQLite file, made and brought up to date, also when several processes open it at once."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Literal
+
+from holodeck.storage.schema import steps_after
+
+Durability = Literal["fast", "safe"]
+
+_BUSY_SECONDS = 10.0  # another process may be writing; it is soon done
+_BUSY_PAUSE = 0.01
+
+
+def connected(path: str, durability: Durability) -> sqlite3.Connection:
+    if path != ":memory:":
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    _use_wal(connection)
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'safe' else 'NORMAL'}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    _migrate(connection)
+    return connection
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Turn the journal over. SQLite does not wait when another connection does the same, so this does."""
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_PAUSE)
+        else:
+            return
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Bring the file up to date; several processes may try at once, and one does it."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        for step in steps_after(version):
+            for statement in step:
+                db.execute(statement)
+            version += 1
+        db.execute(f"PRAGMA user_version = {version}")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")

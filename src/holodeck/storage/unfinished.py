@@ -1,0 +1,54 @@
+"""What both databases are asked about responses in the making, and the rule of who may add to their streams.
+
+A stream in the making is kept in chunks. A chunk says how many events it has, so that the next one's place is known
+without reading any; the primary key is what keeps two writers from taking the same place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from holodeck.storage.store import UNFINISHED
+
+IS_UNFINISHED = "status IN ('queued', 'in_progress')"
+
+KEEPER = f"SELECT keeper FROM responses WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608 - names of our own, as below
+END = "SELECT first + count FROM response_events WHERE response_id = $1 ORDER BY first DESC LIMIT 1"
+CHUNK = "SELECT 1 FROM response_events WHERE response_id = $1 AND first = $2 AND count = $3 AND events = $4"
+ADD_CHUNK = "INSERT INTO response_events (response_id, first, count, events) VALUES ($1, $2, $3, $4)"
+UPDATE = """
+UPDATE responses SET resource = COALESCE($2, resource), status = COALESCE($3, status), keeper = $4 WHERE id = $1"""
+GROWN = """
+SELECT e.first, e.events FROM responses r LEFT JOIN response_events e ON e.response_id = r.id AND e.first >= COALESCE(
+    (SELECT MAX(c.first) FROM response_events c WHERE c.response_id = $1 AND c.first <= $3), 0)
+WHERE r.id = $1 AND r.owner = $2 ORDER BY e.first"""
+DROP_CHUNKS = "DELETE FROM response_events WHERE response_id = $1"
+DROP_LEFT_CHUNKS = f"""
+DELETE FROM response_events WHERE NOT EXISTS (
+    SELECT 1 FROM responses WHERE id = response_events.response_id AND {IS_UNFINISHED})"""  # noqa: S608
+ASK_CANCEL = f"UPDATE responses SET cancel_asked = TRUE WHERE id = $1 AND owner = $2 AND {IS_UNFINISHED}"  # noqa: S608
+CANCELS = f"SELECT id FROM responses WHERE keeper = $1 AND cancel_asked AND {IS_UNFINISHED}"  # noqa: S608
+ADOPT = f"UPDATE responses SET keeper = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
+
+
+def is_finished(status: str) -> bool:
+    return status not in UNFINISHED
+
+
+def joined(events: Sequence[bytes]) -> bytes:
+    return b"\n".join(events)
+
+
+def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]]) -> list[bytes]:
+    """The events of chunks in order, without those up to a number. A chunk of None is what a join found nothing for."""
+    found: list[bytes] = []
+    for first, chunk in chunks:
+        if first is not None and chunk is not None:
+            found += chunk.split(b"\n")[max(0, number + 1 - first) :]
+    return found
+
+
+def for_sqlite(statement: str) -> str:
+    """A statement with PostgreSQL's numbered places, as SQLite says them."""
+    return re.sub(r"\$(\d)", r"?\1", statement)

@@ -1,0 +1,76 @@
+"""A network between a gateway and its database that can go silent: nothing arrives any more, and nobody is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+
+class Network:
+    """Carries bytes to a port of this machine. Only connections made after a silence are carried again."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._links: list[_Link] = []
+        self.made = asyncio.Event()
+        """Set with each new connection."""
+        self.said: list[bytearray] = []
+        """What each connection sent to the server."""
+
+    def go_silent(self) -> None:
+        for link in self._links:
+            link.is_silent = True
+        self.made.clear()
+
+    def end_silent(self) -> None:
+        """Both ends learn at last that nobody is at the other one."""
+        for link in self._links:
+            if link.is_silent:
+                link.close()
+
+    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server = await asyncio.open_connection("127.0.0.1", self._port)
+        link = _Link(server, writer)
+        self._links.append(link)
+        self.said.append(link.said)
+        self.made.set()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(link.forward(reader, server))
+                group.create_task(link.forward(server_reader, writer))
+        finally:
+            link.close()
+
+
+class _Link:
+    def __init__(self, server: asyncio.StreamWriter, client: asyncio.StreamWriter) -> None:
+        self._server = server
+        self._client = client
+        self.is_silent = False
+        self.said = bytearray()
+
+    async def forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(65_536):
+                if target is self._server:
+                    self.said += data
+                if not self.is_silent:
+                    target.write(data)
+            if not self.is_silent:
+                target.close()
+
+    def close(self) -> None:
+        self._server.close()
+        self._client.close()
+
+
+@asynccontextmanager
+async def network(port: int) -> AsyncIterator[tuple[Network, int]]:
+    """A network to this port, and the port of its near end."""
+    carrier = Network(port)
+    near = await asyncio.start_server(carrier.carry, "127.0.0.1", 0)
+    try:
+        yield carrier, near.sockets[0].getsockname()[1]
+    finally:
+        near.close()

@@ -1,0 +1,95 @@
+"""A database that an older HoloDeck made is brought up to date, with everything that was in it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+import asyncpg
+import pytest
+from aio import aio
+
+from holodeck.storage.factory import open_store
+from holodeck.storage.store import Conversation, ConversationItem, StoredResponse
+
+# As they were, word for word: the statements in the product may be wrong, these are what stands in people's files.
+OLD = """
+CREATE TABLE responses (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
+    previous_id TEXT, conversation_id TEXT, resource BLOB NOT NULL, input_items BLOB NOT NULL,
+    items BLOB NOT NULL, pending BLOB NOT NULL, events BLOB NOT NULL);
+CREATE INDEX responses_by_age ON responses (created_at);
+CREATE INDEX responses_unfinished ON responses (status) WHERE status IN ('queued', 'in_progress');
+CREATE TABLE conversations (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, metadata BLOB NOT NULL);
+CREATE TABLE conversation_items (
+    conversation_id TEXT NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+    position BIGINT NOT NULL, id TEXT NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (conversation_id, position), UNIQUE (conversation_id, id));
+ALTER TABLE responses ADD COLUMN keeper BIGINT;
+INSERT INTO responses VALUES
+    ('done', 'alice', 1.5, 'completed', 'before', 'c', 'resource', 'input', 'items', 'pending', 'events', 7),
+    ('lost', 'alice', 2.5, 'in_progress', NULL, NULL, '{}', '[]', '[]', '[]', '', NULL),
+    ('kept', 'alice', 3.5, 'queued', NULL, NULL, '{}', '[]', '[]', '[]', '', 7);
+INSERT INTO conversations VALUES ('c', 'alice', 1.0, '{}');
+INSERT INTO conversation_items VALUES ('c', 1, 'msg', '[1]');
+"""
+DONE = StoredResponse(
+    id="done",
+    owner="alice",
+    created_at=1.5,
+    status="completed",
+    previous_id="before",
+    conversation_id="c",
+    resource=b"resource",
+    input_items=b"input",
+    items=b"items",
+    pending=b"pending",
+    events=b"events",
+)
+LOST = StoredResponse(id="lost", owner="alice", created_at=2.5, status="in_progress")
+
+
+async def made_by_the_second_step(folder: Path, url: str) -> None:
+    if url.startswith("sqlite"):
+        connection = sqlite3.connect(folder / "kept.db")
+        connection.executescript(OLD)
+        for column in ("resource", "input_items", "items", "pending", "events"):  # a text is not yet bytes here
+            connection.execute(f"UPDATE responses SET {column} = CAST({column} AS BLOB)")
+        connection.execute("UPDATE conversations SET metadata = CAST(metadata AS BLOB)")
+        connection.execute("UPDATE conversation_items SET data = CAST(data AS BLOB)")
+        connection.execute("PRAGMA user_version = 2")
+        connection.commit()
+        connection.close()
+    else:
+        server = await asyncpg.connect(url)
+        await server.execute(OLD.replace("BLOB", "BYTEA"))
+        await server.execute("CREATE TABLE holodeck_schema (version INTEGER NOT NULL)")
+        await server.execute("INSERT INTO holodeck_schema VALUES (2)")
+        await server.close()
+
+
+@pytest.mark.proves("D-28")
+@aio(30)
+async def test_what_an_older_version_kept_is_there_and_grows(tmp_path: Path, url: str) -> None:
+    await made_by_the_second_step(tmp_path, url)
+    stores = [open_store(url, folder=tmp_path) for _ in range(3)]
+    try:
+        await asyncio.gather(*(store.is_healthy() for store in stores))  # several bring it up to date at once
+        store = stores[0]
+        assert await store.get("done", "alice") == DONE
+        assert await store.get("lost", "alice") == LOST
+        assert await store.conversation("c", "alice") == Conversation(id="c", owner="alice", created_at=1.0)
+        assert await store.items("c", "alice") == [ConversationItem(id="msg", data=b"[1]")]
+        assert await store.orphans() == {"lost": None, "kept": 7}
+        assert await store.cancels() == []
+        assert await store.grow("lost", 0, [b"0"])
+        assert await store.ask_cancel("lost", "alice")
+        assert await store.cancels() == ["lost"]
+        await store.save(replace(LOST, status="cancelled"))
+        assert await stores[1].orphans() == {"kept": 7}
+    finally:
+        for store in stores:
+            await store.close()
