@@ -77,6 +77,13 @@ async def test_a_later_reader_gets_its_own_names_whoever_made_the_response(tmp_p
 
 
 @aio(30)
+async def test_background_responses_speak_as_streams_do(tmp_path: Path) -> None:
+    async with serving(tmp_path, thoughtful()) as stand:
+        assert thoughts(await package_stream(stand, background=True)) == {OPENAI}
+        assert thoughts(kinds(await stand.stream("/v1/responses", asked(background=True)))) == {OPEN}
+
+
+@aio(30)
 async def test_sockets_speak_as_streams_do(tmp_path: Path) -> None:
     async with serving(tmp_path, thoughtful()) as stand:
         async with (await stand.openai()).responses.connect() as connection:

@@ -252,7 +252,7 @@ class Responses:
             await self._store.delete(live.id, caller.id)
             raise
         if request.stream:
-            return await self.get(live.id, caller, {"stream": "true"})
+            return await self.get(live.id, caller, {"stream": "true"}, dialect=dialect)
         return json_reply(live.writer.resource())
 
 
