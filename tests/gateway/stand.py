@@ -149,4 +149,5 @@ def gateway_file(
             {"name": key, "hash": hash_key(key), "admin": key in admins} for key in dict.fromkeys([*keys, *admins])
         ],
         "limits": {"drain_seconds": 0},
+        "background": {"durable": False},
     }

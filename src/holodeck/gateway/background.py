@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import orjson
 
@@ -17,10 +18,12 @@ from holodeck.durable.engine import Checkpoints, Plain, WorkEngine, WorkTakenErr
 from holodeck.engine.kept_steps import KeptSteps
 from holodeck.gateway.keeping import StreamKeeper
 from holodeck.gateway.runs import LiveRun, Runs
+from holodeck.gateway.wire.past import Past
+from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import HoloDeckError, StorageError
-from holodeck.lib.limits import CANCEL_POLL, STORAGE_RETRY, TAKE_OVER_INTERVAL
+from holodeck.lib.limits import CANCEL_POLL, KEEP_RETRY, STORAGE_RETRY, TAKE_OVER_INTERVAL
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
@@ -70,6 +73,7 @@ class Background:
         self._revive = revive
         try:
             await self._open()
+            await self.look_after()
         except StorageError as error:
             log.warning("gateway.storage_failed", error=error)
 
@@ -103,6 +107,16 @@ class Background:
         if self._engine is not None and self._is_open:
             await self._engine.drop(response_id)
 
+    async def withdraw(self, record: StoredResponse) -> bool:
+        """Cancel a response that nobody has begun. False: somebody has, or will know what to do with it."""
+        if self._engine is None or not self._is_open:
+            return False
+        if (await self._engine.whereabouts([record.id]))[record.id].stage != "waiting":
+            return False
+        await self._engine.drop(record.id)
+        await self._end(record, "cancelled")
+        return True
+
     async def waiting(self) -> int:
         """How many responses nobody has begun."""
         return await self._engine.waiting() if self._engine is not None and self._is_open else 0
@@ -121,19 +135,23 @@ class Background:
             raise WorkTakenError
 
     async def _revived(self, response_id: str, given: Plain) -> Live | None:
+        """A run as it was left. None: there is nothing to go on with."""
         assert self._revive is not None  # noqa: S101 - no work comes before `open`
-        await self._store.adopt(response_id)
-        try:
-            live = await self._revive(response_id, given)
-        except StorageError:
-            raise
-        except HoloDeckError as error:
-            await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
-            return None
-        if live is not None:
-            self.tally.recovered += 1
-            log.info("gateway.recovered", response=response_id)
-        return live
+        while True:
+            try:
+                await self._store.adopt(response_id)
+                live = await self._revive(response_id, given)
+            except StorageError as error:
+                log.warning("gateway.storage_failed", response=response_id, error=error)
+                await asyncio.sleep(KEEP_RETRY)
+                continue
+            except HoloDeckError as error:
+                await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
+                return None
+            if live is not None:
+                self.tally.recovered += 1
+                log.info("gateway.recovered", response=response_id)
+            return live
 
     def _keeper(self, live: Live) -> StreamKeeper:
         first = len(live.payloads)
@@ -176,7 +194,7 @@ class Background:
             gone = await self._taken_over(self._engine, gone)
         for record in await self._store.unfinished() if gone else ():
             if record.id in gone:
-                await self._store.save(lost(record, STOPPED))
+                await self._end(record, "failed", STOPPED)
 
     async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, int | None]:
         """Have the engine go on with all that it knows. What it does not know is given back."""
@@ -201,11 +219,15 @@ class Background:
         record = await self._store.get(response_id, owner)
         if record is not None:
             log.error("gateway.not_recovered", response=response_id, reason=reason)
-            await self._store.save(lost(record, reason))
+            await self._end(record, "failed", reason)
 
-
-def lost(record: StoredResponse, reason: str) -> StoredResponse:
-    """A response that nobody will finish."""
-    resource = orjson.loads(record.resource)
-    resource |= {"status": "failed", "error": {"code": "server_error", "message": reason}}
-    return replace(record, status="failed", resource=orjson.dumps(resource), events=b"")
+    async def _end(self, record: StoredResponse, status: Literal["failed", "cancelled"], reason: str = "") -> None:
+        """End a response that nobody makes, with what was told of it before."""
+        told = await self._store.grown(record.id, record.owner) or []
+        resource = orjson.loads(record.resource) | {"status": status}
+        if status == "failed":
+            resource["error"] = {"code": "server_error", "message": reason}
+        else:
+            resource["incomplete_details"] = {"reason": "cancelled"}
+        events = b"\n".join([*told, *replay(resource, past=Past(told))]) if told else b""
+        await self._store.save(replace(record, status=status, resource=orjson.dumps(resource), events=events))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holodeck.gateway.backends import Backend
@@ -11,7 +12,8 @@ from holodeck.gateway.problems import not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.lib.errors import MCPError, StorageError
 from holodeck.storage.store import ResponseStore
-from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.connection import State
+from holodeck.tools.mcp.offer import ServerOffer
 
 if TYPE_CHECKING:
     from holodeck.gateway.app import Call
@@ -50,10 +52,20 @@ class Operations:
     async def metrics(self, call: Call) -> Reply:
         """Everything that was counted, and what is true now."""
         states: list[tuple[Labels, float]] = [
-            ((("server", name), ("state", server.state.name.lower())), 1.0) for name, server in self._all().items()
+            ((("server", offer.server.name), ("state", state.name.lower())), float(offer.server.state is state))
+            for offer in self._offers()
+            for state in State
+        ]
+        breakers: list[tuple[Labels, float]] = [
+            ((("model", name),), float(getattr(backend.provider, "is_open", False)))
+            for name, backend in self._backends.items()
         ]
         in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
-        gauges = {"holodeck_in_flight": in_flight, "holodeck_mcp_server_state": states}
+        gauges = {
+            "holodeck_in_flight": in_flight,
+            "holodeck_mcp_server_state": states,
+            "holodeck_model_breaker_open": breakers,
+        }
         return Reply(body=self._metrics.text(gauges), content_type="text/plain; version=0.0.4")
 
     async def models(self, call: Call) -> Reply:
@@ -66,10 +78,10 @@ class Operations:
         return json_reply(backend.card())
 
     async def servers(self, call: Call) -> Reply:
-        return json_reply({"object": "list", "data": [self._server(name) for name in self._all()]})
+        return json_reply({"object": "list", "data": [_shown(offer) for offer in self._offers()]})
 
     async def tools(self, call: Call) -> Reply:
-        server = self._found(call)
+        server = self._found(call)[0].server
         try:
             tools = await server.list_tools()
         except MCPError as error:
@@ -79,32 +91,33 @@ class Operations:
 
     async def refresh(self, call: Call) -> Reply:
         """Connect anew, now."""
-        server = self._found(call)
-        await server.disconnect()
-        try:
-            await server.connect()
-        except MCPError as error:
-            return json_reply({**self._server(server.name), "last_error": str(error)})
-        return json_reply(self._server(server.name))
+        offers = self._found(call)
+        for offer in offers:
+            with suppress(MCPError):  # it is shown with the server
+                await offer.refresh()
+        return json_reply(_shown(offers[0]))
 
-    def _all(self) -> dict[str, MCPPlugin]:
-        return {name: server for backend in self._backends.values() for name, server in backend.mcp.servers.items()}
+    def _offers(self) -> list[ServerOffer]:
+        """Every server once, also one that several models share."""
+        return list(dict.fromkeys(offer for each in self._backends.values() for offer in each.mcp.offers.values()))
 
-    def _found(self, call: Call) -> MCPPlugin:
-        server = self._all().get(call.path["name"])
-        if server is None:
+    def _found(self, call: Call) -> list[ServerOffer]:
+        """The servers of this name; two agents may each have one."""
+        found = [offer for offer in self._offers() if offer.server.name == call.path["name"]]
+        if not found:
             raise not_found("MCP server", call.path["name"])
-        return server
+        return found
 
-    def _server(self, name: str) -> dict[str, Any]:
-        server = self._all()[name]
-        failures = [b.mcp.failures[name] for b in self._backends.values() if name in b.mcp.failures]
-        return {
-            "name": name,
-            "object": "mcp_server",
-            "state": server.state.name.lower(),
-            "transport": server.config.transport.value,
-            "era": server.era.value if server.era is not None else None,
-            "protocol_version": server.protocol_version,
-            "last_error": str(failures[0]) if failures else None,
-        }
+
+def _shown(offer: ServerOffer) -> dict[str, Any]:
+    server = offer.server
+    return {
+        "name": server.name,
+        "object": "mcp_server",
+        "state": server.state.name.lower(),
+        "transport": server.config.transport.value,
+        "era": server.era.value if server.era is not None else None,
+        "protocol_version": server.protocol_version,
+        "last_error": str(offer.failure) if offer.failure is not None else None,
+        "next_try_at": int(offer.next_try) if offer.next_try is not None else None,
+    }

@@ -90,6 +90,7 @@ class Responses:
         request = read_request(given["body"], seal=self._seal)
         request.input.shown[:] = orjson.loads(record.input_items)
         before = Continued.of_plain(given["before"])
+        before.complete(request)
         told = await self._store.grown(response_id, caller.id) or []
         dialect = given.get("dialect", "openai")
         return await self._assemble(request, caller, before, dialect=dialect, again=record, told=told)
@@ -112,6 +113,10 @@ class Responses:
             items=before.items,
             pending=before.decided.run,
             can_wait=request.store or recent is not None,
+            caller=caller.id,
+            approved=before.decided.approved,
+            places=before.places,
+            can_ask=True,
         )
         output = self._starter.config.mcp_output
         writer = ResponseWriter(
@@ -121,7 +126,7 @@ class Responses:
             model=start.backend.name,
             mode=None if output == "auto" else output,
             routes=start.servers,
-            pending=before.decided.run,
+            pending=start.request.pending,
             approved=before.decided.approved,
             listed=before.listed,
             dialect=dialect,
@@ -199,7 +204,8 @@ class Responses:
 
     async def _cancel_elsewhere(self, response_id: str, caller: Caller) -> None:
         """Ask whichever gateway makes the response to stop, and wait until it has; it may have to be found first."""
-        if not await self._store.ask_cancel(response_id, caller.id):
+        record = await self._record(response_id, caller)
+        if await self._background.withdraw(record) or not await self._store.ask_cancel(response_id, caller.id):
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_WAIT):
@@ -293,6 +299,7 @@ def record_of(
     resource = live.writer.resource()
     pending = live.result.pending if live.result is not None else ()
     asks = frozenset(call.call_id for call in pending if servers is not None and servers.holds(call))
+    places = servers.places(pending) if servers is not None else {}
     earlier: tuple[Item, ...] = ()
     if before is not None:  # what nobody stored is in no chain, so it is kept here
         earlier = before.decided.refused if before.is_stored else before.items
@@ -308,7 +315,7 @@ def record_of(
         resource=orjson.dumps(resource),
         input_items=orjson.dumps(request.input.shown),
         items=encode_items((*earlier, *_added(live, request))),
-        pending=Waiting(calls=pending, asks=asks, listed=listed).encode(),
+        pending=Waiting(calls=pending, asks=asks, listed=listed, places=places).encode(),
         events=b"\n".join(live.payloads),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -32,6 +33,7 @@ from holodeck.gateway.runs import Runs
 from holodeck.gateway.seal_keys import seal_key
 from holodeck.gateway.sockets import ResponseSockets
 from holodeck.gateway.starting import Starter
+from holodeck.gateway.tracing import start_tracing, stop_tracing
 from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.work import work_engine
@@ -67,6 +69,7 @@ class Service:
             )
         self.is_open = callers.is_open
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        self.pool = starter.pool
         rates = Rates(config.limits.key, config.limits.in_flight)
         self.runs = Runs(metrics, rates.spent)
         is_sqlite = config.storage.url.startswith("sqlite")
@@ -126,6 +129,7 @@ class Service:
         )
         host, port = listener.getsockname()[:2]
         keeping: list[asyncio.Task[None]] = []
+        tracer = start_tracing(self.config.otel, os.environ)
         try:
             await self.background.open(self._revive)
             keeping = [
@@ -140,6 +144,7 @@ class Service:
                 task.cancel()
             await asyncio.gather(*keeping, return_exceptions=True)
             await self.close()
+            await stop_tracing(tracer)
             listener.close()
 
     def stop(self) -> None:
@@ -151,7 +156,7 @@ class Service:
         """End runs, servers, models and storage, in this order."""
         await self.runs.close()
         await self.background.close()
-        await asyncio.gather(*(backend.mcp.close() for backend in self.backends.values()))
+        await asyncio.gather(self.pool.close(), *(backend.mcp.close() for backend in self.backends.values()))
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
 

@@ -9,6 +9,7 @@ from typing import Any
 from holodeck.gateway.wire.dialects import REASONING_NAMES, Dialect
 from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.output import WireItem
+from holodeck.gateway.wire.past import Past
 
 _ENDS = {
     "completed": "response.completed",
@@ -19,9 +20,9 @@ _ENDS = {
 }
 
 
-def replay(resource: Mapping[str, Any], *, dialect: Dialect = "openai") -> list[bytes]:
-    """The whole stream, each text in one delta. It ends in exactly this resource."""
-    encoder = Encoder()
+def replay(resource: Mapping[str, Any], *, dialect: Dialect = "openai", past: Past | None = None) -> list[bytes]:
+    """The whole stream, each text in one delta. It ends in exactly this resource. `past`: what was told before."""
+    encoder = Encoder(past=past)
     start = {
         **resource,
         "status": "in_progress",

@@ -1,0 +1,150 @@
+"""A background response is a promise: its gateway is killed in the middle, and it is finished all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from gateway.process import Served, process_of, write_file
+from gateway.stand import events_of
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
+from holodeck.testing.scripted_server import ScriptedServer
+
+SECONDS = 40.0
+ENDED = ("completed", "failed", "cancelled", "incomplete")
+
+
+def tools(url: str, **more: Any) -> dict[str, Any]:
+    return {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": url, **more}
+
+
+async def ended(served: Served, response_id: str) -> dict[str, Any]:
+    """A response, once it has come to an end."""
+    while True:
+        _, found, _ = await served.send("GET", f"/v1/responses/{response_id}")
+        if found["status"] in ENDED:
+            return dict(found)
+        await asyncio.sleep(0.02)
+
+
+async def asked(model: ScriptedServer, times: int) -> None:
+    """Wait until the model has been asked so many times."""
+    while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
+        await asyncio.sleep(0.02)
+
+
+async def stream(served: Served, response_id: str, after: int = -1) -> list[dict[str, Any]]:
+    """The stream of a response after a number, to its end."""
+    path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
+    return events_of((await served.send("GET", path))[1])
+
+
+async def heard(served: Served, response_id: str, until: str) -> list[dict[str, Any]]:
+    """The stream of a response up to the first event of a type; then the reader goes away."""
+    path = f"{served.url}/v1/responses/{response_id}?stream=true"
+    lines: list[bytes] = []
+    async with served.session.get(path) as answer:
+        async for line in answer.content:
+            lines.append(line)
+            if line.startswith(b"data: ") and f'"type":"{until}"'.encode() in line:
+                break
+    return events_of(b"".join(lines).decode() + "\ndata: [DONE]\n\n")
+
+
+@pytest.mark.proves("D-32", "D-28")
+@aio(SECONDS)
+async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    model = ScriptedModel(call("echo", text="one"), call("echo", text="two"), [wait(never)], say("done"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
+        async with process_of(file) as served:
+            _, begun, _ = await served.ask("Say it twice", background=True)
+            await asked(scripted, 3)
+            before = await heard(served, begun["id"], "response.in_progress")
+            served.stop(signal.SIGKILL)
+            await served.ended()
+        async with process_of(file) as served:
+            found = await ended(served, begun["id"])
+            events = await stream(served, begun["id"])
+    assert found["status"] == "completed"
+    assert found["output"][-1]["content"][0]["text"] == "done"
+    assert [one.params["arguments"]["text"] for one in mcp.calls()] == ["one", "two"]
+    assert len(scripted.received) == 4, "only the turn that had no answer was asked again"
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[: len(before)] == before, "what was told stands"
+    assert events[-1]["response"] == found
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert done == found["output"], "each item is done once, and is what the response has"
+
+
+@pytest.mark.proves("D-16", "D-32")
+@aio(SECONDS)
+async def test_a_call_that_was_under_way_is_not_repeated_and_the_model_is_told(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60), say("I will look first"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
+        async with process_of(file) as served:
+            _, begun, _ = await served.ask(background=True)
+            await mcp.received("tools/call")
+            served.stop(signal.SIGKILL)
+            await served.ended()
+        async with process_of(file) as served:
+            found = await ended(served, begun["id"])
+    assert found["status"] == "completed"
+    assert len(mcp.calls()) == 1
+    told = scripted.received[-1].json["messages"][-1]
+    assert told["role"] == "tool"
+    assert "Whether the call took effect is unknown" in told["content"]
+
+
+@pytest.mark.proves("D-16", "D-32")
+@aio(SECONDS)
+async def test_a_call_that_may_be_repeated_is_repeated_with_the_same_key(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60), say("done"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        server = tools(mcp.url, idempotent_tools=["slow"], request_timeout=2)
+        file = write_file(tmp_path, scripted.url, mcp_servers=[server], background={"durable": True})
+        async with process_of(file) as served:
+            _, begun, _ = await served.ask(background=True)
+            await mcp.received("tools/call")
+            served.stop(signal.SIGKILL)
+            await served.ended()
+        async with process_of(file) as served:
+            assert (await ended(served, begun["id"]))["status"] == "completed"
+    keys = [one.params["_meta"]["holodeck/idempotency-key"] for one in mcp.calls()]
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+    assert keys[0]
+
+
+@pytest.mark.proves("D-28", "D-32")
+@aio(SECONDS)
+async def test_a_full_disk_stops_a_run_for_as_long_as_it_is_full(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    def turn(received: Any) -> Any:
+        """The same for the same conversation, however often it is asked."""
+        messages = received.json["messages"]
+        return [wait(go), call("echo", text="one")] if messages[-1]["role"] == "user" else say("done")
+
+    async with FaultyMCPServer() as mcp, ScriptedModel(turn).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
+        async with process_of(file) as served:
+            _, begun, _ = await served.ask(background=True)
+            await asked(scripted, 1)
+            _, most = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (4096, most))
+            go.set()
+            while not any("durable.not_kept" in line for line in served.said):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.02)
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
+            found = await ended(served, begun["id"])
+    assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
+    assert len(mcp.calls()) == 1, "nothing runs while it cannot be kept"
