@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+_IS_SERVING = '"event":"gateway.serving"'
 LIMIT = 30  # seconds for a process that is starting or stopping on a busy machine
 
 
@@ -50,7 +51,7 @@ def served(file: Path, env: Mapping[str, str], folder: Path) -> Iterator[Gateway
         limit = threading.Timer(2 * LIMIT, process.kill)
         limit.start()
         try:
-            said = next((line for line in process.stderr if "Serving" in line or "gateway.serving" in line), "")
+            said = next((line for line in process.stderr if line.startswith("Serving") or _IS_SERVING in line), "")
             match = re.search(r"http://([^/]+)/v1", said)
             assert match, "the gateway did not start"
             yield Gateway(process=process, address=match[1])
