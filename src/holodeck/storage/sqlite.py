@@ -23,6 +23,7 @@ _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resourc
 _NAMES = _COLUMNS.split(", ")
 _NEWER = ", ".join(f"{name} = excluded.{name}" for name in (*_NAMES[1:], "keeper"))
 _MARKS = ", ".join("?" * (len(_NAMES) + 1))
+_ADD = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 _SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - names of our own
 _OLD = {"responses": f"created_at < ? AND NOT {IS_UNFINISHED}", "conversations": "created_at < ?"}
@@ -76,6 +77,8 @@ class SQLiteStore:
         values = (*(getattr(record, name) for name in _NAMES), self.keeper)
 
         def save(db: sqlite3.Connection) -> None:
+            if db.execute(_ADD, values).rowcount:  # it is new, so nothing else is there of it
+                return
             db.execute(_SAVE, values)
             if unfinished.is_finished(record.status):
                 db.execute(for_sqlite(unfinished.DROP_CHUNKS), (record.id,))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 from holodeck.storage.store import UNFINISHED
 
@@ -49,6 +50,7 @@ def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]])
     return found
 
 
+@cache
 def for_sqlite(statement: str) -> str:
     """A statement with PostgreSQL's numbered places, as SQLite says them."""
     return re.sub(r"\$(\d)", r"?\1", statement)

@@ -35,7 +35,8 @@ class Worker:
         self._connect = connect
         self._writes = writes
         self._name = name
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._fresh: list[Job] = []
         self._thread: threading.Thread | None = None
 
     async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
@@ -45,40 +46,44 @@ class Worker:
             self._thread.start()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        self._jobs.put((job, loop, future))
-        result: T = await asyncio.shield(future)
+        if not self._fresh or self._fresh[-1][1] is not loop:
+            loop.call_soon(self._hand_over)  # waking the thread costs more than a job, so those of a moment go together
+        self._fresh.append((job, loop, future))
+        result: T = await future
         return result
 
     async def close(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
+            self._hand_over()
             self._jobs.put(None)
             await asyncio.to_thread(thread.join)
 
+    def _hand_over(self) -> None:
+        jobs, self._fresh = self._fresh, []
+        if jobs:
+            self._jobs.put(jobs)
+
     def _work(self) -> None:
         connection: sqlite3.Connection | None = None
-        while (job := self._jobs.get()) is not None:
-            batch = [job]
-            is_last = False
-            while self._writes and len(batch) < GROUP_COMMIT_JOBS:
+        jobs: list[Job] | None = []
+        while jobs is not None:
+            jobs = self._jobs.get()
+            batch = jobs or []
+            while jobs is not None and self._writes and len(batch) < GROUP_COMMIT_JOBS:
                 try:
-                    another = self._jobs.get_nowait()
+                    jobs = self._jobs.get_nowait()
                 except queue.Empty:
                     break
-                if another is None:
-                    is_last = True
-                    break
-                batch.append(another)
+                batch += jobs or []
+            if not batch:
+                continue
             try:
                 connection = connection or self._connect()
                 outcomes = self._transaction(connection, batch)
             except (sqlite3.Error, OSError, StorageError) as error:
                 outcomes = [_explained(error)] * len(batch)
-            for (_, loop, future), outcome in zip(batch, outcomes, strict=True):
-                with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
-                    loop.call_soon_threadsafe(_settle, future, outcome)
-            if is_last:
-                break
+            _tell(batch, outcomes)
         if connection is not None:
             connection.close()
 
@@ -88,6 +93,10 @@ class Worker:
         outcomes = []
         db.execute("BEGIN IMMEDIATE")
         try:
+            if len(batch) == 1:  # a transaction of its own is all that it needs
+                outcome = _done(db, batch[0][0])
+                db.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
+                return [outcome]
             for job, _, _ in batch:
                 db.execute("SAVEPOINT job")
                 outcome = _done(db, job)
@@ -108,8 +117,23 @@ def _done(db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> A
         return _explained(error)
 
 
+def _tell(batch: list[Job], outcomes: list[Any]) -> None:
+    """Wake each loop once, whatever was done for it."""
+    told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for (_, loop, future), outcome in zip(batch, outcomes, strict=True):
+        told.setdefault(loop, []).append((future, outcome))
+    for loop, settled in told.items():
+        with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
+            loop.call_soon_threadsafe(_settle_all, settled)
+
+
+def _settle_all(settled: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, outcome in settled:
+        _settle(future, outcome)
+
+
 def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
-    if future.done():
+    if future.done():  # its caller was cancelled; the job was done all the same
         return
     if isinstance(outcome, Exception):
         future.set_exception(outcome)
