@@ -54,7 +54,7 @@ async def run(
     began = time.monotonic()
     progress = _Progress()
     log.append(RunStarted(run_id=request.run_id, model=model.name))
-    result = _result(progress, "cancelled", reason="The run was cancelled.")
+    result: RunResult | None = None
     with spans.invoke_agent(request, model.name) as span:
         try:
             result = await _turns(request, model, toolbox, log, progress, steps or AtOnce())
@@ -66,6 +66,7 @@ async def run(
             result = _result(progress, "failed", error=Failure(code="run_error", message=message))
             raise
         finally:
+            result = result or _result(progress, "cancelled", reason="The run was cancelled.")
             result = replace(result, seconds=time.monotonic() - began)
             log.append(RunFinished(result=result))
             spans.ended(span, result)

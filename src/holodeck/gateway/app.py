@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
 
+from holodeck.gateway.attending import Attended, Receive
 from holodeck.gateway.callers import Caller, Callers
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.metrics import Metrics
@@ -25,7 +26,6 @@ from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
@@ -240,30 +240,17 @@ class Gateway:
 
 async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive) -> Reply | Streamed:
     """Wait for an answer, but not longer than somebody waits for it."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.create_task(_disconnected(receive))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        task.cancel()
-        await asyncio.wait({task})
+    answer: Reply | Streamed | None = None
+    with Attended(receive) as client:
+        answer = await work
+    if client.is_gone or answer is None:
         raise _gone()
-    finally:
-        task.cancel()
-        gone.cancel()
-        with suppress(asyncio.CancelledError):
-            await gone
+    return answer
 
 
 def _gone() -> WireError:
     """Nobody reads this; it stands in the log."""
     return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _write_reply(send: Send, reply: Reply) -> None:
@@ -286,10 +273,8 @@ async def _write_stream(send: Send, receive: Receive, answer: Streamed) -> None:
     headers = [(b"content-type", answer.content_type.encode()), (b"cache-control", b"no-store")]
     headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    async with asyncio.TaskGroup() as group:
-        writing = group.create_task(_write_pieces(send, answer))
-        leaving = group.create_task(_cancelled_when_gone(receive, writing))
-        writing.add_done_callback(lambda _: leaving.cancel())
+    with Attended(receive):  # leaving it early closes the pieces, and with them the run behind them
+        await _write_pieces(send, answer)
 
 
 async def _write_pieces(send: Send, answer: Streamed) -> None:
@@ -297,12 +282,6 @@ async def _write_pieces(send: Send, answer: Streamed) -> None:
         async for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
-
-
-async def _cancelled_when_gone(receive: Receive, writing: asyncio.Task[None]) -> None:
-    """A reader that has left ends the writing, and with it the run behind it."""
-    await _disconnected(receive)
-    writing.cancel()
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -61,6 +61,8 @@ class LiveRun(Generic[W]):
         self.is_done = asyncio.Event()
         self.observe: Callable[[Event], None] = _unobserved
         """Hears every event of the run."""
+        self.about = log.known()
+        """The request that asked for it, which may be over before the run begins."""
         self._request = request
         self._model = model
         self.toolbox = toolbox
@@ -273,7 +275,7 @@ class Runs:
         """Run one to its end. Nobody was told that it is not stored, so it is tried until it is."""
         self.in_background += 1
         try:
-            with log.about(response=live.id):
+            with log.about(**live.about | {"response": live.id}):
                 await self.finish(live)
             while live.failure is not None:
                 await asyncio.sleep(KEEP_RETRY)

@@ -102,6 +102,8 @@ class Starter:
 def _with_defaults(asked: ModelRequest, backend: Backend) -> ModelRequest:
     """What the request leaves open is as the operator's file says."""
     llm = backend.llm
+    if all(value is None for value in (llm.temperature, llm.top_p, llm.max_tokens, backend.response_format)):
+        return asked
     return replace(
         asked,
         temperature=llm.temperature if asked.temperature is None else asked.temperature,

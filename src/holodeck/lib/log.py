@@ -53,6 +53,11 @@ def note(**fields: object) -> None:
         own |= fields
 
 
+def known() -> dict[str, object]:
+    """What the current block is about so far, for work that goes on after it."""
+    return dict(_about.get() or {})
+
+
 class Line:
     """An event with its fields, written out only if somebody reads it."""
 

@@ -25,6 +25,8 @@ def write_log(form: Format, level: str, stream: TextIO | None = None) -> None:
     """Write the log of this process from now on, in place of whatever did so before."""
     handler = Lines(stream or sys.stderr)
     handler.setFormatter(_JSON() if form == "json" else _Text())
+    # Our lines have none of these, and finding them out for each costs as much as writing it.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     number = logging.getLevelNamesMapping()[level.upper()]
     root = logging.getLogger()
     root.handlers[:] = [handler]

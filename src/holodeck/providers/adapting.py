@@ -33,12 +33,15 @@ class Adapting:
         """Whether the model is left alone for a while, because it kept failing."""
         return bool(getattr(self._model, "is_open", False))
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        return self._adapting(request) if request.tools else self._model.stream(request)
+
+    async def _adapting(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         adapted = {spec.name: self._adapted(spec) for spec in request.tools}
-        asked = replace(request, tools=tuple(each.spec for each in adapted.values())) if adapted else request
+        asked = replace(request, tools=tuple(each.spec for each in adapted.values()))
         async with aclosing(self._model.stream(asked)) as events:
             async for event in events:
-                if isinstance(event, Answered) and adapted:
+                if isinstance(event, Answered):
                     yield replace(event, items=tuple(_restored(item, adapted) for item in event.items))
                 else:
                     yield event

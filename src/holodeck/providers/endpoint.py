@@ -16,6 +16,7 @@ import orjson
 from holodeck.lib import net
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import (
+    HTTP_READ_CHUNK,
     MAX_MODEL_BODY_BYTES,
     MAX_MODEL_ERROR_BYTES,
     MODEL_CONNECT_TIMEOUT,
@@ -58,7 +59,7 @@ class Endpoint:
         with self._explained():
             response = await self._session().post(
                 self._url,
-                data=io.BytesIO(orjson.dumps(body)),  # bytes alone are sent in one piece, and warned about from 1 MiB
+                data=_payload(orjson.dumps(body)),
                 headers={**_HEADERS, **self._headers()},
                 allow_redirects=False,
                 proxy=net.proxy_for(self._url),
@@ -138,6 +139,8 @@ class Endpoint:
     @staticmethod
     async def _tail(response: aiohttp.ClientResponse) -> None:
         """Read the end of a stream that said its last word, so that its connection is kept; not for long."""
+        if response.content.at_eof():
+            return
         with suppress(TimeoutError, aiohttp.ClientError):
             async with asyncio.timeout(MODEL_TAIL):
                 while not response.content.at_eof():
@@ -171,6 +174,11 @@ class Endpoint:
 
     def _unreached(self, what: str) -> ModelError:
         return self.address.error(what, is_retryable=True)
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    """Bytes are sent in one piece, which is cheapest; what is large goes in several, so that others get their turn."""
+    return body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
 
 
 def _cause(error: Exception) -> Exception | None:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-@asynccontextmanager
-async def left_at_the_end(events: AsyncIterator[T]) -> AsyncIterator[AsyncIterator[T]]:
+class left_at_the_end(Generic[T]):  # noqa: N801 - it reads as what it does
     """Closes the iterator on the way out, if it can be closed: `async for` alone leaves that to the collector."""
-    try:
-        yield events
-    finally:
-        close = getattr(events, "aclose", None)
+
+    __slots__ = ("_events",)
+
+    def __init__(self, events: AsyncIterator[T]) -> None:
+        self._events = events
+
+    async def __aenter__(self) -> AsyncIterator[T]:
+        return self._events
+
+    async def __aexit__(self, *_: object) -> None:
+        close = getattr(self._events, "aclose", None)
         if close is not None:
             await close()

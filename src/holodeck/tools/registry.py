@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from holodeck.lib import log
@@ -33,11 +32,10 @@ class Toolbox:
 
     async def offer(self) -> tuple[ToolSpec, ...]:
         """What the model may be offered now. An executor that has nothing to offer is not an error."""
-        listed = await asyncio.gather(*(executor.specs() for executor in self._executors))
         specs: dict[str, ToolSpec] = dict(self._client)
         routes: dict[str, ToolExecutor] = {}
-        for executor, offered in zip(self._executors, listed, strict=True):
-            for spec in offered:
+        for executor in self._executors:  # one after the other: only servers take time, and they are one executor
+            for spec in await executor.specs():
                 if spec.name in specs:
                     if spec.name not in routes or routes[spec.name] is not executor:
                         log.debug("tools.shadowed", tool=spec.name, kind=executor.kind)

@@ -79,6 +79,7 @@ class ResponseWriter:
         self._output = Output(self._encoder)
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
         self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
+        self._is_silent = is_silent
         self._is_begun = False
         self._status = "queued"
         self._end: dict[str, Any] = {}
@@ -133,6 +134,8 @@ class ResponseWriter:
 
     def _begin(self) -> None:
         self._status = "in_progress"
+        if self._is_silent:
+            return
         if not self._is_begun:
             self._is_begun = True
             self._encoder.emit("response.created", response=self.resource())
@@ -173,6 +176,8 @@ class ResponseWriter:
             "incomplete": ending.incomplete,
             "usage": result.usage,
         }
+        if self._is_silent:
+            return
         if ending.error is not None:
             flat = {"code": ending.error["code"], "message": ending.error["message"], "param": None}
             self._encoder.emit("error", error={"type": ending.error_type, **flat}, **flat)
