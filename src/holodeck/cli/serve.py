@@ -63,6 +63,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     service = Service(loaded, backends_of(loaded, environ=os.environ))
 
     def ready(url: str) -> None:
+        gc.freeze()  # what is loaded now stays: looking through it again and again takes a fifth of a plain request
         models = ", ".join(service.backends)
         if form == "json":
             log.info("gateway.serving", url=f"{url}/v1", models=list(service.backends), is_open=service.is_open)
@@ -73,7 +74,6 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
 
     import uvloop
 
-    gc.freeze()  # what is loaded now stays: looking through it again and again takes a fifth of a plain request
     gc.set_threshold(GC_NEW_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(ready))

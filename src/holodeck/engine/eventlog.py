@@ -14,24 +14,27 @@ class EventLog:
     def __init__(self) -> None:
         self._events: list[Event] = []
         self._waiting: list[asyncio.Future[None]] = []
+        self.is_finished = False
 
     def __len__(self) -> int:
         return len(self._events)
-
-    @property
-    def is_finished(self) -> bool:
-        return bool(self._events) and isinstance(self._events[-1], RunFinished)
 
     def append(self, event: Event) -> int:
         """Add an event and wake the readers. Nothing can follow the end."""
         if self.is_finished:
             raise RuntimeError("the run has ended; its log takes no more events")
         self._events.append(event)
+        if isinstance(event, RunFinished):
+            self.is_finished = True
+        if self._waiting:
+            self._wake()
+        return len(self._events) - 1
+
+    def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
-        return len(self._events) - 1
 
     async def read(self, starting_after: int = -1) -> AsyncIterator[tuple[int, Event]]:
         """Every event after a number, those to come included, until the run has ended."""

@@ -91,7 +91,8 @@ async def _turns(
         specs = await toolbox.offer()
         progress.turns += 1
         items = answers_behind_calls((*ask.items, *progress.items))
-        asked = replace(ask, items=items, tools=specs, tool_choice=choice)
+        is_as_given = items == ask.items and specs == ask.tools and choice is ask.tool_choice
+        asked = ask if is_as_given else replace(ask, items=items, tools=specs, tool_choice=choice)
         take = partial(_ask, model, request.provider, toolbox, asked, progress.turns)
         turn = await steps.turn(progress.turns, log, take)
         answered = turn.answered

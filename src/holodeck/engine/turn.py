@@ -22,10 +22,10 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
     async with aclosing(model.stream(request)) as stream:
         async for event in stream:
             match event:
-                case TextDelta(text=text):
-                    append(TextAdded(item_id=ids.message, text=text))
-                case ReasoningDelta(text=text):
-                    append(ReasoningAdded(item_id=ids.reasoning, text=text))
+                case TextDelta():
+                    append(TextAdded(item_id=ids.message, text=event.text))
+                case ReasoningDelta():
+                    append(ReasoningAdded(item_id=ids.reasoning, text=event.text))
                 case CallDelta():
                     item_id, call_id, name = ids.call(event)
                     append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from holodeck.gateway.problems import WireError
+from holodeck.lib.limits import MAX_HOSTS_REMEMBERED
 from holodeck.models.url import is_loopback
 
 
@@ -20,9 +22,7 @@ class HostPolicy:
     def check(self, headers: Mapping[str, str]) -> None:
         """Raise for a request that a browser was tricked into."""
         host = _hostname(headers.get("host", ""))
-        if (self._hosts and host not in self._hosts and not is_loopback(host)) or (
-            self._is_local and not self._hosts and not is_loopback(host)
-        ):
+        if (self._is_local or self._hosts) and host not in self._hosts and not _is_near(host):
             message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
             raise WireError(421, message, kind="invalid_request", code="unknown_host")
         origin = headers.get("origin")
@@ -43,6 +43,12 @@ class HostPolicy:
         ]
 
 
+@lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
+def _is_near(host: str) -> bool:
+    return is_loopback(host)
+
+
+@lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
 def _hostname(host: str) -> str:
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()

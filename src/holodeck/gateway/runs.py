@@ -68,7 +68,8 @@ class LiveRun(Generic[W]):
         self.toolbox = toolbox
         self._keep = keep
         self._task: asyncio.Task[RunResult] | None = None
-        self._news = asyncio.Event()
+        self._news: asyncio.Event | None = None
+        """Set with the next payloads; there is one only while somebody waits for it."""
         self._unkept: list[bytes] = []
         self._steps: KeptSteps | None = None
         self._keeper: StreamKeeper | None = None
@@ -159,6 +160,7 @@ class LiveRun(Generic[W]):
                 continue
             if self.is_done.is_set():
                 return
+            self._news = self._news or asyncio.Event()
             await self._news.wait()
 
     async def _kept(self) -> None:
@@ -190,8 +192,9 @@ class LiveRun(Generic[W]):
             self.failure = None
 
     def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     async def _stop(self, events: EventLog) -> None:
         """Nobody follows any more: end the run, then keep it."""

@@ -220,6 +220,7 @@ STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is aske
 LOG_PAUSE = 0.05  # seconds that a line of the log may wait for others
 MAX_LOG_LINES_WAITING = 10_000  # while nobody reads them; a few MB
 TRACE_FLUSH_SECONDS = 5.0  # for the last spans at the end; a collector that is away must not keep us
+MAX_HOSTS_REMEMBERED = 256  # names that clients reach us by: they repeat themselves with every request
 MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer one is not an id
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour

@@ -70,11 +70,13 @@ class _Silence:
     `asyncio.timeout` around each wait does the same, and costs more than all the rest of an event.
     """
 
+    __slots__ = ("_cancels", "_deadline", "_has_rung", "_loop", "_rings", "_task", "_timer")
+
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
         self._cancels = 0
-        self._deadline = 0.0
+        self._deadline = self._rings = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._has_rung = False
 
@@ -83,11 +85,11 @@ class _Silence:
         self._task = asyncio.current_task(self._loop)  # without it, Python 3.11 asks the kernel who we are
         self._cancels = self._task.cancelling() if self._task else 0
         self._deadline = self._loop.time() + limit
-        if self._timer is not None and self._timer.when() > self._deadline:
+        if self._timer is not None and self._rings > self._deadline:
             self._timer.cancel()
             self._timer = None
         if self._timer is None:
-            self._timer = self._loop.call_at(self._deadline, self._ring)
+            self._set()
 
     def end(self) -> None:
         """The wait is over, one way or the other."""
@@ -101,12 +103,16 @@ class _Silence:
         """Whether a cancellation was ours, and only ours: then it goes no further."""
         return self._has_rung and self._task is not None and self._task.uncancel() <= self._cancels
 
+    def _set(self) -> None:
+        self._rings = self._deadline
+        self._timer = self._loop.call_at(self._deadline, self._ring)
+
     def _ring(self) -> None:
         self._timer = None
         if self._task is None:  # it is the reader who takes time
             return
         if self._loop.time() < self._deadline:
-            self._timer = self._loop.call_at(self._deadline, self._ring)
+            self._set()
             return
         self._has_rung = True
         self._task.cancel()
