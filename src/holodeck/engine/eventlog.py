@@ -47,14 +47,15 @@ class EventLog:
     async def batches(self, starting_after: int = -1) -> AsyncGenerator[list[Event], None]:
         """The same, with what has happened since the last look in one piece: cheaper for a reader in a hurry."""
         position = starting_after + 1
-        while True:
-            if position < len(self._events):
-                batch = self._events[position:]
-                position += len(batch)
-                yield batch
-                continue
+        while batch := await self.since(position):
+            position += len(batch)
+            yield batch
+
+    async def since(self, position: int) -> list[Event]:
+        """The events from a number on, as soon as there are any. An empty list: the run has ended before."""
+        while position >= len(self._events):
             if self.is_finished:
-                return
+                return []
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
             try:
@@ -62,3 +63,4 @@ class EventLog:
             finally:
                 if waiter in self._waiting:
                     self._waiting.remove(waiter)
+        return self._events[position:]

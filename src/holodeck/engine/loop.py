@@ -45,13 +45,13 @@ class _Progress:
     usage: Usage = field(default_factory=Usage)
     turns: int = 0
     calls: int = 0
+    began: float = field(default_factory=time.monotonic)
 
 
 async def run(
     request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps | None = None
 ) -> RunResult:
     """Run to the end. The log gets everything, `RunFinished` last, also when it fails or is cancelled."""
-    began = time.monotonic()
     progress = _Progress()
     log.append(RunStarted(run_id=request.run_id, model=model.name))
     result: RunResult | None = None
@@ -67,7 +67,6 @@ async def run(
             raise
         finally:
             result = result or _result(progress, "cancelled", reason="The run was cancelled.")
-            result = replace(result, seconds=time.monotonic() - began)
             log.append(RunFinished(result=result))
             spans.ended(span, result)
     return result
@@ -158,4 +157,5 @@ def _result(
         turns=progress.turns,
         tool_calls=progress.calls,
         usage=progress.usage,
+        seconds=time.monotonic() - progress.began,
     )

@@ -144,7 +144,7 @@ class Continuing:
             items, waiting = await self._conversation(request.conversation_id, caller)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
         in_place: tuple[FunctionCallOutput, ...] = ()
-        if waiting.calls == tuple(request.input.waiting):
+        if decided.refused and waiting.calls == tuple(request.input.waiting):
             in_place, decided = decided.refused, replace(decided, refused=())
         before = Continued(
             items=(*items, *decided.refused),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.engine.eventlog import EventLog
@@ -112,8 +112,10 @@ class LiveRun(Generic[W]):
         self._task = asyncio.create_task(running, name=self.id)
         if self._keeper is not None:
             self._keeper.begin()
+        seen = 0
         try:
-            async for batch in events.batches():
+            while batch := await events.since(seen):
+                seen += len(batch)
                 if self.is_left and isinstance(batch[-1], RunFinished):
                     return
                 payloads: list[bytes] = []
@@ -248,23 +250,29 @@ class Runs:
 
     async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
         """Run one to its end, findable by others in the meantime."""
+        with self._known(live):
+            async with aclosing(live.advance()) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def finish(self, live: LiveRun[Any]) -> None:
+        """Run one to its end; `live.failure` says whether it was kept."""
+        with self._known(live):
+            async with aclosing(live.advance()) as batches:
+                async for _ in batches:
+                    pass
+
+    @contextmanager
+    def _known(self, live: LiveRun[Any]) -> Iterator[None]:
         self._live[live.id] = live
         log.note(response=live.id)
         live.observe = run_log(live.id, live.owner, live.model, live.toolbox, self._metrics)
         try:
-            async with aclosing(live.advance()) as batches:
-                async for batch in batches:
-                    yield batch
+            yield
         finally:
             self._live.pop(live.id, None)
             if self._spent is not None and live.result is not None:
                 self._spent(live.owner, live.result.usage.total_tokens)
-
-    async def finish(self, live: LiveRun[Any]) -> None:
-        """Run one to its end; `live.failure` says whether it was kept."""
-        async with aclosing(self.advance(live)) as batches:
-            async for _ in batches:
-                pass
 
     def start(self, live: LiveRun[Any]) -> None:
         """Run one without anybody waiting for it."""

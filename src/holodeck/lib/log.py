@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 
 ROOT = "holodeck"
+_NUMBERS = frozenset({int, float, bool})
 _about: ContextVar[dict[str, object] | None] = ContextVar("holodeck_log", default=None)
 
 
@@ -68,7 +69,7 @@ class Line:
         self.fields = fields
 
     def __str__(self) -> str:
-        return " ".join([self.event, *(f"{key}={_shown(value)}" for key, value in self.fields.items())])
+        return " ".join([self.event, *[f"{key}={_shown(value)}" for key, value in self.fields.items()]])
 
 
 @cache
@@ -91,4 +92,6 @@ def _emit(level: int, event: str, fields: dict[str, object]) -> None:
 def _shown(value: object) -> str:
     """Plain words stay plain; anything that could break a line or a field is quoted."""
     text = str(value)
+    if type(value) in _NUMBERS:
+        return text
     return text if text and text.isprintable() and " " not in text and "=" not in text else repr(text)

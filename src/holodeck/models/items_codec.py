@@ -26,6 +26,11 @@ _ITEMS: dict[str, type[Item]] = {
     "function_call_output": FunctionCallOutput,
     "reasoning": Reasoning,
 }
+_DEFAULTS = {
+    name: [(each.name, each.default) for each in fields(kind) if each.name != "type"]
+    for name, kind in {**_PARTS, **_ITEMS}.items()
+}
+"""The fields of each but its type, and what they have when nobody says otherwise."""
 
 
 def encode_items(items: Sequence[Item]) -> bytes:
@@ -55,10 +60,10 @@ def decode_item(entry: Mapping[str, Any]) -> Item:
 
 def _plain(value: Item | Part) -> dict[str, Any]:
     entry: dict[str, Any] = {"type": value.type}
-    for each in fields(value):
-        content = getattr(value, each.name)
-        if each.name != "type" and content != each.default:
-            entry[each.name] = _json(content)
+    for name, default in _DEFAULTS[value.type]:
+        content = getattr(value, name)
+        if content != default:
+            entry[name] = _json(content)
     return entry
 
 
