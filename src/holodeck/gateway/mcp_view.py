@@ -59,11 +59,13 @@ class RequestServers:
         return ToolKind.MCP
 
     async def specs(self) -> tuple[ToolSpec, ...]:
-        wanted = [label for label in self._declared if label in self._configured.offers] if self._declared else None
+        if not self._declared:
+            return await self._executor.specs()
+        wanted = [label for label in self._declared if label in self._configured.offers]
         if not self._brought:
             return tuple(spec for spec in await self._executor.specs(wanted) if self._sees(spec.name))
         with self._with_brought() as offers:
-            names = [*(wanted or ()), *(offer.server.name for offer in offers)]
+            names = [*wanted, *(offer.server.name for offer in offers)]
             return tuple(spec for spec in await self._executor.specs(names) if self._sees(spec.name))
 
     def can_execute(self, name: str) -> bool:

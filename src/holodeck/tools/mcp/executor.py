@@ -54,6 +54,9 @@ class MCPExecutor:
         self._approve = approve
         self._names: dict[tuple[str, str], str] = {}
         self._routes: dict[str, Route] = {}
+        self._found: list[tuple[str, MCPPlugin, list[MCPToolInfo]]] = []
+        """What the latest offer was made of: every turn asks, and the answer is nearly always the same."""
+        self._specs: tuple[ToolSpec, ...] = ()
 
     def joined(self, others: Iterable[ServerOffer]) -> MCPExecutor:
         """These servers and some more, under one set of names. What is known of each server stays shared."""
@@ -81,13 +84,15 @@ class MCPExecutor:
         `wanted`: the servers that matter now; the others are neither asked nor waited for.
         """
         await self._listed(self.offers.values() if wanted is None else [self.offers[name] for name in wanted])
-        routes: dict[str, Route] = {}
-        for name, offer in self.offers.items():
-            tools = offer.take()
-            self._name(name, tools)
-            routes |= {self._names[name, info.name]: Route(server=offer.server, tool=info) for info in tools}
-        self._routes = routes
-        return tuple(_spec(name, route) for name, route in routes.items())
+        found = [(name, offer.server, list(offer.take())) for name, offer in self.offers.items()]
+        if found != self._found:
+            routes: dict[str, Route] = {}
+            for name, server, tools in found:
+                self._name(name, tools)
+                routes |= {self._names[name, info.name]: Route(server=server, tool=info) for info in tools}
+            self._found, self._routes = found, routes
+            self._specs = tuple(_spec(name, route) for name, route in routes.items())
+        return self._specs
 
     def can_execute(self, name: str) -> bool:
         return name in self._routes
