@@ -45,7 +45,7 @@ class MCPExecutor:
         """Why a server is missing from the latest offer."""
         self._approve = approve
         self._listings: dict[str, asyncio.Task[list[MCPToolInfo]]] = {}
-        self._waited: set[str] = set()
+        self._waited: set[asyncio.Task[list[MCPToolInfo]]] = set()
         self._found: dict[str, int] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._routes: dict[str, Route] = {}
@@ -56,10 +56,10 @@ class MCPExecutor:
 
     async def specs(self) -> tuple[ToolSpec, ...]:
         """The tools of every server that answers. The first offer waits for each server up to its own limit."""
-        await self._listed()
+        listed = await self._listed()
         routes: dict[str, Route] = {}
         for name, server in self.servers.items():
-            tools = self._take(name)
+            tools = self._take(name, listed[name])
             self._name(name, tools)
             routes |= {self._names[name, info.name]: Route(server=server, tool=info) for info in tools}
         self._routes = routes
@@ -119,16 +119,20 @@ class MCPExecutor:
         await asyncio.gather(*self._listings.values(), return_exceptions=True)
         await asyncio.gather(*(server.close() for server in self.servers.values()))
 
-    async def _listed(self) -> None:
-        """Ask every server for its tools; wait for those that were not waited for before."""
+    async def _listed(self) -> dict[str, asyncio.Task[list[MCPToolInfo]]]:
+        """Ask every server for its tools; wait for those that were not waited for before.
+
+        Whoever comes next may ask again while this one still waits, so each goes by what it asked itself.
+        """
+        asked: dict[str, asyncio.Task[list[MCPToolInfo]]] = {}
         fresh: dict[asyncio.Task[list[MCPToolInfo]], float] = {}
         for name, server in self.servers.items():
             task = self._listings.get(name)
             if task is None or task.done():
                 task = asyncio.create_task(server.list_tools(), name=f"list tools of {name}")
                 self._listings[name] = task
-                self._waited.discard(name)
-            if name not in self._waited:
+            asked[name] = task
+            if task not in self._waited:
                 fresh[task] = _usual_patience(server) if self._patience is None else self._patience
         began = asyncio.get_running_loop().time()
         while fresh:
@@ -137,10 +141,10 @@ class MCPExecutor:
             if fresh:
                 await asyncio.wait(fresh, timeout=min(fresh.values()) - elapsed, return_when=asyncio.FIRST_COMPLETED)
         # Not before: a wait that was cancelled, or is another run's, is not this one's.
-        self._waited.update(self.servers)
+        self._waited = {task for task in (*self._waited, *asked.values()) if not task.done()}
+        return asked
 
-    def _take(self, name: str) -> list[MCPToolInfo]:
-        task = self._listings[name]
+    def _take(self, name: str, task: asyncio.Task[list[MCPToolInfo]]) -> list[MCPToolInfo]:
         if not task.done() or task.cancelled():
             return []
         error = task.exception()
