@@ -32,6 +32,9 @@ class KeptSteps:
         self._under_way = 0
         self._settled = asyncio.Event()
         self._settled.set()
+        self._last_asked = asyncio.Event()
+        self._last_asked.set()
+        self._has_failed = False
         self.is_leaving = False
         """True once this process has left the rest of the run to another."""
 
@@ -76,18 +79,32 @@ class KeptSteps:
             return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
         self._begin()
+        before, self._last_asked = self._last_asked, asyncio.Event()
+        asked = self._last_asked
         try:
             sent = await self._step(f"send {call.id}", send)
+            await self._after(before)
+            asked.set()
             if "refusal" in sent:
                 return ToolResult.failed(call.call_id, sent["refusal"])
             return _read_result(call.call_id, await self._step(f"call {call.id}", carry_out))
+        except BaseException:
+            self._has_failed = True
+            raise
         finally:
+            asked.set()
             self._end()
 
     async def leave(self) -> None:
         """Begin nothing more; return when no call is under way. The run can then be cancelled and goes on elsewhere."""
         self.is_leaving = True
         await self._settled.wait()
+
+    async def _after(self, other: asyncio.Event) -> None:
+        """Steps are known by their order: calls side by side keep theirs, whichever of them is faster."""
+        await other.wait()
+        if self._has_failed:
+            raise WorkTakenError
 
     def _begin(self) -> None:
         if self.is_leaving:
