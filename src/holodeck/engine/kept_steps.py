@@ -13,7 +13,7 @@ from holodeck.engine.eventlog import EventLog
 from holodeck.engine.steps import Append, Errand, Turn
 from holodeck.engine.turn_record import plain_turn, read_turn, told_again
 from holodeck.lib.errors import ModelError
-from holodeck.models.events import Event
+from holodeck.models.events import Event, ItemFinished
 from holodeck.models.items import FunctionCallOutput
 from holodeck.models.items_codec import decode_item, encode_item
 from holodeck.tools.executor import ToolResult
@@ -40,13 +40,17 @@ class KeptSteps:
 
     async def turn(self, number: int, log: EventLog, take: Callable[[Append], Awaitable[Turn]]) -> Turn:
         fresh: list[Turn] = []
+        finished: list[Event] = []
 
         async def ask() -> Plain:
             told: list[Event] = []
 
             def append(event: Event) -> None:
                 told.append(event)
-                log.append(event)
+                if finished or isinstance(event, ItemFinished):
+                    finished.append(event)  # told when it is kept: it may then not become another one
+                else:
+                    log.append(event)
 
             try:
                 turn = await take(append)
@@ -59,6 +63,8 @@ class KeptSteps:
         if "failed" in kept:
             raise ModelError(kept["failed"], provider=kept["provider"], status=kept["status"])
         if fresh:
+            for event in finished:
+                log.append(event)
             return fresh[0]
         for event in told_again(kept):
             log.append(event)

@@ -121,6 +121,7 @@ class Responses:
             listed=before.listed,
             seal=self._seal,
             is_silent=not (request.stream or request.background),
+            is_kept=request.background and self._background.is_durable,
             past=Past(told) if again is not None else None,
         )
 
