@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 import aiohttp
 import orjson
 from gateway.stand import gateway_file
+
+HOLODECK = ("-m", "holodeck")
 
 
 @dataclass(kw_only=True)
@@ -58,10 +60,13 @@ def write_file(folder: Path, endpoint: str, **config: Any) -> Path:
     return file
 
 
-async def start(file: Path) -> Process:
-    """`holodeck serve FILE`, with nothing of this machine's settings in its environment."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLODECK_")}
-    command = (sys.executable, "-m", "holodeck", "serve", str(file))
+async def start(file: Path, *, program: Sequence[str] = HOLODECK, environ: Mapping[str, str] | None = None) -> Process:
+    """`holodeck serve FILE`, with nothing of this machine's settings in its environment, and this instead."""
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("HOLODECK_")},
+        **(environ or {}),
+    }
+    command = (sys.executable, *program, "serve", str(file))
     return await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environ)
 
 
@@ -78,9 +83,11 @@ async def refused(file: Path) -> tuple[int, str]:
 
 
 @asynccontextmanager
-async def process_of(file: Path) -> AsyncIterator[Served]:
+async def process_of(
+    file: Path, *, program: Sequence[str] = HOLODECK, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Served]:
     """A gateway process, once it serves; killed at the end if it still runs."""
-    process = await start(file)
+    process = await start(file, program=program, environ=environ)
     assert process.stderr is not None
     said: list[str] = []
     try:

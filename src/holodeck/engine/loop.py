@@ -55,6 +55,11 @@ async def run(
     except HoloDeckError as error:
         code = "model_error" if isinstance(error, ModelError) else "run_error"
         result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
+    except Exception as error:  # of a step among several, or a bug, which must not look like somebody's wish
+        cause = _cause(error)
+        result = _result(progress, "failed", error=Failure(code="run_error", message=str(cause)))
+        if not isinstance(cause, HoloDeckError):
+            raise
     finally:
         result = replace(result, seconds=time.monotonic() - began)
         log.append(RunFinished(result=result))
@@ -106,6 +111,13 @@ async def _ask(model: ModelProvider, toolbox: Toolbox, asked: ModelRequest, numb
     answered = await take_turn(model, asked, append)
     calls = (item for item in answered.items if isinstance(item, FunctionCall))
     return Turn(answered=answered, held=frozenset(call.call_id for call in calls if toolbox.holds(call)))
+
+
+def _cause(error: Exception) -> Exception:
+    """The first of errors that came together."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _ended(progress: _Progress, finish: str) -> RunResult:

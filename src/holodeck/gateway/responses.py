@@ -124,6 +124,10 @@ class Responses:
             past=Past(told) if again is not None else None,
         )
 
+        async def extend(live: Live) -> None:
+            if request.conversation_id is not None:
+                await self._continuing.extend(request, live.writer.resource()["output"], caller)
+
         async def keep(live: Live) -> None:
             record = record_of(live, request, before, start.servers)
             if recent is not None:
@@ -135,9 +139,14 @@ class Responses:
                 )
             if not request.store:
                 return
+            if live.is_durable:
+                # The conversation first: what has ended is not gone on with, and adding to it again does nothing.
+                await extend(live)
+                if not await self._store.finish(record):
+                    live.lose()
+                return
             await self._store.save(record)
-            if request.conversation_id is not None:
-                await self._continuing.extend(request, live.writer.resource()["output"], caller)
+            await extend(live)
 
         return LiveRun(
             start.request,
@@ -183,6 +192,8 @@ class Responses:
             message = "Only responses that were made with 'background': true can be cancelled."
             raise WireError(400, message, kind="invalid_request", code="invalid_value", param="response_id")
         if live is not None:
+            if live.is_durable:  # whoever goes on with it, should this process die now, must know
+                await self._store.ask_cancel(response_id, caller.id)
             live.cancel()
             await live.is_done.wait()
         elif resource["status"] in UNFINISHED:
