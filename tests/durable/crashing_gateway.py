@@ -1,7 +1,8 @@
 """`holodeck serve` that kills itself at one boundary, which `CRASH_AT` names: "turn 2 after", "dispatch 1 before".
 
 Nothing is replaced: every seam does what it does, and is told before it begins, when its work is done and not yet
-kept, and after it was kept. A seam is counted each time that it is reached.
+kept, and after it was kept. A seam is counted each time that the first background response of this process reaches it,
+so what is left of another can be finished before.
 """
 
 from __future__ import annotations
@@ -24,45 +25,55 @@ class Boundaries:
     def __init__(self, chosen: str) -> None:
         self._chosen = chosen
         self._reached: Counter[tuple[str, str]] = Counter()
+        self._response = ""
 
-    def reached(self, seam: str, moment: str) -> None:
+    def reached(self, seam: str, moment: str, response: str) -> None:
+        if seam == "submit":
+            self._response = self._response or response
+        if response != self._response:
+            return
         self._reached[seam, moment] += 1
         if self._chosen == f"{seam} {self._reached[seam, moment]} {moment}":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def around(self, owner: type[Any], method: str, seam: str) -> None:
-        """Tell before and after a method of a class."""
+    def around(self, owner: type[Any], method: str, seam: str, response: Callable[[Any], str | None]) -> None:
+        """Tell before and after a method of a class. `response` says whose it is, by the first argument."""
         inner = getattr(owner, method)
 
-        async def told(*args: Any, **kwargs: Any) -> Any:
-            self.reached(seam, "before")
-            result = await inner(*args, **kwargs)
-            self.reached(seam, "after")
+        async def told(this: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
+            whose = response(first) or ""
+            self.reached(seam, "before", whose)
+            result = await inner(this, first, *args, **kwargs)
+            self.reached(seam, "after", whose)
             return result
 
         setattr(owner, method, told)
 
     def around_steps(self, owner: type[Any]) -> None:
         """Tell of every checkpoint: `turn`, `send` and `call`."""
+        from dbos import DBOS
+
         inner = owner.step
 
         async def step(checkpoints: Any, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
-            seam = name.partition(" ")[0]
+            seam, whose = name.partition(" ")[0], DBOS.workflow_id or ""
 
             async def do() -> Any:
                 result = await work()
-                self.reached(seam, "done")
+                self.reached(seam, "done", whose)
                 return result
 
-            self.reached(seam, "before")
+            self.reached(seam, "before", whose)
             result = await inner(checkpoints, name, do)
-            self.reached(seam, "after")
+            self.reached(seam, "after", whose)
             return result
 
         owner.step = step
 
 
 def main() -> None:
+    from dbos import DBOS
+
     from holodeck.cli.main import main as holodeck
     from holodeck.durable import dbos_engine
     from holodeck.storage.postgres import PostgresStore
@@ -71,11 +82,12 @@ def main() -> None:
 
     boundaries = Boundaries(os.environ.get(AT, ""))
     boundaries.around_steps(dbos_engine._Checkpoints)
-    boundaries.around(dbos_engine.DBOSEngine, "submit", "submit")
-    boundaries.around(MCPExecutor, "execute", "dispatch")
+    boundaries.around(dbos_engine.DBOSEngine, "submit", "submit", str)
+    boundaries.around(MCPExecutor, "execute", "dispatch", lambda _: DBOS.workflow_id)
     for store in (SQLiteStore, PostgresStore):
-        for seam in ("grow", "finish", "add_items"):
-            boundaries.around(store, seam, seam)
+        boundaries.around(store, "grow", "grow", str)
+        boundaries.around(store, "finish", "finish", lambda record: record.id)
+        boundaries.around(store, "add_items", "add_items", lambda _: DBOS.workflow_id)
     holodeck()
 
 

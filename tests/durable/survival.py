@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from holodeck.testing.scripted_server import ScriptedServer
 
 ENDED = ("completed", "failed", "cancelled", "incomplete")
 POLL = 0.02
+CASE_SECONDS = 60.0
 UNKNOWN = "Whether the call took effect is unknown"
 Script = Callable[[list[dict[str, Any]]], Turn]
 """A turn for the messages that the model is given."""
@@ -78,13 +79,14 @@ async def heard(served: Served, response_id: str, until: str = "") -> list[dict[
 class Survivor:
     """What came of one response whose gateway died."""
 
+    id: str = ""
     before: list[dict[str, Any]] = field(default_factory=list)
     """The events that a client had when it died."""
     found: dict[str, Any] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     rest: list[dict[str, Any]] = field(default_factory=list)
-    executed: list[dict[str, Any]] = field(default_factory=list)
-    """The arguments of every call that reached a tool."""
+    executed: list[str] = field(default_factory=list)
+    """The text of every call that reached a tool."""
     keys: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     """The answers of tools that the model was given last."""
@@ -113,55 +115,75 @@ class Survivor:
                 assert texts[event["item_id"]] == event["text"]
 
 
-@asynccontextmanager
-async def crashing(file: Path, point: str) -> AsyncIterator[Served]:
-    """A gateway that ends itself at this boundary; leaving waits until it has."""
-    async with process_of(file, program=PROGRAM, environ={AT: point, "PYTHONPATH": ""}) as served:
-        yield served
-        assert await served.ended() == -9, f"it never came to '{point}': {served.said}"
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One response, and where its gateway dies."""
+
+    name: str
+    """The model is told it, and so knows by which script it answers."""
+    point: str
+    script: Script
+    body: Mapping[str, Any] = field(default_factory=dict)
+    prepare: Callable[[Served], Awaitable[Mapping[str, Any]]] | None = None
+    """Awaited before; returns more of the request."""
+    look: Callable[[Served, Survivor], Awaitable[None]] | None = None
+    """Awaited after."""
 
 
-async def crash(
-    folder: Path,
-    point: str,
-    script: Script,
-    *,
-    body: dict[str, Any] | None = None,
-    prepare: Callable[[Served], Any] | None = None,
-    look: Callable[[Served, Survivor], Any] | None = None,
-    server: dict[str, Any] | None = None,
-) -> Survivor:
-    """Have a response made by a gateway that dies at a boundary, and finished by the next one.
-
-    `prepare` is awaited first, and returns more of the request; `look` is awaited at the end.
-    """
-    folder.mkdir(exist_ok=True)  # noqa: ASYNC240 - before anything else happens
-    model = ScriptedModel(lambda received: script(received.json["messages"]))
+async def survivors(folder: Path, cases: Sequence[Case], **server: Any) -> dict[str, Survivor]:
+    """What came of each: its gateway dies, the next one finishes it, and then dies in the middle of the next case."""
+    by_name = {case.name: case for case in cases}
+    model = ScriptedModel(lambda received: _case(by_name, received.json["messages"]).script(received.json["messages"]))
+    found: dict[str, Survivor] = {}
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        declared = [tools(mcp.url, **(server or {}))]
-        file = write_file(folder, scripted.url, mcp_servers=declared, background={"durable": True})
-        survivor = Survivor()
-        async with crashing(file, point) as served:
-            more = await prepare(served) if prepare is not None else {}
-            request = {"background": True, **(body or {}), **more}
-            try:
-                response_id = (await served.ask(**request))[1]["id"]
-            except aiohttp.ClientError:  # nobody was told of it, and it is finished all the same
-                response_id = ""
-            else:
-                survivor.before = await heard(served, response_id)
-        async with process_of(file) as served:
-            response_id = response_id or latest(folder)
-            survivor.found = await ended(served, response_id)
-            survivor.events = await stream(served, response_id)
-            last = survivor.before[-1]["sequence_number"] if survivor.before else -1
-            survivor.rest = await stream(served, response_id, last)
-            if look is not None:
-                await look(served, survivor)
-        survivor.executed = [one.params["arguments"] for one in mcp.calls()]
-        survivor.keys = [one.params.get("_meta", {}).get("holodeck/idempotency-key", "") for one in mcp.calls()]
-        survivor.told = answers(scripted.received[-1].json["messages"])
+        file = write_file(folder, scripted.url, mcp_servers=[tools(mcp.url, **server)], background={"durable": True})
+        left: Case | None = None
+        for case in (*cases, None):
+            environ = {AT: case.point if case is not None else ""}
+            async with asyncio.timeout(CASE_SECONDS), process_of(file, program=PROGRAM, environ=environ) as served:
+                if left is not None:
+                    await _finished(served, left, found[left.name])
+                if case is not None:
+                    found[case.name] = await _begun(served, case, folder)
+                left = case
+        for name, survivor in found.items():
+            calls = [one for one in mcp.calls() if name in str(one.params["arguments"])]
+            survivor.executed = [one.params["arguments"]["text"].removeprefix(f"{name} ") for one in calls]
+            survivor.keys = [one.params.get("_meta", {}).get("holodeck/idempotency-key", "") for one in calls]
+            asked = [one.json["messages"] for one in scripted.received]
+            survivor.told = answers([messages for messages in asked if _case(by_name, messages).name == name][-1])
+    return found
+
+
+def _case(cases: Mapping[str, Case], messages: Sequence[dict[str, Any]]) -> Case:
+    said = [str(message["content"]) for message in messages if message["role"] == "user"]
+    return next(cases[text] for text in reversed(said) if text in cases)
+
+
+async def _begun(served: Served, case: Case, folder: Path) -> Survivor:
+    """A response whose gateway has died."""
+    survivor = Survivor()
+    more = await case.prepare(served) if case.prepare is not None else {}
+    try:
+        body = {"model": "demo", "input": case.name, "background": True, **case.body, **more}
+        status, begun, _ = await served.send("POST", "/v1/responses", body)
+        assert status == 200, begun
+        survivor.id = begun["id"]
+    except aiohttp.ClientError:  # nobody was told of it
+        survivor.id = latest(folder)
+    else:
+        survivor.before = await heard(served, survivor.id)
+    assert await served.ended() == -signal.SIGKILL, f"{case.name} never came to '{case.point}'"
     return survivor
+
+
+async def _finished(served: Served, case: Case, survivor: Survivor) -> None:
+    survivor.found = await ended(served, survivor.id)
+    survivor.events = await stream(served, survivor.id)
+    last = survivor.before[-1]["sequence_number"] if survivor.before else -1
+    survivor.rest = await stream(served, survivor.id, last)
+    if case.look is not None:
+        await case.look(served, survivor)
 
 
 def latest(folder: Path) -> str:
