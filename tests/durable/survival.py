@@ -20,7 +20,7 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel
 from holodeck.testing.script import Turn
 from holodeck.testing.scripted_server import ScriptedServer
 
-ENDED = ("completed", "failed", "cancelled", "incomplete")
+ENDED = ("completed", "requires_action", "failed", "cancelled", "incomplete")
 POLL = 0.02
 CASE_SECONDS = 60.0
 UNKNOWN = "Whether the call took effect is unknown"
@@ -142,7 +142,10 @@ async def survivors(folder: Path, cases: Sequence[Case], **server: Any) -> dict[
             environ = {AT: case.point if case is not None else ""}
             async with asyncio.timeout(CASE_SECONDS), process_of(file, program=PROGRAM, environ=environ) as served:
                 if left is not None:
-                    await _finished(served, left, found[left.name])
+                    try:
+                        await _finished(served, left, found[left.name])
+                    except asyncio.CancelledError:
+                        raise AssertionError(f"{left.name} is not finished: {''.join(served.said)}") from None
                 if case is not None:
                     found[case.name] = await _begun(served, case, folder)
                 left = case

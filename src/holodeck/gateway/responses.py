@@ -19,6 +19,7 @@ from holodeck.gateway.replies import Reply, Streamed, json_reply
 from holodeck.gateway.runs import LiveRun, Runs
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.wire.context import settled
+from holodeck.gateway.wire.dialects import Dialect, in_dialect
 from holodeck.gateway.wire.encoder import DONE, sse
 from holodeck.gateway.wire.input import whole
 from holodeck.gateway.wire.past import Past
@@ -58,13 +59,13 @@ class Responses:
         self._seal = seal
         self._continuing = continuing
 
-    async def create(self, body: object, caller: Caller) -> Reply | Streamed:
+    async def create(self, body: object, caller: Caller, *, dialect: Dialect = "openai") -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
         find = await self._continuing.found(body, caller)
         request = read_request(body, seal=self._seal, find=find)
         if request.background:
-            return await self._begin_background(request, whole(body, find), caller)
-        live = await self.prepare(request, caller)
+            return await self._begin_background(request, whole(body, find), caller, dialect=dialect)
+        live = await self.prepare(request, caller, dialect=dialect)
         if request.stream:
             return Streamed(pieces=_framed(self._runs.advance(live)))
         await self._runs.finish(live)
@@ -72,11 +73,13 @@ class Responses:
             raise live.failure
         return _answer(live)
 
-    async def prepare(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Live:
+    async def prepare(
+        self, request: ResponseRequest, caller: Caller, recent: Recent | None = None, *, dialect: Dialect = "openai"
+    ) -> Live:
         """A run that is ready to go, with the context of what came before. `recent`: what its connection remembers."""
         self._starter.backend(request.model)
         before = await self._continuing.before(request, caller, recent)
-        return await self._assemble(request, caller, before, recent=recent)
+        return await self._assemble(request, caller, before, dialect=dialect, recent=recent)
 
     async def revive(self, response_id: str, given: Mapping[str, Any]) -> Live | None:
         """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted."""
@@ -87,8 +90,10 @@ class Responses:
         request = read_request(given["body"], seal=self._seal)
         request.input.shown[:] = orjson.loads(record.input_items)
         before = Continued.of_plain(given["before"])
+        before.complete(request)
         told = await self._store.grown(response_id, caller.id) or []
-        return await self._assemble(request, caller, before, again=record, told=told)
+        dialect = given.get("dialect", "openai")
+        return await self._assemble(request, caller, before, dialect=dialect, again=record, told=told)
 
     async def _assemble(
         self,
@@ -96,6 +101,7 @@ class Responses:
         caller: Caller,
         before: Continued,
         *,
+        dialect: Dialect,
         recent: Recent | None = None,
         again: StoredResponse | None = None,
         told: Sequence[bytes] = (),
@@ -107,6 +113,10 @@ class Responses:
             items=before.items,
             pending=before.decided.run,
             can_wait=request.store or recent is not None,
+            caller=caller.id,
+            approved=before.decided.approved,
+            places=before.places,
+            can_ask=True,
         )
         output = self._starter.config.mcp_output
         writer = ResponseWriter(
@@ -116,9 +126,10 @@ class Responses:
             model=start.backend.name,
             mode=None if output == "auto" else output,
             routes=start.servers,
-            pending=before.decided.run,
+            pending=start.request.pending,
             approved=before.decided.approved,
             listed=before.listed,
+            dialect=dialect,
             seal=self._seal,
             is_silent=not (request.stream or request.background),
             past=Past(told) if again is not None else None,
@@ -158,15 +169,17 @@ class Responses:
             payloads=told,
         )
 
-    async def get(self, response_id: str, caller: Caller, query: Mapping[str, str]) -> Reply | Streamed:
+    async def get(
+        self, response_id: str, caller: Caller, query: Mapping[str, str], *, dialect: Dialect = "openai"
+    ) -> Reply | Streamed:
         """A response as it is now, or its events from a number on."""
         live = self._runs.get(response_id, caller.id)
         if query.get("stream") == "true":
             after = _integer(query, "starting_after", -1)
             if live is not None:
-                return Streamed(pieces=_framed(live.follow(after)))
+                return Streamed(pieces=_framed(live.follow(after), dialect))
             record = await self._record(response_id, caller)
-            return Streamed(pieces=_framed(self._stored_events(record, after)))
+            return Streamed(pieces=_framed(self._stored_events(record, after), dialect))
         if live is not None:
             return json_reply(live.writer.resource())
         return Reply(body=(await self._record(response_id, caller)).resource)
@@ -237,24 +250,26 @@ class Responses:
             raise not_found("Response", response_id)
         return record
 
-    async def _begin_background(self, request: ResponseRequest, body: object, caller: Caller) -> Reply | Streamed:
+    async def _begin_background(
+        self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
+    ) -> Reply | Streamed:
         self._starter.backend(request.model)
         before = await self._continuing.before(request, caller)
-        live = await self._assemble(request, caller, before)
+        live = await self._assemble(request, caller, before, dialect=dialect)
         queued = live.writer.queue()
         await self._store.save(record_of(live, request))
         await self._store.grow(live.id, 0, queued)
         live.payloads += queued
         given = None
         if self._background.is_durable and not request.has_secrets:
-            given = {"body": body, "owner": caller.id, "before": before.plain()}
+            given = {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}
         try:
             await self._background.begin(live, given)
         except StorageError:
             await self._store.delete(live.id, caller.id)
             raise
         if request.stream:
-            return await self.get(live.id, caller, {"stream": "true"})
+            return await self.get(live.id, caller, {"stream": "true"}, dialect=dialect)
         return json_reply(live.writer.resource())
 
 
@@ -295,6 +310,7 @@ def record_of(
     resource = live.writer.resource()
     pending = live.result.pending if live.result is not None else ()
     asks = frozenset(call.call_id for call in pending if servers is not None and servers.holds(call))
+    places = servers.places(pending) if servers is not None else {}
     earlier: tuple[Item, ...] = ()
     if before is not None:  # what nobody stored is in no chain, so it is kept here
         earlier = before.decided.refused if before.is_stored else before.items
@@ -310,7 +326,7 @@ def record_of(
         resource=orjson.dumps(resource),
         input_items=orjson.dumps(request.input.shown),
         items=encode_items((*earlier, *_added(live, request))),
-        pending=Waiting(calls=pending, asks=asks, listed=listed).encode(),
+        pending=Waiting(calls=pending, asks=asks, listed=listed, places=places).encode(),
         events=b"\n".join(live.payloads),
     )
 
@@ -330,9 +346,11 @@ def _answer(live: Live) -> Reply:
     return json_reply(resource)
 
 
-async def _framed(batches: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:
-    """Batches of events as they stand in a stream; each event is in one piece."""
+async def _framed(
+    batches: AsyncGenerator[list[bytes], None], dialect: Dialect | None = None
+) -> AsyncGenerator[bytes, None]:
+    """Batches of events as they stand in a stream; each event is in one piece. `dialect`: of a later reader."""
     async with aclosing(batches) as source:
         async for batch in source:
-            yield b"".join(map(sse, batch))
+            yield b"".join(map(sse, batch if dialect is None else in_dialect(batch, dialect)))
     yield DONE
