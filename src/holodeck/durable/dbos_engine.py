@@ -100,7 +100,9 @@ class DBOSEngine:
             listed = await DBOS.list_workflows_async(workflow_ids=list(work_ids), load_input=False, load_output=False)
             for each in listed:
                 stage = _STAGES.get(each.status, "ended")
-                found[each.workflow_id] = Whereabouts(stage=stage, executor=each.executor_id or "")
+                found[each.workflow_id] = Whereabouts(
+                    stage=stage, executor=each.executor_id or "", is_foreign=each.app_version != WORK_VERSION
+                )
         return found
 
     async def take_over(self, executor: str) -> int:
@@ -190,7 +192,7 @@ class _Checkpoints:
 
         try:
             return await DBOS.run_step_async({"name": name}, do)
-        except errors.DBOSWorkflowConflictIDError as error:
+        except (errors.DBOSWorkflowConflictIDError, errors.DBOSWorkflowCancelledError) as error:
             raise WorkTakenError(str(error)) from error
         except StepFailedError:
             raise

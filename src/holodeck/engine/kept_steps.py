@@ -32,6 +32,9 @@ class KeptSteps:
         self._under_way = 0
         self._settled = asyncio.Event()
         self._settled.set()
+        self._latest = asyncio.Event()
+        self._latest.set()
+        """Set when the latest call has begun all of its steps: those of calls side by side begin in a fixed order."""
         self.is_leaving = False
         """True once this process has left the rest of the run to another."""
 
@@ -76,12 +79,17 @@ class KeptSteps:
             return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
         self._begin()
+        before, self._latest = self._latest, asyncio.Event()
+        begun = self._latest
         try:
             sent = await self._step(f"send {call.id}", send)
+            await before.wait()  # steps are found again by their place, not by their name
+            begun.set()
             if "refusal" in sent:
                 return ToolResult.failed(call.call_id, sent["refusal"])
             return _read_result(call.call_id, await self._step(f"call {call.id}", carry_out))
         finally:
+            begun.set()
             self._end()
 
     async def leave(self) -> None:

@@ -109,6 +109,10 @@ class ResponseMaker:
             past=Past(told) if again is not None else None,
         )
 
+        async def extend(live: Live) -> None:
+            if request.conversation_id is not None:
+                await self._continuing.extend(request, live.writer.resource()["output"], caller)
+
         async def keep(live: Live) -> None:
             record = record_of(live, request, before, start.servers)
             if recent is not None:
@@ -120,9 +124,14 @@ class ResponseMaker:
                 )
             if not request.store:
                 return
+            if live.is_durable:
+                # The conversation first: what has ended is not gone on with, and adding to it again does nothing.
+                await extend(live)
+                if not await self._store.finish(record):
+                    live.lose()
+                return
             await self._store.save(record)
-            if request.conversation_id is not None:
-                await self._continuing.extend(request, live.writer.resource()["output"], caller)
+            await extend(live)
 
         return LiveRun(
             start.request,

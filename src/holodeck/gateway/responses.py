@@ -96,6 +96,8 @@ class Responses:
             message = "Only responses that were made with 'background': true can be cancelled."
             raise WireError(400, message, kind="invalid_request", code="invalid_value", param="response_id")
         if live is not None:
+            if live.is_durable:  # whoever goes on with it, should this process die now, must know
+                await self._store.ask_cancel(response_id, caller.id)
             live.cancel()
             await live.is_done.wait()
         elif resource["status"] in UNFINISHED:

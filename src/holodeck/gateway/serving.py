@@ -166,6 +166,7 @@ class Service:
 
     async def _drain(self) -> None:
         self.app.is_draining = True
+        self.background.is_leaving = True
         await self.runs.drain(self.config.limits.drain_seconds)
 
     async def _keep_house(self) -> None:

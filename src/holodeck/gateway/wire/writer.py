@@ -124,9 +124,9 @@ class ResponseWriter:
                 self._begin()
             case TurnStarted():
                 self._speech.begin_turn()
+                self._list_servers()
                 if not event.is_told_again:
                     self._output.begin_anew()
-                self._list_servers()
             case RunFinished():
                 self._finish(event.result)
         return self._encoder.take()
