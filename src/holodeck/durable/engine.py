@@ -37,6 +37,8 @@ class Whereabouts:
 
     stage: Stage
     executor: str = ""
+    is_foreign: bool = False
+    """True for work of another version, which nobody of ours picks up."""
 
 
 class WorkEngine(Protocol):

@@ -32,8 +32,9 @@ class KeptSteps:
         self._under_way = 0
         self._settled = asyncio.Event()
         self._settled.set()
-        self._last_asked = asyncio.Event()
-        self._last_asked.set()
+        self._latest = asyncio.Event()
+        self._latest.set()
+        """Set when the latest call has begun all of its steps: those of calls side by side begin in a fixed order."""
         self._has_failed = False
         self.is_leaving = False
         """True once this process has left the rest of the run to another."""
@@ -85,12 +86,12 @@ class KeptSteps:
             return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
         self._begin()
-        before, self._last_asked = self._last_asked, asyncio.Event()
-        asked = self._last_asked
+        before, self._latest = self._latest, asyncio.Event()
+        begun = self._latest
         try:
             sent = await self._step(f"send {call.id}", send)
             await self._after(before)
-            asked.set()
+            begun.set()
             if "refusal" in sent:
                 return ToolResult.failed(call.call_id, sent["refusal"])
             return _read_result(call.call_id, await self._step(f"call {call.id}", carry_out))
@@ -98,7 +99,7 @@ class KeptSteps:
             self._has_failed = True
             raise
         finally:
-            asked.set()
+            begun.set()
             self._end()
 
     async def leave(self) -> None:
@@ -107,7 +108,7 @@ class KeptSteps:
         await self._settled.wait()
 
     async def _after(self, other: asyncio.Event) -> None:
-        """Steps are known by their order: calls side by side keep theirs, whichever of them is faster."""
+        """Steps are found again by their place, not by their name: nobody takes that of a call which came to nothing."""
         await other.wait()
         if self._has_failed:
             raise WorkTakenError

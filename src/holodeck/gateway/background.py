@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import orjson
@@ -23,10 +23,16 @@ from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import HoloDeckError, StorageError
-from holodeck.lib.limits import CANCEL_POLL, STORAGE_RETRY, TAKE_OVER_INTERVAL
+from holodeck.lib.limits import CANCEL_POLL, KEEP_RETRY, OTHER_VERSION_LOOKS, STORAGE_RETRY, TAKE_OVER_INTERVAL
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
+OTHER_VERSION = (
+    "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
+    "another one began."
+)
+RECOVERED = "holodeck_background_recovered_total"
+TAKEN_OVER = "holodeck_background_taken_over_total"
 _EXECUTOR = "holodeck-"
 
 Live = LiveRun[ResponseWriter]
@@ -34,35 +40,45 @@ Revive = Callable[[str, Plain], Awaitable[Live | None]]
 """Makes a run again from what was kept of it. None: there is nothing left to do."""
 
 
-@dataclass
-class Tally:
-    """What has become of work that was under way when a gateway died."""
-
-    recovered: int = 0
-    """Responses that went on here."""
-    taken_over: int = 0
-    """Responses of others that this gateway gave to those who are there."""
-
-
 def executor_name(keeper: int) -> str:
     """What the engine calls the gateway that storage knows by a number."""
     return f"{_EXECUTOR}{keeper}"
 
 
+def _uncounted(name: str, times: int) -> None:
+    """Nobody counts."""
+
+
 class Background:
     """Runs responses without anybody waiting for them."""
 
-    def __init__(self, store: ResponseStore, runs: Runs, engine: WorkEngine | None = None, *, looks: int = 1) -> None:
-        """`looks`: how many times in a row a gateway must be missing before its work is another's."""
+    def __init__(
+        self,
+        store: ResponseStore,
+        runs: Runs,
+        engine: WorkEngine | None = None,
+        *,
+        looks: int = 1,
+        count: Callable[[str, int], None] = _uncounted,
+    ) -> None:
+        """`looks`: how many times in a row a gateway must be missing before its work is another's.
+
+        `count` hears of responses that went on here, and of those of others that were given to who is there.
+        """
         self._store = store
         self._runs = runs
         self._engine = engine
         self._looks = looks
+        self._count = count
+        for name in (RECOVERED, TAKEN_OVER):
+            count(name, 0)
         self._revive: Revive | None = None
         self._ready: dict[str, Live] = {}
         self._missing: Counter[int | None] = Counter()
         self._is_open = False
-        self.tally = Tally()
+        self._opening = asyncio.Lock()
+        self.is_leaving = False
+        """True once nothing more is begun here."""
 
     @property
     def is_durable(self) -> bool:
@@ -78,10 +94,11 @@ class Background:
             log.warning("gateway.storage_failed", error=error)
 
     async def _open(self) -> None:
-        if self._engine is not None and not self._is_open:
-            await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
-            await self._engine.open(self._work)
-            self._is_open = True
+        async with self._opening:
+            if self._engine is not None and not self._is_open:
+                await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
+                await self._engine.open(self._work)
+                self._is_open = True
 
     async def close(self) -> None:
         if self._engine is not None and self._is_open:
@@ -117,6 +134,11 @@ class Background:
         await self._end(record, "cancelled")
         return True
 
+    @property
+    def running(self) -> int:
+        """How many responses that nobody waits for are being made here."""
+        return self._runs.in_background
+
     async def waiting(self) -> int:
         """How many responses nobody has begun."""
         return await self._engine.waiting() if self._engine is not None and self._is_open else 0
@@ -126,28 +148,39 @@ class Background:
             await self._engine.forget(before)
 
     async def _work(self, response_id: str, given: Plain, checkpoints: Checkpoints) -> None:
-        live = self._ready.pop(response_id, None) or await self._revived(response_id, given)
-        if live is None:
+        if self.is_leaving:
+            raise WorkTakenError
+        try:
+            live = self._ready.pop(response_id, None) or await self._revived(response_id, given)
+            if live is None:
+                return
+            live.survive(KeptSteps(checkpoints), self._keeper)
+            await self._runs.finish_patiently(live)
+        except Exception as error:  # the outer boundary: nobody else would say that it has come to nothing
+            log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
+            await self._fail(response_id, str(given["owner"]), "An error in the gateway ended this response.")
             return
-        live.survive(KeptSteps(checkpoints), self._keeper)
-        await self._runs.finish_patiently(live)
         if live.is_left:
             raise WorkTakenError
 
     async def _revived(self, response_id: str, given: Plain) -> Live | None:
+        """A run as it was left. None: there is nothing to go on with."""
         assert self._revive is not None  # noqa: S101 - no work comes before `open`
-        await self._store.adopt(response_id)
-        try:
-            live = await self._revive(response_id, given)
-        except StorageError:
-            raise
-        except HoloDeckError as error:
-            await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
-            return None
-        if live is not None:
-            self.tally.recovered += 1
-            log.info("gateway.recovered", response=response_id)
-        return live
+        while True:
+            try:
+                await self._store.adopt(response_id)
+                live = await self._revive(response_id, given)
+            except StorageError as error:
+                log.warning("gateway.storage_failed", response=response_id, error=error)
+                await asyncio.sleep(KEEP_RETRY)
+                continue
+            except HoloDeckError as error:
+                await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
+                return None
+            if live is not None:
+                self._count(RECOVERED, 1)
+                log.info("gateway.recovered", response=response_id)
+            return live
 
     def _keeper(self, live: Live) -> StreamKeeper:
         first = len(live.payloads)
@@ -168,7 +201,7 @@ class Background:
 
     async def watch_keepers(self) -> None:
         """Take care of what gateways that are gone have left. Runs until it is cancelled."""
-        while True:
+        while not self.is_leaving:
             try:
                 await self._open()
                 await self.look_after()
@@ -186,28 +219,34 @@ class Background:
         gone = {each: keeper for each, keeper in gone.items() if not self._runs.has(each)}
         if not gone:
             return
+        reasons = dict.fromkeys(gone, STOPPED)
         if self._engine is not None:
-            gone = await self._taken_over(self._engine, gone)
-        for record in await self._store.unfinished() if gone else ():
-            if record.id in gone:
-                await self._end(record, "failed", STOPPED)
+            reasons = await self._taken_over(self._engine, gone)
+        for record in await self._store.unfinished() if reasons else ():
+            if record.id in reasons:
+                await self._end(record, "failed", reasons[record.id])
 
-    async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Have the engine go on with all that it knows. What it does not know is given back."""
-        left: dict[str, int | None] = {}
+    async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, str]:
+        """Have the engine go on with all that it knows. What nobody can go on with is given back, with the reason."""
+        left: dict[str, str] = {}
         executors: set[str] = set()
         for response_id, where in (await engine.whereabouts(gone)).items():
-            if where.stage == "running" and where.executor == executor_name(gone[response_id] or 0):
+            if where.is_foreign and where.stage in {"running", "waiting"}:
+                # One of its own version may be there, and is given the time to see to it.
+                if self._missing[gone[response_id]] >= self._looks * OTHER_VERSION_LOOKS:
+                    await engine.drop(response_id)
+                    left[response_id] = OTHER_VERSION
+            elif where.stage == "running" and where.executor == executor_name(gone[response_id] or 0):
                 executors.add(where.executor)
             elif where.stage == "running":  # somebody began with it and died before saying so
                 number = where.executor.removeprefix(_EXECUTOR)
                 if number.isdecimal():
                     await self._store.adopt(response_id, int(number))
             elif where.stage != "waiting":
-                left[response_id] = gone[response_id]
+                left[response_id] = STOPPED
         for executor in executors:
             count = await engine.take_over(executor)
-            self.tally.taken_over += count
+            self._count(TAKEN_OVER, count)
             log.info("gateway.took_over", executor=executor, responses=count)
         return left
 

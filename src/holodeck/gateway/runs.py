@@ -13,6 +13,7 @@ from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.keeping import StreamKeeper
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import NotKeptError, error_event
+from holodeck.gateway.run_log import run_log
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
@@ -50,7 +51,7 @@ class LiveRun(Generic[W]):
         `payloads` is what was told of it by a process that died.
         """
         self.id = request.run_id
-        self.model = model.name
+        self.model = request.agent or model.name
         self.owner = owner
         self.writer = writer
         self.payloads = list(payloads)
@@ -62,13 +63,15 @@ class LiveRun(Generic[W]):
         """Hears every event of the run."""
         self._request = request
         self._model = model
-        self._toolbox = toolbox
+        self.toolbox = toolbox
         self._keep = keep
         self._task: asyncio.Task[RunResult] | None = None
         self._news = asyncio.Event()
         self._unkept: list[bytes] = []
         self._steps: KeptSteps | None = None
         self._keeper: StreamKeeper | None = None
+        self._is_lost = False
+        self._is_kept = False
 
     def survive(self, steps: KeptSteps, keeper: Callable[[LiveRun[W]], StreamKeeper]) -> None:
         """Keep every step and the stream, so that another process can go on with this run."""
@@ -82,7 +85,7 @@ class LiveRun(Generic[W]):
     @property
     def is_left(self) -> bool:
         """True when the rest of the run is another process's."""
-        return self._steps is not None and self._steps.is_leaving
+        return self._steps is not None and self._steps.is_leaving and not self._is_kept
 
     def show(self, payloads: list[bytes]) -> None:
         """These may be read now."""
@@ -97,6 +100,7 @@ class LiveRun(Generic[W]):
 
     def lose(self) -> None:
         """Another process has this run already."""
+        self._is_lost = True
         if self._steps is not None:
             self._steps.is_leaving = True
         self.cancel()
@@ -104,7 +108,7 @@ class LiveRun(Generic[W]):
     async def advance(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
         events = EventLog()
-        running = run(self._request, self._model, self._toolbox, events, self._steps)
+        running = run(self._request, self._model, self.toolbox, events, self._steps)
         self._task = asyncio.create_task(running, name=self.id)
         if self._keeper is not None:
             self._keeper.begin()
@@ -122,11 +126,7 @@ class LiveRun(Generic[W]):
                 payloads = [*(await self._keeper.end() if self._keeper is not None else ()), *payloads]
                 self.payloads += payloads
                 if isinstance(batch[-1], RunFinished):
-                    self.result = batch[-1].result
-                    try:
-                        await self._kept()
-                    except StorageError as error:
-                        payloads = self._not_kept(error, payloads)
+                    payloads = await self._ended(batch[-1].result, payloads)
                 if payloads:
                     self._tell()
                     yield payloads
@@ -135,8 +135,8 @@ class LiveRun(Generic[W]):
                 await self._keeper.end()
             if not self._task.done():
                 await self._stop(events)
-            elif not self._task.cancelled():
-                self._task.exception()
+            elif not self._task.cancelled() and (bug := self._task.exception()) is not None:
+                log.error("gateway.run_crashed", response=self.id, error=repr(bug))
             self.is_done.set()
             self._tell()
 
@@ -158,9 +158,22 @@ class LiveRun(Generic[W]):
                 return
             await self._news.wait()
 
+    async def _ended(self, result: RunResult, payloads: list[bytes]) -> list[bytes]:
+        """What the last events are, once the run is stored."""
+        self.result = result
+        try:
+            await self._kept()
+        except StorageError as error:
+            return self._not_kept(error, payloads)
+        if self.is_left:  # its end is told by whoever has it now
+            del self.payloads[len(self.payloads) - len(payloads) :]
+            return []
+        return payloads
+
     async def _kept(self) -> None:
         if self._keep is not None:
             await self._keep(self)
+        self._is_kept = not self._is_lost
 
     def _not_kept(self, error: StorageError, payloads: list[bytes]) -> list[bytes]:
         """What the last events become: a client must not hear of an end that nobody can look up later."""
@@ -199,6 +212,7 @@ class LiveRun(Generic[W]):
         if events.is_finished and self.result is None and not self.is_left:
             async for _, event in events.read():
                 if isinstance(event, RunFinished):
+                    self.observe(event)
                     self.payloads += self.writer.feed(event)
                     self.result = event.result
             try:
@@ -220,6 +234,8 @@ class Runs:
         self._spent = spent
         self._live: dict[str, LiveRun[Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self.in_background = 0
+        """How many of them nobody waits for."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -240,8 +256,8 @@ class Runs:
     async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
         """Run one to its end, findable by others in the meantime."""
         self._live[live.id] = live
-        if self._metrics is not None:
-            live.observe = self._metrics.observer(live.model)
+        log.note(response=live.id)
+        live.observe = run_log(live.id, live.owner, live.model, live.toolbox, self._metrics)
         try:
             async with aclosing(live.advance()) as batches:
                 async for batch in batches:
@@ -259,6 +275,7 @@ class Runs:
 
     def start(self, live: LiveRun[Any]) -> None:
         """Run one without anybody waiting for it."""
+        log.note(response=live.id)
         self._live[live.id] = live
         task = asyncio.create_task(self.finish_patiently(live), name=f"background {live.id}")
         self._background.add(task)
@@ -266,10 +283,15 @@ class Runs:
 
     async def finish_patiently(self, live: LiveRun[Any]) -> None:
         """Run one to its end. Nobody was told that it is not stored, so it is tried until it is."""
-        await self.finish(live)
-        while live.failure is not None:
-            await asyncio.sleep(KEEP_RETRY)
-            await live.keep_again()
+        self.in_background += 1
+        try:
+            with log.about(response=live.id):
+                await self.finish(live)
+            while live.failure is not None:
+                await asyncio.sleep(KEEP_RETRY)
+                await live.keep_again()
+        finally:
+            self.in_background -= 1
 
     async def close(self) -> None:
         """Stop everything, also what still waits for storage."""

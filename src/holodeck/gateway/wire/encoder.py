@@ -32,7 +32,7 @@ def event_type(payload: bytes) -> bytes:
 class Encoder:
     """Collects events until they are taken. One that is silent only counts on being asked for nothing."""
 
-    __slots__ = ("_events", "_held", "is_obfuscated", "is_silent", "past", "sequence")
+    __slots__ = ("_events", "_held", "_skipped", "is_obfuscated", "is_silent", "past", "sequence")
 
     def __init__(self, *, is_silent: bool = False, is_obfuscated: bool = False, past: Past | None = None) -> None:
         self.is_silent = is_silent
@@ -42,6 +42,7 @@ class Encoder:
         self.sequence = past.count if past is not None else 0
         self._events: list[bytes] = []
         self._held: list[tuple[str, dict[str, Any]]] | None = None
+        self._skipped: dict[bytes, int] = {}
 
     def emit(self, kind: str, **body: Any) -> None:
         if self.is_silent or (self.past is not None and self.past.knows(kind, body)):
@@ -49,7 +50,8 @@ class Encoder:
         if self._held is not None and kind.endswith(_FINAL):
             self._held.append((kind, body))
             return
-        self._events.append(orjson.dumps({"type": kind, "sequence_number": self.sequence, **body}))
+        # A copy: what orjson returns holds on to several times its size, and this is kept as long as the run.
+        self._events.append(b"%b" % orjson.dumps({"type": kind, "sequence_number": self.sequence, **body}))
         self.sequence += 1
 
     def hold(self) -> None:
@@ -66,18 +68,31 @@ class Encoder:
         """The part that all deltas of one content have in common; nothing for a content that was told before."""
         if self.past is not None and self.past.knows(kind, body):
             return b""
-        return orjson.dumps({"type": kind, **body})[:-1]
+        head = orjson.dumps({"type": kind, **body})[:-1]
+        if self.past is not None:
+            self._skipped[head] = self.past.told(kind, body)
+        return head
 
     def delta(self, head: bytes, text: str) -> None:
         """One delta, which starts with its `head`."""
         if self.is_silent or not head:
             return
+        if self.past is not None:
+            text = self._untold(head, text)
+            if not text:
+                return
         tail = b"}"
         if self.is_obfuscated:
             padding = secrets.token_hex(OBFUSCATION_CHARS)[: OBFUSCATION_CHARS - len(text) % OBFUSCATION_CHARS]
             tail = b',"obfuscation":"%b"}' % padding.encode()
         self._events.append(b'%b,"sequence_number":%d,"delta":%b%b' % (head, self.sequence, orjson.dumps(text), tail))
         self.sequence += 1
+
+    def _untold(self, head: bytes, text: str) -> str:
+        """What is new of a text that was told in part."""
+        skipped = min(self._skipped.get(head, 0), len(text))
+        self._skipped[head] = self._skipped.get(head, 0) - skipped
+        return text[skipped:]
 
     def take(self) -> list[bytes]:
         """The events since the last time."""

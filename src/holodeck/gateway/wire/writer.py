@@ -6,13 +6,14 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from holodeck.gateway.wire.calls import Calls
+from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.endings import Ending, ending_of
 from holodeck.gateway.wire.mcp_items import Routes, write_listing
 from holodeck.gateway.wire.output import Output
 from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.gateway.wire.resource import Dialect, ResponseResource
+from holodeck.gateway.wire.resource import ResponseResource
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.speech import Speech
 from holodeck.lib.clock import Clock, wall_clock
@@ -32,6 +33,11 @@ from holodeck.models.events import (
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 
 Mode = Literal["portable", "openai"]
+
+
+def shows_openai(request: ResponseRequest, mode: Mode | Literal["auto"] | None) -> bool:
+    """True when calls of MCP servers appear in OpenAI's own form, which has requests for approval."""
+    return request.declares_mcp if mode in (None, "auto") else mode == "openai"
 
 
 class ResponseWriter:
@@ -68,8 +74,7 @@ class ResponseWriter:
             model=model or request.model or "",
             dialect=dialect,
         )
-        is_openai = (mode or ("openai" if request.declares_mcp else "portable")) == "openai"
-        self._routes = routes if is_openai else None
+        self._routes = routes if shows_openai(request, mode) else None
         self._listed: Collection[str] | None = request.input.listed if listed is None else listed
         self._clock = clock
         self._encoder = Encoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated, past=past)
@@ -124,11 +129,11 @@ class ResponseWriter:
                 self._begin()
             case TurnStarted():
                 self._speech.begin_turn()
+                self._list_servers()
                 if not event.is_told_again:
                     self._output.begin_anew()
                     if self._is_kept:
                         self._encoder.hold()
-                self._list_servers()
             case RunFinished():
                 self._encoder.release()
                 self._finish(event.result)
