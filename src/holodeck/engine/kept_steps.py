@@ -108,7 +108,7 @@ class KeptSteps:
         await self._settled.wait()
 
     async def _after(self, other: asyncio.Event) -> None:
-        """Steps are found again by their place, not by their name: nobody takes that of a call which came to nothing."""
+        """Steps are found again by their place, not by their name: nobody takes that of a call that failed."""
         await other.wait()
         if self._has_failed:
             raise WorkTakenError
