@@ -23,7 +23,7 @@ class GatewayProcess:
 
     def __init__(self, file: Path, environ: Mapping[str, str] | None = None) -> None:
         self._file = file
-        self._environ = environ or {}
+        self.environ = environ or {}
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self.url: str | None = None
@@ -39,7 +39,7 @@ class GatewayProcess:
     async def start(self) -> None:
         """Start it. When it answers is told by `ready`."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLODECK_")}
-        environ |= self._environ
+        environ |= self.environ
         command = (sys.executable, "-m", "holodeck", "serve", str(self._file))
         self._process = await asyncio.create_subprocess_exec(
             *command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=environ
