@@ -66,6 +66,7 @@ class DBOSEngine:
             "serializer": _JSON(),
             "log_level": "WARNING",  # below it stands an advertisement
             "enable_otlp": False,
+            "use_listen_notify": False,  # nothing here waits for its messages, and listening costs a connection
         }
         _serving.append(self)
         try:
