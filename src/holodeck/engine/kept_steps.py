@@ -84,6 +84,11 @@ class KeptSteps:
         finally:
             self._end()
 
+    @property
+    def under_way(self) -> int:
+        """How many calls are being carried out."""
+        return self._under_way
+
     async def leave(self) -> None:
         """Begin nothing more; return when no call is under way. The run can then be cancelled and goes on elsewhere."""
         self.is_leaving = True
