@@ -27,7 +27,14 @@ from holodeck.runs.shelf import Shelf
 def begin(loaded: LoadedAgent, question: Message, max_turns: int | None, terminal: Terminal, form: Form) -> RunResult:
     """Ask, and keep each step. Raises `ConfigError` when durable runs are not installed."""
     home, file = find_home(os.environ), loaded.path.absolute()
-    task = Task(agent=loaded.agent.name, file=file, digest=digest_of(file), question=question, max_turns=max_turns)
+    task = Task(
+        agent=loaded.agent.name,
+        file=file,
+        digest=digest_of(file),
+        question=question,
+        began=time.time(),
+        max_turns=max_turns,
+    )
     run_id = new_id("run")
     terminal.note(f"{run_id} is durable. After a crash or Ctrl-C: holodeck runs resume {run_id}", dim=True)
     return _carry_out(home, loaded, run_id, task, terminal, form, is_new=True)
