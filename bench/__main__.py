@@ -1,4 +1,7 @@
-"""`python -m bench [NAME ...]`: run the measurements, all of them or those that are named."""
+"""`python -m bench [NAME ...] [--OPTION=VALUE ...]`: run the measurements, all of them or those that are named.
+
+Options belong to one measurement that is named: `python -m bench gateway --help`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,14 @@ NAMES = ("gateway", "turns", "startup", "footprint", "chunks", "rehearsal", "mcp
 
 
 def main() -> None:
-    for name in sys.argv[1:] or NAMES:
+    options = [word for word in sys.argv[1:] if word.startswith("-")]
+    names = [word for word in sys.argv[1:] if word not in options]
+    if options and len(names) != 1:
+        sys.exit(f"Options go with one of: {', '.join(NAMES)}")
+    for name in names or NAMES:
         if name not in NAMES:
             sys.exit(f"There is no measurement '{name}'. There are: {', '.join(NAMES)}")
-        importlib.import_module(f"bench.{name}").main()
+        importlib.import_module(f"bench.{name}").main(*options)
         print()
 
 

@@ -114,8 +114,7 @@ class _Socket(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.Transport):
-            self.transport = transport
+        self.transport = transport  # type: ignore[assignment] # uvloop's is none of asyncio's classes
 
     async def exchange(self, request: bytes) -> tuple[bytes, bytes]:
         self._answer = asyncio.get_running_loop().create_future()

@@ -1,86 +1,210 @@
-"""What the gateway itself costs: CPU of its process per request, interleaved with a bare app on the same server."""
+"""What a gateway costs: CPU of its processes and added latency, ours beside the bare limit and LiteLLM, in one run."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import os
-import subprocess
 import sys
-import time
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
+import uvloop
 
+from bench import idle_streams, litellm_proxy
+from bench.gateway_model import EVENTS, PACE
+from bench.gateway_targets import Target, targets
+from bench.load import Times, lines, load
+from bench.processes import cpu
 from bench.table import show
 
-ROUNDS = 3
-REQUESTS = {1: 150, 16: 400, 64: 600}
-STREAMS = {1: 40, 16: 80, 64: 120}
-Servers = dict[str, tuple[subprocess.Popen[str], str]]
-_TICKS = os.sysconf("SC_CLK_TCK")
+ROUNDS = 2
+LITELLM_ROUNDS = 1
+"""It takes most of the time, and what it costs stands far from the bars."""
+IDLE = "1000"
+BARS = {"plain": 0.001, "stream": 0.003}
+"""Seconds of CPU that our gateway may take for a request, stored."""
+SHARE = 20
+"""Never more than one part in so many of what LiteLLM takes."""
 
 
-def cpu(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A kind of request. `counts`: for each number at once, how many requests of ours and the limit, and of LiteLLM."""
+
+    model: str
+    label: str
+    counts: dict[int, tuple[int, int]]
 
 
-async def load(url: str, count: int, width: int, *, stream: bool) -> float:
-    """Send requests, some at once, and return the seconds it took."""
-    body = {"model": "instant", "input": "hello", "stream": stream, "temperature": 0 if stream else 1}
-    left = iter(range(count))
-
-    async def one(client: aiohttp.ClientSession) -> None:
-        for _ in left:
-            async with client.post(f"{url}/v1/responses", json=body) as response:
-                await response.read()
-                response.raise_for_status()
-
-    began = time.perf_counter()
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
-        await asyncio.gather(*(one(client) for _ in range(width)))
-    return time.perf_counter() - began
+CASES = (
+    Case(model="plain", label="plain", counts={1: (200, 30), 16: (480, 48), 64: (640, 64), 256: (768, 256)}),
+    Case(model="stream", label=f"{EVENTS} events", counts={1: (40, 8), 16: (96, 16), 64: (192, 64), 256: (256, 256)}),
+    Case(model="paced", label=f"{EVENTS} events, {PACE * 1000:.0f} ms apart", counts={1: (2, 1), 16: (32, 16)}),
+    Case(model="tool", label="one tool", counts={1: (100, 8), 16: (192, 16), 64: (256, 64), 256: (512, 256)}),
+)
 
 
-def main() -> None:
-    servers: Servers = {}
-    for kind in ("bare", "gateway"):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bench.gateway_server", kind], stdout=subprocess.PIPE, text=True
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What one request took, in seconds: the best of the rounds."""
+
+    cpu: float
+    times: Times
+
+
+Costs = dict[str, Cost]
+Measured = dict[tuple[str, int], Costs]
+
+
+async def measure(found: dict[str, Target], cases: list[Case], rounds: dict[str, int]) -> Measured:
+    """Each server in turn, so that a busy moment of the machine hits all of them."""
+    measured: Measured = {}
+    for case in cases:
+        for target in found.values():
+            await once(target, case.model, 3, 1)  # what is made on first use is made
+        for width, counts in case.counts.items():
+            costs = measured[case.model, width] = Costs()
+            for number in range(max(rounds.values())):
+                for name in [name for name in found if number < rounds[name]]:
+                    cost = await once(found[name], case.model, counts[name == "LiteLLM"], width)
+                    costs[name] = better(costs.get(name, cost), cost)
+            print(f"... {case.label}, {width} at once", file=sys.stderr)
+    return measured
+
+
+async def once(target: Target, model: str, count: int, width: int) -> Cost:
+    async with lines(target.url, width) as on:
+        before = cpu(target.pid)
+        times = await load(on, target.ask(model), count)
+        return Cost(cpu=(cpu(target.pid) - before) / count, times=times)
+
+
+def better(one: Cost, other: Cost) -> Cost:
+    times = Times(
+        median=min(one.times.median, other.times.median),
+        slow=min(one.times.slow, other.times.slow),
+        rate=max(one.times.rate, other.times.rate),
+    )
+    return Cost(cpu=min(one.cpu, other.cpu), times=times)
+
+
+def show_cpu(measured: Measured, labels: dict[str, str], rounds: dict[str, int]) -> None:
+    rows = []
+    for (model, width), costs in measured.items():
+        ours, limit, lite = costs["holodeck"].cpu, costs["limit"].cpu, _cpu_of_litellm(costs)
+        rows.append(
+            [
+                labels[model],
+                str(width),
+                _ms(ours),
+                _ms(limit),
+                _ms(lite),
+                f"{ours / limit:.1f}x",
+                "—" if lite is None else f"{lite / ours:.0f}",
+                *(
+                    f"{costs[name].times.rate:.0f}" if name in costs else "—"
+                    for name in ("holodeck", "limit", "LiteLLM")
+                ),
+            ]
         )
-        assert process.stdout is not None
-        servers[kind] = (process, process.stdout.readline().strip())
-    try:
-        rows = [_row(servers, "plain, stored", REQUESTS, width, stream=False) for width in REQUESTS] + [
-            _row(servers, "200-event stream, stored", STREAMS, width, stream=True) for width in STREAMS
-        ]
-    finally:
-        for process, _ in servers.values():
-            process.terminate()
-            process.wait(timeout=30)
-    header = ["request", "at once", "gateway CPU", "bare CPU", "ratio", "gateway/s"]
-    show(f"The gateway's own cost per request (best of {ROUNDS}, interleaved)", header, rows)
+    header = ["request", "at once", "holodeck", "limit", "LiteLLM", "of limit", "LiteLLM / ours", "ours/s", "limit/s"]
+    best = f"best of {rounds['holodeck']}" + (f", LiteLLM of {rounds['LiteLLM']}" if "LiteLLM" in rounds else "")
+    show(f"CPU per request, in ms ({best}; interleaved; ours stored)", [*header, "LiteLLM/s"], rows)
 
 
-def _row(
-    servers: dict[str, tuple[subprocess.Popen[str], str]],
-    name: str,
-    counts: dict[int, int],
-    width: int,
-    *,
-    stream: bool,
-) -> list[str]:
-    best: dict[str, float] = {}
-    rate = 0.0
-    for _ in range(ROUNDS):
-        for kind, (process, url) in servers.items():
-            before = cpu(process.pid)
-            took = asyncio.run(load(url, counts[width], width, stream=stream))
-            spent = (cpu(process.pid) - before) / counts[width]
-            best[kind] = min(best.get(kind, spent), spent)
-            if kind == "gateway":
-                rate = max(rate, counts[width] / took)
-    ratio = best["gateway"] / max(best["bare"], 1e-6)
-    cells = [f"{best[kind] * 1000:.2f} ms" for kind in ("gateway", "bare")]
-    return [name, str(width), *cells, f"{ratio:.1f}x", f"{rate:.0f}"]
+def show_latency(measured: Measured, labels: dict[str, str]) -> None:
+    rows = []
+    for (model, width), costs in measured.items():
+        alone = costs["model"].times
+        cells = [f"{_ms(alone.median)}"]
+        for name in ("holodeck", "limit", "LiteLLM"):
+            if name not in costs:
+                cells.append("—")
+                continue
+            times = costs[name].times
+            cells.append(f"{_ms(times.median - alone.median)} ({_ms(times.slow - alone.slow)})")
+        rows.append([labels[model], str(width), *cells])
+    header = ["request", "at once", "model alone", "holodeck adds", "limit adds", "LiteLLM adds"]
+    show(
+        "Latency in ms, median (of a hundred, one is slower); the call of the tool is part of what is added",
+        header,
+        rows,
+    )
+
+
+def show_bars(measured: Measured, labels: dict[str, str]) -> None:
+    """Each at its worst width. What the limit would get there says what a bar asks for."""
+    rows = []
+    for model, label in labels.items():
+        here = [costs for (asked, _), costs in measured.items() if asked == model]
+        if model in BARS and here:
+            worst = max(here, key=lambda costs: costs["holodeck"].cpu)
+            ours, limit = worst["holodeck"].cpu, worst["limit"].cpu
+            verdict = _verdict(ours < BARS[model])
+            rows.append(
+                [f"{label}: under {_ms(BARS[model])} ms of CPU", f"{_ms(ours)} ms", f"{_ms(limit)} ms", verdict]
+            )
+        if here and "LiteLLM" in here[0]:
+            worst = min(here, key=lambda costs: costs["LiteLLM"].cpu / costs["holodeck"].cpu)
+            ours, limit = (worst["LiteLLM"].cpu / worst[name].cpu for name in ("holodeck", "limit"))
+            bar = f"{label}: at most 1/{SHARE} of LiteLLM's CPU"
+            rows.append([bar, f"1/{ours:.0f}", f"1/{limit:.0f}", _verdict(ours >= SHARE)])
+    show("The bars, each at its worst width", ["bar", "holodeck", "limit", ""], rows)
+
+
+def _cpu_of_litellm(costs: Costs) -> float | None:
+    return costs["LiteLLM"].cpu if "LiteLLM" in costs else None
+
+
+def _ms(seconds: float | None) -> str:
+    return "—" if seconds is None else f"{seconds * 1000:.2f}"
+
+
+def _verdict(is_met: bool) -> str:
+    return "met" if is_met else "NOT MET"
+
+
+def _options(words: tuple[str, ...]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench gateway", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="the best of so many counts")
+    parser.add_argument("--litellm-rounds", type=int, default=LITELLM_ROUNDS, help="the same, for LiteLLM")
+    parser.add_argument("--cases", default=",".join(case.model for case in CASES), help="of: %(default)s")
+    parser.add_argument("--at-once", default="1,16,64,256", help="of: %(default)s")
+    parser.add_argument("--idle", default=IDLE, help="numbers of idle streams, as in 1000,10000; empty: none")
+    parser.add_argument("--without-litellm", action="store_true", help="do not install it, nor measure it")
+    return parser.parse_args(words)
+
+
+def main(*words: str) -> None:
+    options = _options(words)
+    widths = [int(width) for width in options.at_once.split(",")]
+    cases = [
+        Case(model=case.model, label=case.label, counts={w: case.counts[w] for w in widths if w in case.counts})
+        for case in CASES
+        if case.model in options.cases.split(",")
+    ]
+    labels = {case.model: case.label for case in cases}
+    idle_streams.raise_file_limit()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        if cases:
+            with targets(Path(folder), has_litellm=not options.without_litellm) as found:
+                rounds = dict.fromkeys(found, options.rounds) | (
+                    {"LiteLLM": options.litellm_rounds} if "LiteLLM" in found else {}
+                )
+                measured = runner.run(measure(found, cases, rounds))
+            if not options.without_litellm:
+                print(f"LiteLLM's proxy is {litellm_proxy.VERSION}, asked over chat completions, its shortest way")
+            show_cpu(measured, labels, rounds)
+            show_latency(measured, labels)
+            show_bars(measured, labels)
+        idle = [int(number) for number in options.idle.split(",") if number]
+        if idle:
+            idle_streams.main(runner, idle)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -23,7 +23,7 @@ def _blocks(language: str) -> list[str]:
 def test_each_file_in_the_readme_is_valid(tmp_path: Path, block: str) -> None:
     folder = AgentFolder(tmp_path)
     if block.startswith("# gateway.yaml"):
-        variables = {"OPENAI_API_KEY": "k", "GITHUB_TOKEN": "t"}
+        variables = {"OPENAI_API_KEY": "k", "GITHUB_TOKEN": "t", "COLLECTOR_KEY": "c"}
         assert read_gateway(folder.write("gateway.yaml", block), environ=variables, home=folder.home)
     else:
         assert folder.load(block)

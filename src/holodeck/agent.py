@@ -70,6 +70,8 @@ class Agent:
         items = (said("user", question),) if isinstance(question, str) else tuple(question)
         request = RunRequest(
             run_id=run_id or new_id("run"),
+            agent=self.name,
+            provider=str(self.config.model.provider),
             model=self._first((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls),
             max_turns=max_turns or self.config.max_turns,
             max_tool_calls=max_tool_calls,

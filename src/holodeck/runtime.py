@@ -80,8 +80,9 @@ def wire(
     environ: Mapping[str, str] | None = None,
     people: People | None = None,
     patience: float | None = None,
+    revives: bool = False,
 ) -> Agent:
-    """Put the parts of a loaded agent together. Nothing is started."""
+    """Put the parts of a loaded agent together. Nothing is started. `patience`, `revives`: see `MCPExecutor`."""
     from holodeck.agent import Agent
     from holodeck.engine.sampling import sampling_handler
     from holodeck.tools.function import FunctionExecutor
@@ -105,7 +106,7 @@ def wire(
         agent,
         model=provider,
         functions=FunctionExecutor(functions, folder),
-        mcp=MCPExecutor(servers, approve=asked.approve, patience=patience),
+        mcp=MCPExecutor(servers, approve=asked.approve, patience=patience, revives=revives),
         folder=folder,
     )
 

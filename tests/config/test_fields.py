@@ -39,6 +39,7 @@ ACCEPTED = [
     (STDIO, "idempotent_tools: [get_*]"),
     (STDIO, "roots: [data, 'file:///srv']"),
     (STDIO, "max_result_bytes: 2048"),
+    (STDIO, "max_concurrent_calls: 1"),
     (STDIO, "enabled: false"),
     (STDIO, "allow_unsafe_args: true"),
 ]
@@ -57,6 +58,8 @@ REFUSED = [
     (STDIO, "transport: carrier-pigeon", "transport"),
     (STDIO, "transport: STDIO", "transport"),
     (STDIO, "startup_timeout: 0", "startup_timeout"),
+    (STDIO, "max_concurrent_calls: 0", "max_concurrent_calls"),
+    (STDIO, "max_concurrent_calls: many", "max_concurrent_calls"),
     (HTTP, "timeout: -1", "timeout"),
     (HTTP, "timeout: fast", "timeout"),
     (HTTP, "sse_read_timeout: .nan", "sse_read_timeout"),

@@ -70,6 +70,8 @@ def test_without_a_model_the_rehearsal_model_is_used(folder: AgentFolder) -> Non
         ("{provider: openai, name: x, top_p: -1}", "model.top_p"),
         ("{provider: openai, name: x, max_tokens: 0}", "model.max_tokens"),
         ("{provider: ollama, name: x, api_version: v1}", "model.api_version"),
+        ("{provider: ollama, name: x, timeout: 0}", "model.timeout"),
+        ("{provider: rehearsal, timeout: 5}", "model.timeout"),
         ("{provider: gemini, name: x}", "model.provider"),
         ("openai", "model"),
     ],

@@ -182,7 +182,7 @@ def _served(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         limit = threading.Timer(2 * LIMIT, process.kill)
         limit.start()
         try:
-            said = next((line for line in process.stderr if line.startswith("Serving")), "")
+            said = next((line for line in process.stderr if '"event":"gateway.serving"' in line), "")
             match = re.search(r"http://([^/]+)/v1", said)
             assert match, "the gateway did not start"
             yield process, match[1]

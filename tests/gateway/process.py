@@ -58,16 +58,18 @@ def write_file(folder: Path, endpoint: str, **config: Any) -> Path:
     return file
 
 
-async def start(file: Path) -> Process:
-    """`holodeck serve FILE`, with nothing of this machine's settings in its environment."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLODECK_")}
-    command = (sys.executable, "-m", "holodeck", "serve", str(file))
-    return await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environ)
+async def start(file: Path, *options: str, command: str = "serve", environ: Mapping[str, str] | None = None) -> Process:
+    """`holodeck serve FILE`, with nothing of this machine's settings in its environment but what is given."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("HOLODECK_", "OTEL_"))}
+    words = (sys.executable, "-m", "holodeck", command, str(file), *options)
+    return await asyncio.create_subprocess_exec(
+        *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=own | dict(environ or {})
+    )
 
 
-async def refused(file: Path) -> tuple[int, str]:
+async def refused(file: Path, *, command: str = "serve", environ: Mapping[str, str] | None = None) -> tuple[int, str]:
     """The exit code and the words of a gateway that does not start."""
-    process = await start(file)
+    process = await start(file, command=command, environ=environ)
     try:
         _, words = await process.communicate()
     finally:
@@ -78,9 +80,9 @@ async def refused(file: Path) -> tuple[int, str]:
 
 
 @asynccontextmanager
-async def process_of(file: Path) -> AsyncIterator[Served]:
+async def process_of(file: Path, *options: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[Served]:
     """A gateway process, once it serves; killed at the end if it still runs."""
-    process = await start(file)
+    process = await start(file, *options, environ=environ)
     assert process.stderr is not None
     said: list[str] = []
     try:
@@ -89,7 +91,7 @@ async def process_of(file: Path) -> AsyncIterator[Served]:
             line = (await process.stderr.readline()).decode()
             assert line, f"it ended before it served: {said}"
             said.append(line)
-            found = re.search(r"Serving .* at (http://\S+)/v1", line)
+            found = re.search(r"(?:Serving .* at |\"url\":\")(http://[^\s\"]+)/v1", line)
             url = found[1] if found else ""
         reading = asyncio.create_task(_read(process.stderr, said))
         async with aiohttp.ClientSession() as session:

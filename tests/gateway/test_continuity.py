@@ -164,3 +164,19 @@ async def test_an_item_that_is_only_referred_to_is_found_and_only_by_its_owner(t
         assert (await stand.send("POST", "/v1/responses", body, key="hd-alice"))[0] == 200
         told = [message["content"] for message in stand.asked[-1]["messages"]]
         assert told == ["Buy one", "A blue one.", "Which?"]
+
+
+@pytest.mark.proves("D-25", "D-29")
+@aio(30)
+async def test_an_item_that_is_only_in_a_conversation_is_found_and_only_by_its_owner(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("Green.")), keys=["hd-alice", "hd-bob"]) as stand:
+        items = [{"role": "user", "content": "The door is green."}]
+        _, made = await stand.send("POST", "/v1/conversations", {"items": items}, key="hd-alice")
+        _, listed = await stand.send("GET", f"/v1/conversations/{made['id']}/items", key="hd-alice")
+        referred = {"type": "item_reference", "id": listed["data"][0]["id"]}
+        body = {"model": MODEL, "input": [referred, {"role": "user", "content": "Which colour?"}]}
+        status_of_bob, error = await stand.send("POST", "/v1/responses", body, key="hd-bob")
+        assert (status_of_bob, error["error"]["code"]) == (400, "item_not_found")
+        assert (await stand.send("POST", "/v1/responses", body, key="hd-alice"))[0] == 200
+        told = [message["content"] for message in stand.asked[-1]["messages"]]
+        assert told == ["The door is green.", "Which colour?"]

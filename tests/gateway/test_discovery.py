@@ -65,7 +65,7 @@ async def test_connections_discoveries_and_failures_are_logged_with_fields_and_n
         await (await stand.openai()).responses.create(model=MODEL, input="Hi")
     told = {record.event: record.fields for record in caplog.records if hasattr(record, "event")}  # type: ignore[attr-defined]
     assert told["mcp.connected"]["server"] == "sums"
-    assert told["mcp.discovered"] == {"server": "sums", "tools": 20}
+    assert told["mcp.discovered"].items() >= {"server": "sums", "tools": 20}.items()
     assert told["mcp.unavailable"]["server"] == "gone"
     assert (told["mcp.call_failed"]["server"], told["mcp.call_failed"]["tool"]) == ("sums", "fail")
     assert "a-secret-value" not in caplog.text

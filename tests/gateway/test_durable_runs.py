@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: 
         async with process_of(file) as served:
             found = await ended(served, begun["id"])
             events = await stream(served, begun["id"])
+            counted = (await served.send("GET", "/metrics"))[1].splitlines()
     assert found["status"] == "completed"
     assert found["output"][-1]["content"][0]["text"] == "done"
     assert [one.params["arguments"]["text"] for one in mcp.calls()] == ["one", "two"]
@@ -81,6 +83,8 @@ async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: 
     assert events[-1]["response"] == found
     done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
     assert done == found["output"], "each item is done once, and is what the response has"
+    for sample in ("recovered_total 1", "taken_over_total 1", "waiting 0", "running 0"):
+        assert any(line.startswith(f"holodeck_background_{sample}") for line in counted), sample
 
 
 @pytest.mark.proves("D-16", "D-32")
@@ -121,3 +125,29 @@ async def test_a_call_that_may_be_repeated_is_repeated_with_the_same_key(tmp_pat
     assert len(keys) == 2
     assert keys[0] == keys[1]
     assert keys[0]
+
+
+@pytest.mark.proves("D-28", "D-32")
+@aio(SECONDS)
+async def test_a_full_disk_stops_a_run_for_as_long_as_it_is_full(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    def turn(received: Any) -> Any:
+        """The same for the same conversation, however often it is asked."""
+        messages = received.json["messages"]
+        return [wait(go), call("echo", text="one")] if messages[-1]["role"] == "user" else say("done")
+
+    async with FaultyMCPServer() as mcp, ScriptedModel(turn).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
+        async with process_of(file) as served:
+            _, begun, _ = await served.ask(background=True)
+            await asked(scripted, 1)
+            _, most = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (4096, most))
+            go.set()
+            while not any("durable.not_kept" in line for line in served.said):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.02)
+            resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
+            found = await ended(served, begun["id"])
+    assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
+    assert len(mcp.calls()) == 1, "nothing runs while it cannot be kept"

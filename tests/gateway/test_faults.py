@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -11,7 +14,7 @@ from gateway.stand import MODEL, serving
 
 from holodeck.lib.errors import ModelError
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say
-from holodeck.testing.script import Turn, cut, page, status
+from holodeck.testing.script import Turn, cut, page, raw, status, wait
 
 
 @pytest.mark.proves("004:US1-3", "004:FR-017", "004:SC-004", "D-29")
@@ -32,6 +35,49 @@ async def test_a_server_that_is_down_takes_nothing_with_it_and_is_used_when_it_i
         await server.come_up()
         assert (await stand.send("POST", "/v1/mcp/servers/sums/refresh"))[1]["state"] == "connected"
         assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "With: 3."
+
+
+@pytest.mark.proves("004:FR-017", "004:SC-004", "D-14", "D-29")
+@aio(60)
+async def test_a_dead_server_is_tried_again_in_the_background_and_no_request_waits_for_it(tmp_path: Path) -> None:
+    model = ScriptedModel(*[say("Without.")] * 3, call("add", a=1, b=2), say("With: 3."))
+    async with (
+        FaultyMCPServer(down=True) as server,
+        serving(tmp_path, model, mcp={"sums": server}, limits={"discovery_seconds": 30, "drain_seconds": 0}) as stand,
+    ):
+        client = await stand.openai()
+        for _ in range(3):
+            assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "Without."
+        _, listed = await stand.send("GET", "/v1/mcp/servers")
+        shown = listed["data"][0]
+        assert (shown["state"], "cannot be reached" in shown["last_error"]) == ("error", True)
+        assert time.time() - 1 <= shown["next_try_at"] <= time.time() + 60
+        await server.come_up()
+        await server.received("tools/list")
+        while (await stand.send("GET", "/v1/mcp/servers"))[1]["data"][0]["last_error"]:
+            pass
+        _, listed = await stand.send("GET", "/v1/mcp/servers")
+        assert (listed["data"][0]["state"], listed["data"][0]["next_try_at"]) == ("connected", None)
+        assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "With: 3."
+
+
+@pytest.mark.proves("004:FR-017", "D-14")
+@aio(60)
+async def test_a_server_that_never_answers_costs_the_first_request_its_limit_and_the_next_nothing(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(lambda _: say("Without."))
+    async with (
+        FaultyMCPServer("hangs-at-start") as server,
+        serving(tmp_path, model, mcp={"sums": server}, limits={"discovery_seconds": 0.2, "drain_seconds": 0}) as stand,
+    ):
+        client = await stand.openai()
+        declared: Any = [{"type": "mcp", "server_label": "sums", "require_approval": "never"}]
+        for _ in range(20):
+            response = await client.responses.create(model=MODEL, input="Hi", tools=declared)
+            assert response.output_text == "Without."
+            assert "not said yet" in str(response.output[0].error)  # type: ignore[union-attr]
+        assert len([one for one in server.requests if one.method]) <= 2
 
 
 @pytest.mark.proves("004:EDGE-1", "004:FR-018")
@@ -71,6 +117,30 @@ async def test_a_model_that_is_busy_for_a_moment_is_asked_again(tmp_path: Path) 
     busy = ModelError("busy", status=429, retry_after=0.01)
     async with serving(tmp_path, ScriptedModel(fail(busy), say("Now."))) as stand:
         assert (await (await stand.openai()).responses.create(model=MODEL, input="Hi")).output_text == "Now."
+
+
+@pytest.mark.proves("D-25", "D-28")
+@pytest.mark.parametrize("begins", [True, False])
+@aio(60)
+async def test_a_model_that_falls_silent_ends_the_response_as_failed_and_the_next_is_answered(
+    tmp_path: Path, begins: bool
+) -> None:
+    silent = wait(asyncio.Event())
+    turn = [say("Hal"), silent] if begins else [raw(), silent]
+    async with ScriptedModel(*[turn] * 2, say("Well again.")).serve() as stalling:
+        llm = {"provider": "openai_compatible", "name": "m", "endpoint": stalling.url, "timeout": 0.2}
+        async with serving(tmp_path, models=[{"name": MODEL, "model": llm}]) as stand:
+            events = await stand.stream("/v1/responses", {"model": MODEL, "input": "Hi", "stream": True})
+            assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+            failed = events[-1]["response"]
+            assert (failed["status"], failed["error"]["code"]) == ("failed", "model_error")
+            assert "0.2 s" in failed["error"]["message"]
+            assert (await stand.send("GET", f"/v1/responses/{failed['id']}"))[1] == failed
+            client = await stand.openai()
+            with pytest.raises(openai.InternalServerError, match="silent" if begins else "begin"):
+                await client.responses.create(model=MODEL, input="Hi")
+            assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "Well again."
+            await stalling.left.wait()
 
 
 @pytest.mark.proves("D-25")

@@ -179,13 +179,106 @@ async def test_a_tool_outside_the_allowed_ones_is_never_called(tmp_path: Path, n
         assert (told["role"], "add" in told["content"]) == ("tool", True)
 
 
+def _guarded(server: FaultyMCPServer, approval: Any) -> list[dict[str, Any]]:
+    return [{"name": "sums", "type": "mcp", "description": "s", "url": server.url, "approval": approval}]
+
+
+@pytest.mark.proves("D-26", "D-12")
+@pytest.mark.parametrize("rule", ["always", {"always": ["ad*"], "never": ["echo"]}])
+@aio(30)
+async def test_the_operator_s_rule_is_asked_for_whatever_the_client_waives(tmp_path: Path, rule: Any) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."), call("add", a=5, b=5), say("As you wish."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp_servers=_guarded(server, rule)) as stand:
+        tools = [_declared(require_approval="never")]
+        first = await _ask(stand, tools=tools)
+        assert (first["status"], _types(first)) == ("completed", ["mcp_list_tools", "mcp_approval_request"])
+        assert not server.calls()
+        yes = {"type": "mcp_approval_response", "approval_request_id": first["output"][1]["id"], "approve": True}
+        second = await _ask(stand, tools=tools, previous_response_id=first["id"], input=[yes])
+        assert _types(second) == ["mcp_call", "message"]
+        assert [one.params["arguments"] for one in server.calls("add")] == [{"a": 1, "b": 2}]
+        third = await _ask(stand, tools=tools, previous_response_id=second["id"], input="5 + 5?")
+        assert _types(third) == ["mcp_approval_request"], "an approval is for one call"
+        no = {"type": "mcp_approval_response", "approval_request_id": third["output"][0]["id"], "approve": False}
+        await _ask(stand, tools=tools, previous_response_id=third["id"], input=[no])
+        assert len(server.calls("add")) == 1
+
+
+@pytest.mark.proves("D-26", "D-12")
+@aio(30)
+async def test_a_client_that_keeps_nothing_here_can_approve_as_well(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp_servers=_guarded(server, "always")) as stand:
+        tools = [_declared(require_approval="never")]
+        first = await _ask(stand, tools=tools, store=False)
+        yes = {"type": "mcp_approval_response", "approval_request_id": first["output"][1]["id"], "approve": True}
+        given = [{"role": "user", "content": "Go"}, *first["output"], yes]
+        assert _types(await _ask(stand, tools=tools, input=given, store=False)) == ["mcp_call", "message"]
+        assert len(server.calls("add")) == 1
+
+
+@pytest.mark.proves("D-26", "D-12", "D-25")
+@pytest.mark.parametrize("output", ["auto", "portable"])
+@aio(30)
+async def test_a_client_that_cannot_be_asked_gets_no_call_that_needs_approval(tmp_path: Path, output: str) -> None:
+    model = ScriptedModel(
+        lambda got: say("No.") if got.json["messages"][-1]["role"] == "tool" else call("add", a=1, b=2)
+    )
+    async with (
+        FaultyMCPServer() as server,
+        serving(tmp_path, model, mcp_servers=_guarded(server, "always"), mcp_output=output) as stand,
+    ):
+        plain = await _ask(stand)
+        assert (plain["status"], _types(plain)) == ("completed", ["function_call", "function_call_output", "message"])
+        assert "needs a person's approval" in plain["output"][1]["output"]
+        client = await stand.openai()
+        chat = await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Go"}])
+        assert chat.choices[0].message.content == "No."
+        assert "needs a person's approval" in stand.asked[-1]["messages"][-1]["content"]
+        assert not server.calls()
+
+
+@pytest.mark.proves("D-26", "D-12")
+@aio(30)
+async def test_an_operator_who_shows_openai_s_form_to_all_has_all_asked(tmp_path: Path) -> None:
+    async with (
+        FaultyMCPServer() as server,
+        serving(
+            tmp_path,
+            ScriptedModel(call("add", a=1, b=2), say("3.")),
+            mcp_servers=_guarded(server, "always"),
+            mcp_output="openai",
+        ) as stand,
+    ):
+        client = await stand.openai()
+        first = await client.responses.create(model=MODEL, input="Go")
+        assert [item.type for item in first.output] == ["mcp_approval_request"]
+        yes: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[0].id, "approve": True}
+        second = await client.responses.create(model=MODEL, input=[yes], previous_response_id=first.id)
+        assert [item.type for item in second.output] == ["mcp_call", "message"]
+
+
+@pytest.mark.proves("D-26")
+@aio(30)
+async def test_a_client_s_own_rule_holds_also_where_it_cannot_be_asked(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("No."))
+    async with (
+        FaultyMCPServer() as server,
+        serving(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
+    ):
+        answer = await _ask(stand, tools=[_declared(require_approval="always")])
+        assert (answer["status"], _types(answer)[-1]) == ("completed", "message")
+        assert not server.calls()
+
+
 @pytest.mark.proves("D-27")
 @aio(30)
 async def test_a_server_that_a_request_names_by_address_is_not_dialled(tmp_path: Path) -> None:
     async with FaultyMCPServer() as server, serving(tmp_path, ScriptedModel()) as stand:
         tool = _declared(server_label="other", server_url=server.url)
         status, error = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [tool]})
-        assert (status, error["error"]["param"]) == (400, "tools")
+        assert (status, error["error"]["param"]) == (400, "tools[0].server_url")
+        assert "request_servers" in error["error"]["message"]
         assert not server.requests
 
 

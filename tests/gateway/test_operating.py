@@ -152,7 +152,11 @@ async def test_a_request_that_cannot_be_answered_says_which_field_is_wrong(tmp_p
             ({"model": MODEL, "input": "x", "temperature": "hot"}, 400, "temperature"),
             ({"model": MODEL, "input": "x", "nonsense": 1}, 400, "nonsense"),
             ({"model": MODEL, "input": [{"type": "riddle"}]}, 400, "input[0].type"),
-            ({"model": MODEL, "input": "x", "tools": [{"type": "mcp", "server_label": "gone"}]}, 400, "tools"),
+            (
+                {"model": MODEL, "input": "x", "tools": [{"type": "mcp", "server_label": "gone"}]},
+                400,
+                "tools[0].server_label",
+            ),
             ({"model": "other", "input": "x"}, 404, "model"),
             ({"model": MODEL, "input": "x" * 4_096}, 413, None),
         ):

@@ -319,7 +319,7 @@ async def test_metrics_are_prometheus_text_and_count(tmp_path: Path) -> None:
     assert samples['holodeck_request_seconds_count{route="/v1/responses"}'] == 2
     assert samples['holodeck_request_seconds_bucket{route="/v1/responses",le="+Inf"}'] == 2
     assert samples['holodeck_tool_calls_total{server="tools",tool="echo",outcome="ok"}'] == 1
-    assert samples['holodeck_turns_total{model="scripted"}'] == 3
+    assert samples['holodeck_turns_total{model="demo"}'] == 3
     assert samples['holodeck_mcp_server_state{server="tools",state="connected"}'] == 1
 
 

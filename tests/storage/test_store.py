@@ -82,6 +82,9 @@ async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, ur
         assert await store.conversation("conv_1", "bob") is None
         assert await store.items("conv_1", "bob") is None
         assert await store.item("conv_1", "bob", "msg_1") is None
+        assert await store.find_item("msg_1", "bob") is None
+        assert await store.find_item("msg_1", "alice") == item
+        assert await store.find_item("msg_2", "alice") is None
         assert not await store.add_items("conv_1", "bob", [ConversationItem(id="x", data=b"")])
         assert not await store.update_conversation("conv_1", "bob", b"{}")
         assert not await store.delete_item("conv_1", "bob", "msg_1")

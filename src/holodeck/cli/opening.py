@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from holodeck.cli.notices import Notices, noticing
 from holodeck.cli.report import show_problems
 from holodeck.cli.terminal import Screen
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.lib.otel import is_wanted_by
 from holodeck.runtime import read_agent, wire
 
 if TYPE_CHECKING:
@@ -35,8 +37,23 @@ async def opened(loaded: LoadedAgent, screen: Screen) -> AsyncIterator[tuple[Age
         screen.note(sentence, **({"fg": "yellow"} if is_bad else {"dim": True}))
 
     with noticing(tell) as notices:
-        async with screen, wire(loaded, people=people_at(screen)) as agent:
+        async with _traced(), screen, wire(loaded, people=people_at(screen)) as agent:
             try:
                 yield agent, notices
             finally:
                 screen.wait_for("ending the servers")
+
+
+@asynccontextmanager
+async def _traced() -> AsyncIterator[None]:
+    """Traces of what the agent does, if the standard OTEL_* variables ask for them."""
+    if not is_wanted_by(os.environ):
+        yield
+        return
+    from holodeck.gateway.tracing import start_tracing, stop_tracing
+
+    tracer = start_tracing(None, os.environ)
+    try:
+        yield
+    finally:
+        await stop_tracing(tracer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import click
 
 from holodeck.cli.report import show_problems
 from holodeck.config.loader import DEFAULT_AGENT_FILE
+from holodeck.lib import log
 from holodeck.lib.display import printable
+from holodeck.lib.log_lines import Format, write_log
+from holodeck.lib.limits import GC_NEW_OBJECTS
 from holodeck.runtime import read_gateway
 
 _EPILOG = """\b
@@ -18,6 +22,7 @@ Examples:
   holodeck serve                       serve ./gateway.yaml, or else ./agent.yaml
   holodeck serve agent.yaml            one agent, for you alone
   HOLODECK_LISTEN__PORT=9000 holodeck serve gateway.yaml
+  holodeck serve --log-format json     logs for programs
 
 \b
 Then, with any OpenAI SDK:
@@ -26,8 +31,21 @@ Then, with any OpenAI SDK:
 
 @click.command("serve", epilog=_EPILOG)
 @click.argument("file", required=False, type=click.Path())
-def command(file: str | None) -> None:
-    """Serve a gateway FILE or an agent FILE over HTTP until Ctrl-C or SIGTERM."""
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How lines of the log look: text for people, or JSON objects (default: log.format of the file, or text).",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="How much is logged (default: log.level of the file, or info).",
+)
+def command(file: str | None, log_format: Format | None, log_level: str | None) -> None:
+    """Serve a gateway FILE or an agent FILE over HTTP until Ctrl-C or SIGTERM.
+
+    The log goes to standard error: a line for every request, run and tool call, without any content.
+    """
     from holodeck.gateway.serving import Service
     from holodeck.gateway.wiring import backends_of
 
@@ -35,18 +53,28 @@ def command(file: str | None) -> None:
     if path.is_dir():
         path /= DEFAULT_AGENT_FILE
     loaded = read_gateway(path)
-    if loaded.warnings:
+    form = log_format or loaded.gateway.log.format
+    write_log(form, log_level or loaded.gateway.log.level)
+    if form == "json":
+        for problem in loaded.warnings:
+            log.warning("gateway.file", where=problem.where, key=problem.key, message=problem.message, fix=problem.fix)
+    elif loaded.warnings:
         show_problems(loaded.warnings)
     service = Service(loaded, backends_of(loaded, environ=os.environ))
 
     def ready(url: str) -> None:
         models = ", ".join(service.backends)
+        if form == "json":
+            log.info("gateway.serving", url=f"{url}/v1", models=list(service.backends), is_open=service.is_open)
+            return
         click.echo(f"Serving {printable(models)} at {url}/v1", err=True)
         if service.is_open:
             click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
 
     import uvloop
 
+    gc.freeze()  # what is loaded now stays: looking through it again and again takes a fifth of a plain request
+    gc.set_threshold(GC_NEW_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(ready))
 

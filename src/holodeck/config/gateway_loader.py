@@ -15,11 +15,13 @@ from holodeck.config.secret_files import SecretFiles
 from holodeck.config.source import Source, read_source
 from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolFile
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
+from holodeck.lib.otel import INSTALL, is_installed
 from holodeck.models.agent import Agent
 from holodeck.models.gateway import GatewayFile, ServedModel
 from holodeck.models.tool import MCPTool, TransportType
 
 DEFAULT_GATEWAY_FILE = "gateway.yaml"
+_NO_OTEL = "traces are asked for, but what sends them is not installed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +55,8 @@ def load_gateway_file(
     gateway = file.validate(GatewayFile)
     servers = file.tools()
     file.problems += _processes(source, servers)
+    if gateway is not None and gateway.otel is not None and not is_installed():
+        file.problems.append(problem_at(source.document, ("otel",), _NO_OTEL, fix=f"Run: {INSTALL}"))
     agents, problems = _agents(source, environ, home, checks)
     found = [*file.sorted(), *problems, *_names(source, agents)]
     errors = [problem for problem in found if problem.severity == "error"]
@@ -69,6 +73,8 @@ def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None =
     if problems:
         raise ConfigError.of(problems)
     gateway = GatewayFile.model_validate({**data, "allow_stdio": True})
+    if gateway.otel is not None and not is_installed():
+        raise ConfigError(f"{_NO_OTEL}. Run: {INSTALL}")
     return LoadedGateway(
         gateway=gateway, path=loaded.path, agents={loaded.agent.name: loaded}, servers=(), warnings=loaded.warnings
     )

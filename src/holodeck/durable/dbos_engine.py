@@ -7,6 +7,7 @@ its own; the version of the work is ours to change; and nobody but us takes over
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import sqlite3
 import threading
@@ -22,14 +23,15 @@ from dbos import error as errors
 
 from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.lib import log
-from holodeck.lib.errors import StorageError
-from holodeck.lib.limits import DURABLE_CONNECTIONS, DURABLE_POLL, FORGET_BATCH, MAX_DURABLE_ATTEMPTS
+from holodeck.lib.errors import ExecutionError, StorageError
+from holodeck.lib.limits import DURABLE_CONNECTIONS, DURABLE_POLL, FORGET_BATCH, KEEP_RETRY, MAX_DURABLE_ATTEMPTS
 
 WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: work of another version is not picked up."""
 _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
 SCHEMA = "holodeck_work"
+_ERROR = "$error"
 _EXPECTED = "Asyncio task cancelled"
 """How its log speaks of a run that was cancelled or left to another, which is no trouble."""
 STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
@@ -57,6 +59,7 @@ class DBOSEngine:
         self._at_once = at_once
         self._work: Work | None = None
         self._begun = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, work: Work) -> None:
         """Raises `StorageError` when the database cannot be had."""
@@ -153,11 +156,28 @@ class DBOSEngine:
     async def do(self, work_id: str, given: Plain) -> Plain | None:
         """One piece of work, to its end. Cancellation leaves it to somebody else."""
         assert self._work is not None  # noqa: S101 - nothing is begun before `open`
+        checkpoints = _Checkpoints()
         self._begun += 1
         try:
-            return await self._work(work_id, given, _Checkpoints())
+            return await self._work(work_id, given, checkpoints)
         finally:
             self._begun -= 1
+            if checkpoints.is_broken and self in _serving:
+                again = self._again(work_id)  # not as a step of the work itself, so in a context of its own
+                task = asyncio.create_task(again, name=f"again {work_id}", context=contextvars.Context())
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _again(self, work_id: str) -> None:
+        """Go on with work that could not be kept, once it can."""
+        while self in _serving:
+            await asyncio.sleep(KEEP_RETRY)
+            try:
+                await DBOS.resume_workflow_async(work_id)
+            except Exception as error:
+                log.debug("durable.not_resumed", work=work_id, error=first_line(error))
+            else:
+                return
 
 
 @DBOS.workflow(name="holodeck.work", max_recovery_attempts=MAX_DURABLE_ATTEMPTS)
@@ -166,24 +186,48 @@ async def _do_work(work_id: str, given: dict[str, Any]) -> Plain | None:
 
 
 class _Checkpoints:
+    def __init__(self) -> None:
+        self.is_broken = False
+        """True when a step could not be kept; the work is begun again later, and goes on before that step."""
+
     async def step(self, name: str, work: Callable[[], Awaitable[Plain]]) -> Plain:
+        own: list[Exception] = []
+
         async def do() -> Plain:
-            return await work()
+            try:
+                return await work()
+            except Exception as error:
+                own.append(error)
+                raise
 
         try:
             return await DBOS.run_step_async({"name": name}, do)
         except (errors.DBOSWorkflowConflictIDError, errors.DBOSWorkflowCancelledError) as error:
             raise WorkTakenError(str(error)) from error
+        except StepFailedError:
+            raise
+        except Exception as error:
+            if own:
+                raise own[0] from None
+            log.warning("durable.not_kept", step=name, error=first_line(error))
+            self.is_broken = True
+            raise WorkTakenError(first_line(error)) from error
+
+
+class StepFailedError(ExecutionError):
+    """A step failed in an earlier attempt at the work, and so it is never done again."""
 
 
 class PlainJSON(Serializer):
-    """Plain values only. What is neither is written as words: an exception, or a detail of a result."""
+    """Plain values only. An exception is kept as its words."""
 
     def serialize(self, data: Any) -> str:
-        return orjson.dumps(data, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        plain = {_ERROR: first_line(data)} if isinstance(data, BaseException) else data
+        return orjson.dumps(plain, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
     def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805 - the name that its base gives it
-        return orjson.loads(serialized_data)
+        value = orjson.loads(serialized_data)
+        return StepFailedError(value[_ERROR]) if isinstance(value, dict) and _ERROR in value else value
 
     def name(self) -> str:
         return "holodeck_json"

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from holodeck.engine import spans
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.steps import Append, AtOnce, Steps, Turn
 from holodeck.engine.toolphase import ToolPhase
@@ -14,7 +15,7 @@ from holodeck.lib.errors import HoloDeckError, ModelError
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
 from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
 from holodeck.models.exchange import ModelRequest, ToolChoice
-from holodeck.models.items import FunctionCall, Item, Message, Usage
+from holodeck.models.items import FunctionCall, Item, Message, Usage, answers_behind_calls
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
 
@@ -30,6 +31,10 @@ class RunRequest:
     max_tool_calls: int | None = None
     pending: tuple[FunctionCall, ...] = ()
     """Calls of an earlier run that waited for the client or for approval; they run before the model is asked."""
+    agent: str = ""
+    """Whose run it is, by the name that people say; for logs and traces."""
+    provider: str = ""
+    """Who runs the model; for traces."""
     can_wait: bool = True
     """False when nobody will bring this run's pending calls back: only those that need approval are left then."""
 
@@ -50,14 +55,20 @@ async def run(
     progress = _Progress()
     log.append(RunStarted(run_id=request.run_id, model=model.name))
     result = _result(progress, "cancelled", reason="The run was cancelled.")
-    try:
-        result = await _turns(request, model, toolbox, log, progress, steps or AtOnce())
-    except HoloDeckError as error:
-        code = "model_error" if isinstance(error, ModelError) else "run_error"
-        result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
-    finally:
-        result = replace(result, seconds=time.monotonic() - began)
-        log.append(RunFinished(result=result))
+    with spans.invoke_agent(request, model.name) as span:
+        try:
+            result = await _turns(request, model, toolbox, log, progress, steps or AtOnce())
+        except HoloDeckError as error:
+            code = "model_error" if isinstance(error, ModelError) else "run_error"
+            result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
+        except Exception as error:
+            message = f"HoloDeck itself failed ({type(error).__name__}). This is a bug."
+            result = _result(progress, "failed", error=Failure(code="run_error", message=message))
+            raise
+        finally:
+            result = replace(result, seconds=time.monotonic() - began)
+            log.append(RunFinished(result=result))
+            spans.ended(span, result)
     return result
 
 
@@ -78,8 +89,10 @@ async def _turns(
     while True:
         specs = await toolbox.offer()
         progress.turns += 1
-        asked = replace(ask, items=(*ask.items, *progress.items), tools=specs, tool_choice=choice)
-        turn = await steps.turn(progress.turns, log, partial(_ask, model, toolbox, asked, progress.turns))
+        items = answers_behind_calls((*ask.items, *progress.items))
+        asked = replace(ask, items=items, tools=specs, tool_choice=choice)
+        take = partial(_ask, model, request.provider, toolbox, asked, progress.turns)
+        turn = await steps.turn(progress.turns, log, take)
         answered = turn.answered
         progress.items += answered.items
         progress.usage += answered.usage
@@ -101,9 +114,13 @@ async def _turns(
         choice = ToolChoice(mode="none" if is_spent else "auto", allowed=choice.allowed)
 
 
-async def _ask(model: ModelProvider, toolbox: Toolbox, asked: ModelRequest, number: int, append: Append) -> Turn:
+async def _ask(
+    model: ModelProvider, provider: str, toolbox: Toolbox, asked: ModelRequest, number: int, append: Append
+) -> Turn:
     append(TurnStarted(turn=number, tools=len(asked.tools)))
-    answered = await take_turn(model, asked, append)
+    with spans.chat(provider, model.name, asked) as span:
+        answered = await take_turn(model, asked, append)
+        spans.answered(span, answered)
     calls = (item for item in answered.items if isinstance(item, FunctionCall))
     return Turn(answered=answered, held=frozenset(call.call_id for call in calls if toolbox.holds(call)))
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from holodeck.engine import spans
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.steps import Errand, Steps
 from holodeck.lib.ids import new_id
@@ -56,7 +57,7 @@ class ToolPhase:
         self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=arguments))
         errand = Errand(
             call=call,
-            refusal=lambda: fault or self._refusal(call, arguments, is_within=is_within),
+            refusal=lambda: self._refused(call, fault or self._refusal(call, arguments, is_within=is_within)),
             may_repeat=lambda: self._toolbox.may_repeat(call.name),
             execute=lambda: self._executed(call, arguments),
         )
@@ -90,9 +91,18 @@ class ToolPhase:
         def progressed(text: str) -> None:
             self._log.append(ToolProgressed(call_id=call.call_id, text=text))
 
-        return await self._toolbox.execute(
-            ToolCall(call_id=call.call_id, name=call.name, arguments=arguments, key=call.id, on_progress=progressed)
-        )
+        asked = ToolCall(call_id=call.call_id, name=call.name, arguments=arguments, key=call.id, on_progress=progressed)
+        with spans.execute_tool(call, is_known=True) as span:
+            result = await self._toolbox.execute(asked)
+            if result.is_error:
+                span.fail("tool_error")
+            return result
+
+    def _refused(self, call: FunctionCall, reason: str | None) -> str | None:
+        if reason is not None:
+            with spans.execute_tool(call, is_known=self._toolbox.spec(call.name) is not None) as span:
+                span.fail("refused")
+        return reason
 
 
 def _parsed(call: FunctionCall) -> tuple[dict[str, Any], str | None]:

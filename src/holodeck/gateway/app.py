@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -19,9 +18,9 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, reply_for, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
+from holodeck.gateway.visits import Visit, request_id, socket_span, visiting
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.ids import new_id
 from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS
 
 Scope = MutableMapping[str, Any]
@@ -104,59 +103,56 @@ class Gateway:
             await self._websocket(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id, began = new_id("req"), time.perf_counter()
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        status = 0
+        with visiting(scope, headers, self._metrics) as visit:
 
-        async def write(message: MutableMapping[str, Any]) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [
-                    *message["headers"],
-                    (b"x-request-id", request_id.encode()),
-                    *self._hosts.cors(headers),
-                ]
-            await send(message)
+            async def write(message: MutableMapping[str, Any]) -> None:
+                if message["type"] == "http.response.start":
+                    visit.status = message["status"]
+                    message["headers"] = [
+                        *message["headers"],
+                        (b"x-request-id", visit.id.encode()),
+                        *self._hosts.cors(headers),
+                    ]
+                await send(message)
 
-        try:
-            await self._answer(scope, headers, receive, write)
-        except Exception as error:  # the boundary: whatever it was, the client gets a wire error
-            if status:
-                raise
-            await _write_reply(write, reply_for(error, request_id))
-        finally:
-            path = scope["path"]
-            seconds = time.perf_counter() - began
-            self._metrics.request(scope.get("holodeck.route", "unknown"), scope["method"], status, seconds)
-            ms = round(seconds * 1000, 1)
-            log.info("gateway.request", request=request_id, method=scope["method"], path=path, status=status, ms=ms)
+            try:
+                await self._answer(scope, headers, receive, write, visit)
+            except Exception as error:  # the boundary: whatever it was, the client gets a wire error
+                if visit.status:
+                    raise
+                await _write_reply(write, reply_for(error, visit.id))
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
-        request_id = new_id("req")
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        request, path = request_id(headers), scope["path"]
         await receive()  # websocket.connect
         try:
             self._hosts.check(headers)
-            handler, caller = self._socket(scope["path"]), await self._known(headers)
+            handler, caller = self._socket(path), await self._known(headers)
         except Exception as error:  # the boundary, as for HTTP
-            await _refuse_socket(send, reply_for(error, request_id))
+            await _refuse_socket(send, reply_for(error, request))
             return
-        await send({"type": "websocket.accept", "headers": [(b"x-request-id", request_id.encode())]})
-        log.info("gateway.socket", request=request_id, path=scope["path"])
-        await handler(caller, receive, send, lambda: self.is_draining)
+        await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
+        with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
+            log.info("gateway.socket", path=path)
+            await handler(caller, receive, send, lambda: self.is_draining)
 
-    async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, visit: Visit
+    ) -> None:
         if scope["method"] == "OPTIONS":
             self._hosts.check(headers)
             await _write_reply(send, Reply(status=204))
             return
         route, path = self._route(scope["method"], scope["path"])
-        scope["holodeck.route"] = route.path
+        visit.route = route.path
         if not route.is_open:  # a probe comes by address, and learns nothing
             self._hosts.check(headers)
         caller = Caller(id="") if route.is_open else await self._admitted(headers, route)
+        if caller.id:
+            log.note(caller=caller.id)
         if self.is_draining and ((route.is_counted and not route.is_open) or route.path == READY):
             raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))

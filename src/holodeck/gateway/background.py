@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import orjson
@@ -23,10 +23,12 @@ from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import HoloDeckError, StorageError
-from holodeck.lib.limits import CANCEL_POLL, STORAGE_RETRY, TAKE_OVER_INTERVAL
+from holodeck.lib.limits import CANCEL_POLL, KEEP_RETRY, STORAGE_RETRY, TAKE_OVER_INTERVAL
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
+RECOVERED = "holodeck_background_recovered_total"
+TAKEN_OVER = "holodeck_background_taken_over_total"
 _EXECUTOR = "holodeck-"
 
 Live = LiveRun[ResponseWriter]
@@ -34,35 +36,42 @@ Revive = Callable[[str, Plain], Awaitable[Live | None]]
 """Makes a run again from what was kept of it. None: there is nothing left to do."""
 
 
-@dataclass
-class Tally:
-    """What has become of work that was under way when a gateway died."""
-
-    recovered: int = 0
-    """Responses that went on here."""
-    taken_over: int = 0
-    """Responses of others that this gateway gave to those who are there."""
-
-
 def executor_name(keeper: int) -> str:
     """What the engine calls the gateway that storage knows by a number."""
     return f"{_EXECUTOR}{keeper}"
 
 
+def _uncounted(name: str, times: int) -> None:
+    """Nobody counts."""
+
+
 class Background:
     """Runs responses without anybody waiting for them."""
 
-    def __init__(self, store: ResponseStore, runs: Runs, engine: WorkEngine | None = None, *, looks: int = 1) -> None:
-        """`looks`: how many times in a row a gateway must be missing before its work is another's."""
+    def __init__(
+        self,
+        store: ResponseStore,
+        runs: Runs,
+        engine: WorkEngine | None = None,
+        *,
+        looks: int = 1,
+        count: Callable[[str, int], None] = _uncounted,
+    ) -> None:
+        """`looks`: how many times in a row a gateway must be missing before its work is another's.
+
+        `count` hears of responses that went on here, and of those of others that were given to who is there.
+        """
         self._store = store
         self._runs = runs
         self._engine = engine
         self._looks = looks
+        self._count = count
+        for name in (RECOVERED, TAKEN_OVER):
+            count(name, 0)
         self._revive: Revive | None = None
         self._ready: dict[str, Live] = {}
         self._missing: Counter[int | None] = Counter()
         self._is_open = False
-        self.tally = Tally()
 
     @property
     def is_durable(self) -> bool:
@@ -117,6 +126,11 @@ class Background:
         await self._end(record, "cancelled")
         return True
 
+    @property
+    def running(self) -> int:
+        """How many responses that nobody waits for are being made here."""
+        return self._runs.in_background
+
     async def waiting(self) -> int:
         """How many responses nobody has begun."""
         return await self._engine.waiting() if self._engine is not None and self._is_open else 0
@@ -135,19 +149,23 @@ class Background:
             raise WorkTakenError
 
     async def _revived(self, response_id: str, given: Plain) -> Live | None:
+        """A run as it was left. None: there is nothing to go on with."""
         assert self._revive is not None  # noqa: S101 - no work comes before `open`
-        await self._store.adopt(response_id)
-        try:
-            live = await self._revive(response_id, given)
-        except StorageError:
-            raise
-        except HoloDeckError as error:
-            await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
-            return None
-        if live is not None:
-            self.tally.recovered += 1
-            log.info("gateway.recovered", response=response_id)
-        return live
+        while True:
+            try:
+                await self._store.adopt(response_id)
+                live = await self._revive(response_id, given)
+            except StorageError as error:
+                log.warning("gateway.storage_failed", response=response_id, error=error)
+                await asyncio.sleep(KEEP_RETRY)
+                continue
+            except HoloDeckError as error:
+                await self._fail(response_id, str(given["owner"]), f"The response could not be gone on with: {error}")
+                return None
+            if live is not None:
+                self._count(RECOVERED, 1)
+                log.info("gateway.recovered", response=response_id)
+            return live
 
     def _keeper(self, live: Live) -> StreamKeeper:
         first = len(live.payloads)
@@ -207,7 +225,7 @@ class Background:
                 left[response_id] = gone[response_id]
         for executor in executors:
             count = await engine.take_over(executor)
-            self.tally.taken_over += count
+            self._count(TAKEN_OVER, count)
             log.info("gateway.took_over", executor=executor, responses=count)
         return left
 

@@ -39,7 +39,7 @@ class ChatCompletions:
 
     async def _prepare(self, chat: ChatRequest, caller: Caller) -> LiveRun[ChatWriter]:
         check_answered(chat.response.input.items, pending=(), param="messages")
-        start = await self._starter.start(chat.response, new_id("chatcmpl"), can_wait=False)
+        start = await self._starter.start(chat.response, new_id("chatcmpl"), can_wait=False, caller=caller.id)
         writer = ChatWriter(
             chat,
             completion_id=start.request.run_id,

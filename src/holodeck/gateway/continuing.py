@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.problems import WireError, not_found
-from holodeck.gateway.wire.approvals import Decided, decide
+from holodeck.gateway.wire.approvals import Decided, answer_in_place, close_past, decide
 from holodeck.gateway.wire.context import check_answered
-from holodeck.gateway.wire.input import references
-from holodeck.gateway.wire.reading import Find
-from holodeck.gateway.wire.request import ResponseRequest, read_request
+from holodeck.gateway.wire.input import read_input, references
+from holodeck.gateway.wire.reading import Find, Input
+from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
@@ -32,9 +32,16 @@ class Waiting:
     asks: frozenset[str] = frozenset()
     listed: frozenset[str] = frozenset()
     """The labels of servers whose tools the client has seen in this chain of responses."""
+    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The server and the tool of each call. A name alone may lead elsewhere when other servers are there as well."""
 
     def encode(self) -> bytes:
-        plain = {"calls": encode_items(self.calls).decode(), "asks": sorted(self.asks), "listed": sorted(self.listed)}
+        plain = {
+            "calls": encode_items(self.calls).decode(),
+            "asks": sorted(self.asks),
+            "listed": sorted(self.listed),
+            "places": dict(self.places),
+        }
         return orjson.dumps(plain)
 
     @classmethod
@@ -47,6 +54,7 @@ class Waiting:
             calls=tuple(call for call in calls if isinstance(call, FunctionCall)),
             asks=frozenset(plain["asks"]),
             listed=frozenset(plain["listed"]),
+            places=_places(plain.get("places", {})),
         )
 
 
@@ -57,8 +65,16 @@ class Continued:
     items: tuple[Item, ...]
     decided: Decided
     listed: frozenset[str]
+    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """The server and the tool of each call that waited."""
+    in_place: tuple[FunctionCallOutput, ...] = ()
+    """What the model is told of calls that stand in the input of the request itself: see `Continued.complete`."""
     is_stored: bool = True
     """False when the previous response is only in the memory of a connection."""
+
+    def complete(self, request: ResponseRequest) -> None:
+        """Put what was decided about calls of the request's own input behind them."""
+        answer_in_place(request.input, self.in_place)
 
     def plain(self) -> dict[str, Any]:
         """All of it as JSON can say it."""
@@ -67,21 +83,27 @@ class Continued:
             "run": [encode_item(call) for call in self.decided.run],
             "approved": sorted(self.decided.approved),
             "refused": [encode_item(output) for output in self.decided.refused],
+            "in_place": [encode_item(output) for output in self.in_place],
             "listed": sorted(self.listed),
+            "places": dict(self.places),
         }
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Continued:
         """The other way round."""
         run = (decode_item(entry) for entry in plain["run"])
-        refused = (decode_item(entry) for entry in plain["refused"])
         decided = Decided(
             run=tuple(call for call in run if isinstance(call, FunctionCall)),
             approved=frozenset(plain["approved"]),
-            refused=tuple(output for output in refused if isinstance(output, FunctionCallOutput)),
+            refused=_outputs(plain["refused"]),
         )
-        items = tuple(decode_item(entry) for entry in plain["items"])
-        return cls(items=items, decided=decided, listed=frozenset(plain["listed"]))
+        return cls(
+            items=tuple(decode_item(entry) for entry in plain["items"]),
+            decided=decided,
+            listed=frozenset(plain["listed"]),
+            places=_places(plain["places"]),
+            in_place=_outputs(plain["in_place"]),
+        )
 
 
 class Recent:
@@ -112,20 +134,29 @@ class Continuing:
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
-        waiting = Waiting(calls=tuple(request.input.waiting), asks=frozenset(c.call_id for c in request.input.waiting))
-        is_stored = True
+        waiting, is_stored = _waiting_in(request.input), True
         known = recent.get(request.previous_response_id or "") if recent is not None else None
         if known is not None:
             items, waiting, is_stored = known
         elif request.previous_response_id is not None:
             items, waiting = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
-            items = await self._conversation(request.conversation_id, caller)
+            items, waiting = await self._conversation(request.conversation_id, caller)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
-        settled = (*items, *decided.refused, *request.input.items)
-        check_answered(settled, pending=decided.run)
-        listed = waiting.listed | set(request.input.listed)
-        return Continued(items=(*items, *decided.refused), decided=decided, listed=listed, is_stored=is_stored)
+        in_place: tuple[FunctionCallOutput, ...] = ()
+        if waiting.calls == tuple(request.input.waiting):
+            in_place, decided = decided.refused, replace(decided, refused=())
+        before = Continued(
+            items=(*items, *decided.refused),
+            decided=decided,
+            listed=waiting.listed | set(request.input.listed),
+            places=waiting.places,
+            in_place=in_place,
+            is_stored=is_stored,
+        )
+        before.complete(request)
+        check_answered((*before.items, *request.input.items), pending=decided.run)
+        return before
 
     async def found(self, body: object, caller: Caller) -> Find:
         """Finds the items that a body only refers to, in what its caller has stored."""
@@ -137,6 +168,10 @@ class Continuing:
         return items.get
 
     async def _item(self, item_id: str, caller: Caller) -> dict[str, Any] | None:
+        kept = await self._store.find_item(item_id, caller.id)
+        if kept is not None:
+            found: dict[str, Any] = orjson.loads(kept.data)
+            return found
         record = await self._store.mentioning(b'"id":%b' % orjson.dumps(item_id), caller.id)
         if record is None:
             return None
@@ -164,11 +199,27 @@ class Continuing:
         chain = await self._store.context(response_id, caller.id) or []
         return tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
 
-    async def _conversation(self, conversation_id: str, caller: Caller) -> tuple[Item, ...]:
+    async def _conversation(self, conversation_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
         listed = await self._store.items(conversation_id, caller.id, limit=_MAX_CONVERSATION)
         if listed is None:
             raise not_found("Conversation", conversation_id)
         if not listed:
-            return ()
-        body = {"input": [orjson.loads(item.data) for item in listed]}
-        return tuple(read_request(body, seal=self._seal).input.items)
+            return (), Waiting()
+        read = read_input([orjson.loads(item.data) for item in listed], seal=self._seal)
+        close_past(read)
+        return tuple(read.items), _waiting_in(read)
+
+
+def _places(plain: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    return {call_id: (label, tool) for call_id, (label, tool) in plain.items()}
+
+
+def _outputs(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCallOutput, ...]:
+    items = (decode_item(entry) for entry in plain)
+    return tuple(item for item in items if isinstance(item, FunctionCallOutput))
+
+
+def _waiting_in(read: Input) -> Waiting:
+    """The calls whose requests for approval were read, and have no answer yet."""
+    asks = frozenset(call.call_id for call in read.waiting)
+    return Waiting(calls=tuple(read.waiting), asks=asks, listed=frozenset(read.listed), places=dict(read.places))

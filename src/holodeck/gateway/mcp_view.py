@@ -2,39 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
-from holodeck.gateway.problems import WireError
+from holodeck.gateway.pool import ServerPool
+from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration
 from holodeck.gateway.wire.mcp_items import Listing, MCPRoute
+from holodeck.lib.errors import MCPError
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.mcp.approval import needs_approval
 from holodeck.tools.mcp.executor import MCPExecutor, Route
+from holodeck.tools.mcp.names import normalize_tool_name
+from holodeck.tools.mcp.offer import ServerOffer
+
+_COUNTED_AS = {"server": "(of a request)", "tool": "(of a request)"}
+"""Names that a client makes up would be labels without end on a dashboard."""
 
 
 class RequestServers:
     """A view of the gateway's servers. With declarations only those are seen; without, all of them."""
 
-    def __init__(self, executor: MCPExecutor, declarations: Sequence[MCPDeclaration]) -> None:
-        self._executor = executor
+    def __init__(
+        self,
+        executor: MCPExecutor,
+        declarations: Sequence[MCPDeclaration],
+        *,
+        pool: ServerPool,
+        caller: str,
+        can_ask: bool = False,
+        approved: Collection[str] = (),
+    ) -> None:
+        """`can_ask`: the client can be shown a request for approval. `approved`: ids of calls that were approved.
+
+        Raises `BadRequestError` for a server that may not be used.
+        """
+        self._configured = self._executor = executor
         self._declared = {declaration.server_label: declaration for declaration in declarations}
-        for label, declaration in self._declared.items():
-            if declaration.server_url is not None:
-                message = "This gateway does not dial servers that a request names. Use the label of a configured one."
-                raise WireError(400, message, kind="invalid_request", code="unsupported_value", param="tools")
-            if label not in executor.servers:
-                message = f"There is no MCP server '{label}' here."
-                raise WireError(400, message, kind="invalid_request", code="invalid_value", param="tools")
+        self._brought = [each for each in declarations if each.server_url is not None]
+        self._unavailable: dict[str, MCPError] = {}
+        self._pool = pool
+        self._caller = caller
+        self._can_ask = can_ask
+        self._approved = frozenset(approved)
+        if declarations:
+            configured = executor.offers
+            pool.rules.check(declarations, configured)
+            _check_configured(declarations, configured)
 
     @property
     def kind(self) -> ToolKind:
         return ToolKind.MCP
 
     async def specs(self) -> tuple[ToolSpec, ...]:
-        return tuple(spec for spec in await self._executor.specs() if self._sees(spec.name))
+        wanted = [label for label in self._declared if label in self._configured.offers] if self._declared else None
+        if not self._brought:
+            return tuple(spec for spec in await self._executor.specs(wanted) if self._sees(spec.name))
+        with self._with_brought() as offers:
+            names = [*(wanted or ()), *(offer.server.name for offer in offers)]
+            return tuple(spec for spec in await self._executor.specs(names) if self._sees(spec.name))
 
     def can_execute(self, name: str) -> bool:
         return self._sees(name)
@@ -43,12 +73,23 @@ class RequestServers:
         return self._sees(name) and self._executor.may_repeat(name)
 
     async def execute(self, call: ToolCall) -> ToolResult:
-        if not self._sees(call.name):
+        route = self._executor.route(call.name)
+        if route is None or not self._sees(call.name):
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
-        return await self._executor.execute(call)
+        is_approved, is_ours = call.call_id in self._approved, route.server.name in self._configured.offers
+        if not is_approved and self._must_not_run(route):
+            about = {"server": route.server.name, "tool": route.tool.name}
+            return ToolResult.failed(call.call_id, _nobody_to_ask(route), **(about if is_ours else _COUNTED_AS))
+        if is_ours:
+            return await self._executor.execute(call, is_approved=is_approved)
+        with self._with_brought() as offers:
+            if not any(offer.server is route.server for offer in offers):
+                await self._executor.specs([offer.server.name for offer in offers])  # its connection was given up
+            result = await self._executor.execute(call, is_approved=is_approved)
+        return replace(result, metadata={**result.metadata, **_COUNTED_AS})
 
     def holds(self, call: FunctionCall) -> bool:
-        """True for a call that a person must approve first, by the client's own rules."""
+        """True for a call that a person must approve first, and can: by the operator's rules or by the client's."""
         route = self.route(call.name)
         return route is not None and route.needs_approval
 
@@ -56,17 +97,27 @@ class RequestServers:
         route = self._executor.route(name)
         if route is None or not self._sees(name):
             return None
-        declaration = self._declared.get(route.server.name)
-        asks = declaration is not None and declaration.approval.asks(route.tool.name, is_read_only=_reads(route))
+        asks = self._can_ask and (needs_approval(route.server.config, route.tool.name) or self._client_asks(route))
         return MCPRoute(server_label=route.server.name, tool=route.tool.name, needs_approval=asks)
+
+    def places(self, calls: Iterable[FunctionCall]) -> dict[str, tuple[str, str]]:
+        """The server and the tool of each call, by the id of the call."""
+        routes = ((call.call_id, self.route(call.name)) for call in calls)
+        return {call_id: (route.server_label, route.tool) for call_id, route in routes if route is not None}
+
+    def bound(self, call: FunctionCall, place: tuple[str, str] | None) -> FunctionCall:
+        """A call that waited, under the name that its tool has now: it was approved for that server and no other."""
+        if place is None:
+            return call
+        label, tool = place
+        return replace(call, name=next(iter(self.names(label, tool)), normalize_tool_name(f"{label}__{tool}")))
 
     def listings(self) -> list[Listing]:
         """What the declared servers offer, or why it is not known."""
         found = []
         for label in self._declared:
-            error = self._executor.failures.get(label)
             tools = [_shown(route) for route in self._routes_of(label)]
-            found.append(Listing(server_label=label, tools=tools, error=str(error) if error is not None else None))
+            found.append(Listing(server_label=label, tools=tools, error=self._reason(label)))
         return found
 
     def names(self, label: str, tool: str | None) -> Iterable[str]:
@@ -74,6 +125,40 @@ class RequestServers:
         for name, route in self._executor.routes():
             if route.server.name == label and (tool is None or route.tool.name == tool) and self._sees(name):
                 yield name
+
+    @contextmanager
+    def _with_brought(self) -> Iterator[list[ServerOffer]]:
+        """The servers that the request brought along, open for as long as this lasts."""
+        with ExitStack() as stack:
+            offers: list[ServerOffer] = []
+            self._unavailable.clear()
+            for declaration in self._brought:
+                try:
+                    offers.append(stack.enter_context(self._pool.used(declaration, self._caller)))
+                except MCPError as error:
+                    self._unavailable[declaration.server_label] = error
+            known = self._executor.offers
+            if any(known.get(offer.server.name) is not offer for offer in offers):
+                self._executor = self._configured.joined(offers)
+            yield offers
+
+    def _must_not_run(self, route: Route) -> bool:
+        """A call that needs approval was held, and has it by now; unless nobody could be asked."""
+        if needs_approval(route.server.config, route.tool.name):
+            return True
+        return not self._can_ask and self._client_asks(route)
+
+    def _client_asks(self, route: Route) -> bool:
+        declaration = self._declared.get(route.server.name)
+        return declaration is not None and declaration.approval.asks(route.tool.name, is_read_only=_reads(route))
+
+    def _reason(self, label: str) -> str | None:
+        if label in self._unavailable:
+            return str(self._unavailable[label])
+        offer = self._executor.offers.get(label)
+        if offer is None or offer.failure is not None:
+            return str(offer.failure) if offer is not None else None
+        return f"Server '{label}' (list): it has not said yet what it has." if offer.is_asked else None
 
     def _routes_of(self, label: str) -> Iterable[Route]:
         return (route for name, route in self._executor.routes() if route.server.name == label and self._sees(name))
@@ -85,9 +170,28 @@ class RequestServers:
         if not self._declared:
             return True
         declaration = self._declared.get(route.server.name)
-        if declaration is None:
-            return False
-        return declaration.allowed is None or declaration.allowed.matches(route.tool.name, is_read_only=_reads(route))
+        return declaration is not None and declaration.allows(route.tool.name, is_read_only=_reads(route))
+
+
+def _check_configured(declarations: Sequence[MCPDeclaration], configured: Collection[str]) -> None:
+    for declaration in declarations:
+        if declaration.server_url is not None:
+            continue
+        label, where = declaration.server_label, f"{declaration.param}.server_label"
+        if label not in configured:
+            refuse(f"There is no MCP server '{label}' here.", where)
+        if declaration.has_credentials:
+            given = "authorization" if declaration.authorization is not None else "headers"
+            message = f"The server '{label}' is reached with its operator's credentials: leave out '{given}'."
+            refuse(message, f"{declaration.param}.{given}", "unsupported_parameter")
+
+
+def _nobody_to_ask(route: Route) -> str:
+    server, tool = route.server.name, route.tool.name
+    return (
+        f"The tool '{tool}' of server '{server}' needs a person's approval, and this client cannot be asked. "
+        f'It can when it declares {{"type": "mcp", "server_label": "{server}"}} in a request to /v1/responses.'
+    )
 
 
 def _reads(route: Route) -> bool:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holodeck.models.events import Event, RunFinished, ToolFinished
+from holodeck.lib.limits import MAX_METRIC_SERIES
+from holodeck.models.events import RunResult
 
+OTHER = "other"
+"""Stands for everything that came after the limit of series was reached."""
+FROM_REQUEST = "(request)"
+"""Stands for every server that a request has brought along, under whatever name."""
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 Labels = tuple[tuple[str, str], ...]
 
@@ -26,7 +31,9 @@ class _Histogram:
 class Metrics:
     """Counts what happens. Cheap enough for every request."""
 
-    def __init__(self) -> None:
+    def __init__(self, servers: Collection[str] | None = None) -> None:
+        """`servers`: the operator's MCP servers. Those that requests bring along are counted as one."""
+        self._servers = servers
         self._counters: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(lambda: defaultdict(_Histogram))
 
@@ -35,24 +42,29 @@ class Metrics:
         self._counters["holodeck_requests_total"][labels] += 1
         self._histograms["holodeck_request_seconds"][(("route", route),)].observe(seconds)
 
-    def observer(self, model: str) -> Callable[[Event], None]:
-        """Counts the events of a run of this model."""
-        return lambda event: self._event(event, model)
+    def tool_call(self, server: str, tool: str, seconds: float, *, is_error: bool) -> None:
+        """Count a call. Names of tools that do not exist must not come here."""
+        if server and self._servers is not None and server not in self._servers:
+            server, tool = FROM_REQUEST, OTHER
+        calls, times = self._counters["holodeck_tool_calls_total"], self._histograms["holodeck_tool_seconds"]
+        whose: Labels = (("server", server), ("tool", tool))
+        if whose not in times and len(times) >= MAX_METRIC_SERIES:
+            whose = (("server", OTHER), ("tool", OTHER))
+        calls[(*whose, ("outcome", "error" if is_error else "ok"))] += 1
+        times[whose].observe(seconds)
 
-    def _event(self, event: Event, model: str) -> None:
-        if isinstance(event, ToolFinished):
-            server, tool = str(event.metadata.get("server", "")), str(event.metadata.get("tool", event.name))
-            outcome = "error" if event.output.is_error else "ok"
-            labels = (("server", server), ("tool", tool), ("outcome", outcome))
-            self._counters["holodeck_tool_calls_total"][labels] += 1
-            self._histograms["holodeck_tool_seconds"][(("server", server), ("tool", tool))].observe(event.seconds)
-        elif isinstance(event, RunFinished):
-            result = event.result
-            name = ("model", model)
-            self._counters["holodeck_runs_total"][(name, ("status", result.status))] += 1
-            self._counters["holodeck_turns_total"][(name,)] += result.turns
-            self._counters["holodeck_tokens_total"][(name, ("direction", "input"))] += result.usage.input_tokens
-            self._counters["holodeck_tokens_total"][(name, ("direction", "output"))] += result.usage.output_tokens
+    def run(self, model: str, result: RunResult) -> None:
+        """Count a run that has ended, under the name that clients say."""
+        name = ("model", model)
+        self._counters["holodeck_runs_total"][(name, ("status", result.status))] += 1
+        self._counters["holodeck_turns_total"][(name,)] += result.turns
+        self._counters["holodeck_tokens_total"][(name, ("direction", "input"))] += result.usage.input_tokens
+        self._counters["holodeck_tokens_total"][(name, ("direction", "output"))] += result.usage.output_tokens
+        self._histograms["holodeck_run_seconds"][(name,)].observe(result.seconds)
+
+    def count(self, name: str, times: int) -> None:
+        """Something without labels happened so many times; 0 makes it known."""
+        self._counters[name][()] += times
 
     def text(self, gauges: Mapping[str, Iterable[tuple[Labels, float]]]) -> bytes:
         """Everything, with what is true only now."""

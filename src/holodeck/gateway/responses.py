@@ -87,6 +87,7 @@ class Responses:
         request = read_request(given["body"], seal=self._seal)
         request.input.shown[:] = orjson.loads(record.input_items)
         before = Continued.of_plain(given["before"])
+        before.complete(request)
         told = await self._store.grown(response_id, caller.id) or []
         return await self._assemble(request, caller, before, again=record, told=told)
 
@@ -107,6 +108,10 @@ class Responses:
             items=before.items,
             pending=before.decided.run,
             can_wait=request.store or recent is not None,
+            caller=caller.id,
+            approved=before.decided.approved,
+            places=before.places,
+            can_ask=True,
         )
         output = self._starter.config.mcp_output
         writer = ResponseWriter(
@@ -116,7 +121,7 @@ class Responses:
             model=start.backend.name,
             mode=None if output == "auto" else output,
             routes=start.servers,
-            pending=before.decided.run,
+            pending=start.request.pending,
             approved=before.decided.approved,
             listed=before.listed,
             seal=self._seal,
@@ -284,6 +289,7 @@ def record_of(
     resource = live.writer.resource()
     pending = live.result.pending if live.result is not None else ()
     asks = frozenset(call.call_id for call in pending if servers is not None and servers.holds(call))
+    places = servers.places(pending) if servers is not None else {}
     earlier: tuple[Item, ...] = ()
     if before is not None:  # what nobody stored is in no chain, so it is kept here
         earlier = before.decided.refused if before.is_stored else before.items
@@ -299,7 +305,7 @@ def record_of(
         resource=orjson.dumps(resource),
         input_items=orjson.dumps(request.input.shown),
         items=encode_items((*earlier, *_added(live, request))),
-        pending=Waiting(calls=pending, asks=asks, listed=listed).encode(),
+        pending=Waiting(calls=pending, asks=asks, listed=listed, places=places).encode(),
         events=b"\n".join(live.payloads),
     )
 

@@ -13,6 +13,7 @@ from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.keeping import StreamKeeper
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import NotKeptError, error_event
+from holodeck.gateway.run_log import run_log
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
@@ -50,7 +51,7 @@ class LiveRun(Generic[W]):
         `payloads` is what was told of it by a process that died.
         """
         self.id = request.run_id
-        self.model = model.name
+        self.model = request.agent or model.name
         self.owner = owner
         self.writer = writer
         self.payloads = list(payloads)
@@ -62,7 +63,7 @@ class LiveRun(Generic[W]):
         """Hears every event of the run."""
         self._request = request
         self._model = model
-        self._toolbox = toolbox
+        self.toolbox = toolbox
         self._keep = keep
         self._task: asyncio.Task[RunResult] | None = None
         self._news = asyncio.Event()
@@ -104,7 +105,7 @@ class LiveRun(Generic[W]):
     async def advance(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
         events = EventLog()
-        running = run(self._request, self._model, self._toolbox, events, self._steps)
+        running = run(self._request, self._model, self.toolbox, events, self._steps)
         self._task = asyncio.create_task(running, name=self.id)
         if self._keeper is not None:
             self._keeper.begin()
@@ -135,8 +136,8 @@ class LiveRun(Generic[W]):
                 await self._keeper.end()
             if not self._task.done():
                 await self._stop(events)
-            elif not self._task.cancelled():
-                self._task.exception()
+            elif not self._task.cancelled() and (bug := self._task.exception()) is not None:
+                log.error("gateway.run_crashed", response=self.id, error=repr(bug))
             self.is_done.set()
             self._tell()
 
@@ -199,6 +200,7 @@ class LiveRun(Generic[W]):
         if events.is_finished and self.result is None and not self.is_left:
             async for _, event in events.read():
                 if isinstance(event, RunFinished):
+                    self.observe(event)
                     self.payloads += self.writer.feed(event)
                     self.result = event.result
             try:
@@ -220,6 +222,8 @@ class Runs:
         self._spent = spent
         self._live: dict[str, LiveRun[Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
+        self.in_background = 0
+        """How many of them nobody waits for."""
 
     def __len__(self) -> int:
         return len(self._live)
@@ -240,8 +244,8 @@ class Runs:
     async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
         """Run one to its end, findable by others in the meantime."""
         self._live[live.id] = live
-        if self._metrics is not None:
-            live.observe = self._metrics.observer(live.model)
+        log.note(response=live.id)
+        live.observe = run_log(live.id, live.owner, live.model, live.toolbox, self._metrics)
         try:
             async with aclosing(live.advance()) as batches:
                 async for batch in batches:
@@ -259,6 +263,7 @@ class Runs:
 
     def start(self, live: LiveRun[Any]) -> None:
         """Run one without anybody waiting for it."""
+        log.note(response=live.id)
         self._live[live.id] = live
         task = asyncio.create_task(self.finish_patiently(live), name=f"background {live.id}")
         self._background.add(task)
@@ -266,10 +271,14 @@ class Runs:
 
     async def finish_patiently(self, live: LiveRun[Any]) -> None:
         """Run one to its end. Nobody was told that it is not stored, so it is tried until it is."""
-        await self.finish(live)
-        while live.failure is not None:
-            await asyncio.sleep(KEEP_RETRY)
-            await live.keep_again()
+        self.in_background += 1
+        try:
+            await self.finish(live)
+            while live.failure is not None:
+                await asyncio.sleep(KEEP_RETRY)
+                await live.keep_again()
+        finally:
+            self.in_background -= 1
 
     async def close(self) -> None:
         """Stop everything, also what still waits for storage."""

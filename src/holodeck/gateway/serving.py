@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import time
@@ -32,6 +33,7 @@ from holodeck.gateway.runs import Runs
 from holodeck.gateway.seal_keys import seal_key
 from holodeck.gateway.sockets import ResponseSockets
 from holodeck.gateway.starting import Starter
+from holodeck.gateway.tracing import start_tracing, stop_tracing
 from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.work import work_engine
@@ -56,7 +58,7 @@ class Service:
         self.store: ResponseStore = open_store(
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
-        metrics = Metrics()
+        metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
         self._server: _Server | None = None
         seal = Seal(seal_key(config, loaded.path.parent))
         callers = Callers(_providers(loaded, loaded.path.parent))
@@ -67,6 +69,7 @@ class Service:
             )
         self.is_open = callers.is_open
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        self.pool = starter.pool
         rates = Rates(config.limits.key, config.limits.in_flight)
         self.runs = Runs(metrics, rates.spent)
         is_sqlite = config.storage.url.startswith("sqlite")
@@ -75,6 +78,7 @@ class Service:
             self.runs,
             work_engine(config, loaded.path.parent, keeper=self.store.keeper),
             looks=1 if is_sqlite else TAKE_OVER_LOOKS,
+            count=metrics.count,
         )
         responses = Responses(starter, self.store, self.runs, seal, continuing, self.background)
         self._revive = responses.revive
@@ -89,6 +93,7 @@ class Service:
                     metrics,
                     in_flight=lambda: rates.in_flight,
                     is_draining=lambda: self.app.is_draining,
+                    background=self.background,
                 ),
                 Windows(starter, continuing, seal),
                 ChatCompletions(starter, self.runs),
@@ -126,6 +131,7 @@ class Service:
         )
         host, port = listener.getsockname()[:2]
         keeping: list[asyncio.Task[None]] = []
+        tracer = start_tracing(self.config.otel, os.environ)
         try:
             await self.background.open(self._revive)
             keeping = [
@@ -140,6 +146,7 @@ class Service:
                 task.cancel()
             await asyncio.gather(*keeping, return_exceptions=True)
             await self.close()
+            await stop_tracing(tracer)
             listener.close()
 
     def stop(self) -> None:
@@ -151,7 +158,7 @@ class Service:
         """End runs, servers, models and storage, in this order."""
         await self.runs.close()
         await self.background.close()
-        await asyncio.gather(*(backend.mcp.close() for backend in self.backends.values()))
+        await asyncio.gather(self.pool.close(), *(backend.mcp.close() for backend in self.backends.values()))
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
+from holodeck.gateway.dialling import DialRules
 from holodeck.gateway.mcp_view import RequestServers
+from holodeck.gateway.pool import ServerPool
 from holodeck.gateway.problems import WireError
 from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.gateway.wire.writer import shows_openai
 from holodeck.models.exchange import ModelRequest
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
@@ -33,6 +36,7 @@ class Starter:
     def __init__(self, backends: Mapping[str, Backend], config: GatewayFile) -> None:
         self.config = config
         self._backends = backends
+        self.pool = ServerPool(DialRules(config.request_servers), patience=config.limits.discovery_seconds)
 
     def backend(self, name: str | None) -> Backend:
         """The model or agent of this name. Raises the 404 of an unknown one."""
@@ -54,18 +58,38 @@ class Starter:
         items: tuple[Item, ...] = (),
         pending: tuple[FunctionCall, ...] = (),
         can_wait: bool,
+        caller: str,
+        approved: Collection[str] = (),
+        places: Mapping[str, tuple[str, str]] | None = None,
+        can_ask: bool = False,
     ) -> Start:
-        """Put a run together. `items` came before the request, `pending` are calls of it that may now run."""
+        """Put a run together. `items` came before the request, `pending` are calls of it that may now run.
+
+        `approved`: the ids of those that a person approved. `places`: the server and the tool of each, by its id.
+        `can_ask`: the client knows requests for approval.
+        """
         backend = self.backend(request.model)
-        servers = RequestServers(backend.mcp, request.tools.declarations)
+        servers = RequestServers(
+            backend.mcp,
+            request.tools.declarations,
+            pool=self.pool,
+            caller=caller,
+            can_ask=can_ask and shows_openai(request, self.config.mcp_output),
+            approved=approved,
+        )
         if request.tool_choice.server is not None or request.tool_choice.allowed is not None:
             await servers.specs()  # a choice by server needs to know the names of its tools
+        if places and pending:
+            await servers.specs()
+            pending = tuple(servers.bound(call, places.get(call.call_id)) for call in pending)
         choice = request.tool_choice.resolved(servers.names)
         toolbox = Toolbox(
             [*backend.functions, servers], client=request.tools.functions, reader=ResultReader(), hold=servers.holds
         )
         run_request = RunRequest(
             run_id=run_id,
+            agent=backend.name,
+            provider=str(backend.llm.provider),
             model=_with_defaults(request.model_request(items, choice, instructions=backend.instructions), backend),
             max_turns=min(backend.max_turns, self.config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,

@@ -45,7 +45,7 @@ class Windows:
         """An estimate, which is all that can be said for models of many makers: see `count_tokens`."""
         request = read_request(body, seal=self._seal, find=await self._continuing.found(body, caller))
         before = await self._continuing.before(request, caller)
-        start = await self._starter.start(request, "", items=before.items, can_wait=request.store)
+        start = await self._starter.start(request, "", items=before.items, can_wait=request.store, caller=caller.id)
         tools = await start.toolbox.offer()
         first = start.request.model
         asked = ModelRequest(items=first.items, instructions=first.instructions, tools=tuple(tools))

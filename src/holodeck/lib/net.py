@@ -1,19 +1,34 @@
-"""The one maker of HTTP clients: one TLS context for all, no redirect to another origin, no unbounded body."""
+"""The one maker of HTTP clients: one TLS context for all, no redirect to another origin, no unbounded body.
+
+A client for an address that a stranger chose dials only what its `Dialling` admits. That is asked of every address at
+the moment it is dialled, so that neither a name that resolves differently the second time nor a number gets past.
+"""
 
 from __future__ import annotations
 
+import errno
+import socket
 import ssl
+from collections.abc import Callable
 from functools import cache
 from urllib.parse import SplitResult, urljoin, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
+from holodeck.lib.addresses import Dialling
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REPEATABLE_REDIRECTS = frozenset({307, 308})  # the only ones that keep the method and the body
 _DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+class RefusedAddressError(OSError):
+    """An address that must not be dialled; it was not."""
+
+    def __init__(self) -> None:
+        super().__init__(errno.EACCES, "its address is not a public one, and only public ones are dialled here")
 
 
 class BodyTooLargeError(ValueError):
@@ -26,15 +41,35 @@ def tls() -> ssl.SSLContext:
     return ssl.create_default_context()
 
 
-def http_client(*, connect_timeout: float) -> aiohttp.ClientSession:
-    """A client for one server: its own connections and cookies, no total time limit (the caller has the deadline)."""
-    connector = aiohttp.TCPConnector(ssl=tls(), limit=0, keepalive_timeout=HTTP_KEEPALIVE)
+def http_client(*, connect_timeout: float, dialling: Dialling | None = None) -> aiohttp.ClientSession:
+    """A client for one server: its own connections and cookies, no total time limit (the caller has the deadline).
+
+    `dialling`: which addresses it may dial. Absent: all, because the operator has chosen the server.
+    """
+    connector = aiohttp.TCPConnector(
+        ssl=tls(),
+        limit=0,
+        keepalive_timeout=HTTP_KEEPALIVE,
+        socket_factory=None if dialling is None else _socket_maker(dialling),
+    )
     return aiohttp.ClientSession(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=None, connect=connect_timeout, sock_connect=connect_timeout),
         read_bufsize=HTTP_READ_CHUNK,
         auto_decompress=True,
     )
+
+
+def _socket_maker(dialling: Dialling) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
+    """The last moment before a connection: what is judged here is what is dialled."""
+
+    def make(info: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, _, address = info
+        if not dialling.admits(str(address[0])):
+            raise RefusedAddressError
+        return socket.socket(family, kind, protocol)
+
+    return make
 
 
 def proxy_for(url: str) -> str | None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
+from holodeck.lib.addresses import networks_among
 from holodeck.lib.limits import (
     DEFAULT_BODY_BYTES,
     DEFAULT_DRAIN_SECONDS,
@@ -14,16 +15,18 @@ from holodeck.lib.limits import (
     DEFAULT_MAX_TURNS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
+    DEFAULT_SERVERS_PER_REQUEST,
     DISCOVERY_WAIT,
     DURABLE_AT_ONCE,
     MAX_MAX_TURNS,
+    MAX_REQUEST_TOOLS,
     MAX_SOCKET_SECONDS,
     MAX_TIMEOUT,
     MAX_TOOLS,
     MIB,
 )
 from holodeck.lib.secret import Secret
-from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number
+from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, shown
 from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation, checked
 from holodeck.models.tool import Tool
@@ -141,6 +144,60 @@ class GatewayLimits(FileModel):
     """For every caller without limits of its own."""
 
 
+class RequestServers(FileModel):
+    """MCP servers that a request brings along by `server_url`. Only public addresses are dialled, and only https."""
+
+    allow: Boolean = False
+    """Without it such a request is refused."""
+    hosts: Annotated[list[NonEmpty], Field(min_length=1)] | None = None
+    """Names or globs of the hosts that may be named. Absent: every public one."""
+    allow_private_hosts: list[NonEmpty] = Field(default_factory=list)
+    """Names, addresses or networks that may be dialled although they are not public, such as `10.20.0.0/16`."""
+    allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
+    """Hosts that may be reached by plain http://."""
+    max_per_request: Annotated[Integer, Field(ge=1, le=MAX_REQUEST_TOOLS)] = DEFAULT_SERVERS_PER_REQUEST
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[RequestServers]) -> RequestServers:
+        return checked(cls.__name__, data, handler, _meant_hosts)
+
+
+def _meant_hosts(data: dict[str, Any]) -> list[Violation]:
+    found: list[Violation] = []
+    idle = [key for key in data if key in RequestServers.model_fields and key != "allow"]
+    if idle and data.get("allow", False) is False:
+        found.append(Violation(key=idle[0], message="it has no meaning without 'allow: true'"))
+    for key in ("hosts", "allow_private_hosts", "allow_insecure_hosts"):
+        listed = data.get(key)
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, str) and ("://" in entry or ("/" in entry and not networks_among([entry]))):
+                fix = "Write the name alone, such as tools.example.com, or a network, such as 10.20.0.0/16."
+                found.append(Violation(key=key, message=f"{shown(entry)} is not a host", fix=fix))
+    return found
+
+
+class Log(FileModel):
+    """What the gateway writes to standard error."""
+
+    format: Literal["text", "json"] = "text"
+    """`json`: one object in each line, for programs that collect logs."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class OTel(FileModel):
+    """Traces for an OpenTelemetry collector. Whatever is absent is as the standard OTEL_* variables say."""
+
+    endpoint: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = None
+    """The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`."""
+    headers: dict[str, Secret] = Field(default_factory=dict)
+    """Sent with every export; keys of a hosted collector, as references."""
+    service_name: NonEmpty | None = None
+    """Absent: `holodeck`."""
+    sample_ratio: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """The share of traces to keep, of those that nobody else began. Absent: all."""
+
+
 class GatewayFile(FileModel):
     """The whole of `gateway.yaml`."""
 
@@ -153,7 +210,11 @@ class GatewayFile(FileModel):
     storage: Storage = Field(default_factory=Storage)
     background: BackgroundRuns = Field(default_factory=BackgroundRuns)
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
+    log: Log = Field(default_factory=Log)
+    otel: OTel | None = None
+    """Absent, and with no OTEL_EXPORTER_OTLP_ENDPOINT: nothing is traced."""
     cors_origins: list[NonEmpty] = Field(default_factory=list)
+    request_servers: RequestServers = Field(default_factory=RequestServers)
     allow_stdio: Boolean = False
     """Lets MCP servers be started as processes of this machine."""
     seal_key: Secret | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -103,6 +103,27 @@ class Usage:
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )
+
+
+def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
+    """The same items, with each output before what a person says after its call: models insist on that."""
+    outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutput)}
+    waiting: dict[str, FunctionCallOutput] = {}
+    early: set[str] = set()
+    placed: list[Item] = []
+    for item in items:
+        if isinstance(item, FunctionCall) and item.call_id in outputs:
+            waiting[item.call_id] = outputs[item.call_id]
+        elif isinstance(item, FunctionCallOutput):
+            waiting.pop(item.call_id, None)
+            if item.call_id in early:
+                continue
+        elif isinstance(item, Message) and item.role != "assistant" and waiting:
+            placed += waiting.values()
+            early |= waiting.keys()
+            waiting.clear()
+        placed.append(item)
+    return tuple(placed)
 
 
 def said(role: Role, text: str) -> Message:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
+from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.lib.secret import Secret
 from holodeck.models.base import FileModel, Integer, NonEmpty, Number, as_written
 from holodeck.models.rules import Violation, checked
@@ -49,6 +50,8 @@ class LLM(FileModel):
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
     max_tokens: Annotated[Integer, Field(ge=1)] | None = None
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    timeout: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] | None = None
+    """Seconds that the model may say nothing. Absent: 600 before its first word, and 300 after that."""
     api_version: NonEmpty | None = None
     """Azure OpenAI's version of the API."""
 
@@ -70,6 +73,8 @@ def _violations(data: dict[str, Any]) -> list[Violation]:
         found.append(Violation(key="endpoint", message=f"'endpoint' is required for provider {written}"))
     if provider != Provider.AZURE_OPENAI and data.get("api_version") is not None:
         found.append(Violation(key="api_version", message="'api_version' has no meaning here (only for azure_openai)"))
+    if provider not in _NEEDS_NAME and data.get("timeout") is not None:
+        found.append(Violation(key="timeout", message=f"'timeout' has no meaning here (not for {written})"))
     endpoint = data.get("endpoint")
     if isinstance(endpoint, str) and endpoint.strip():
         problem = _endpoint_problem(endpoint)

@@ -18,12 +18,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from holodeck.lib.limits import (
+    DEFAULT_CONCURRENT_CALLS,
     DEFAULT_CONNECT_TIMEOUT,
     DEFAULT_MAX_RESULT_BYTES,
     DEFAULT_REQUEST_TIMEOUT,
     DEFAULT_SSE_READ_TIMEOUT,
     DEFAULT_STARTUP_TIMEOUT,
     KIB,
+    MAX_CONCURRENT_CALLS,
     MAX_RESULT_BYTES,
     MAX_TIMEOUT,
 )
@@ -105,6 +107,8 @@ class MCPTool(FileModel):
     load_prompts: Boolean = True
     request_timeout: Annotated[Integer, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_TIMEOUT
     """Seconds before a call becomes a tool error."""
+    max_concurrent_calls: Annotated[Integer, Field(ge=1, le=MAX_CONCURRENT_CALLS)] = DEFAULT_CONCURRENT_CALLS
+    """Calls of this server at once; one more waits for its turn, within its own `request_timeout`."""
     startup_timeout: Seconds = DEFAULT_STARTUP_TIMEOUT
     """Seconds for the server to start and answer for the first time."""
 

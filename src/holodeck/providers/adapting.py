@@ -28,6 +28,11 @@ class Adapting:
     def name(self) -> str:
         return self._model.name
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the model is left alone for a while, because it kept failing."""
+        return bool(getattr(self._model, "is_open", False))
+
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         adapted = {spec.name: self._adapted(spec) for spec in request.tools}
         asked = replace(request, tools=tuple(each.spec for each in adapted.values())) if adapted else request

@@ -8,6 +8,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ModelEvent, ModelRequest
 from holodeck.models.llm import API_KEY_VARIABLES, LLM, Provider
@@ -29,7 +30,9 @@ def model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     from holodeck.providers.timeouts import Timeouts
 
     # The time-outs stand around the retries: a model that is silent for minutes is not asked again for as many more.
-    return Adapting(Breaker(Timeouts(Retrying(_dialect(llm, environ)))), schema_dialect(llm))
+    first, idle = llm.timeout or MODEL_FIRST_EVENT_TIMEOUT, llm.timeout or MODEL_IDLE_TIMEOUT
+    patient = Timeouts(Retrying(_dialect(llm, environ)), first=first, idle=idle)
+    return Adapting(Breaker(patient), schema_dialect(llm))
 
 
 def schema_dialect(llm: LLM) -> Dialect:

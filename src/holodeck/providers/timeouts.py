@@ -80,7 +80,7 @@ class _Silence:
 
     def begin(self, limit: float) -> None:
         """Wait from now on."""
-        self._task = asyncio.current_task()
+        self._task = asyncio.current_task(self._loop)  # without it, Python 3.11 asks the kernel who we are
         self._cancels = self._task.cancelling() if self._task else 0
         self._deadline = self._loop.time() + limit
         if self._timer is not None and self._timer.when() > self._deadline:

@@ -36,6 +36,9 @@ WITH RECURSIVE chain (id, previous_id, items, depth) AS (
     SELECT r.id, r.previous_id, r.items, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.previous_id
     WHERE r.owner = $2 AND chain.depth < {MAX_CONTEXT_DEPTH})
 SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our own
+_FIND_ITEM = """
+SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
+WHERE i.id = $1 AND c.owner = $2 ORDER BY c.created_at DESC LIMIT 1"""
 _ADD = "INSERT INTO conversation_items (conversation_id, position, id, data) VALUES ($1, $2, $3, $4)"
 _OWNED = "SELECT 1 FROM conversations WHERE id = $1 AND owner = $2"
 
@@ -188,6 +191,10 @@ class PostgresStore:
         sql = f"SELECT id, data FROM conversation_items WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_OWNED})"  # noqa: S608
         values = (_key(conversation_id), owner, _key(item_id))
         row = await self._pool.run(lambda db: db.fetchrow(sql, *values), is_repeatable=True)
+        return ConversationItem(**row) if row is not None else None
+
+    async def find_item(self, item_id: str, owner: str) -> ConversationItem | None:
+        row = await self._pool.run(lambda db: db.fetchrow(_FIND_ITEM, _key(item_id), owner), is_repeatable=True)
         return ConversationItem(**row) if row is not None else None
 
     async def delete_item(self, conversation_id: str, owner: str, item_id: str) -> bool:

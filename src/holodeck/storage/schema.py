@@ -34,6 +34,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
             response_id TEXT NOT NULL, first BIGINT NOT NULL, count BIGINT NOT NULL, events BLOB NOT NULL,
             PRIMARY KEY (response_id, first))""",
     ),
+    ("CREATE INDEX conversation_items_by_id ON conversation_items (id)",),  # a request may refer to one by its id alone
 )
 
 

@@ -37,6 +37,10 @@ WITH RECURSIVE chain (id, previous_id, items, depth) AS (
     WHERE r.owner = ? AND chain.depth < {MAX_CONTEXT_DEPTH})
 SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our own
 
+_FIND_ITEM = """
+SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
+WHERE i.id = ? AND c.owner = ? ORDER BY c.created_at DESC LIMIT 1"""
+
 
 class SQLiteStore:
     """One file, one writing thread, one reading thread."""
@@ -200,6 +204,10 @@ class SQLiteStore:
             return ConversationItem(id=row[0], data=row[1]) if row is not None else None
 
         return await self._reader.run(read)
+
+    async def find_item(self, item_id: str, owner: str) -> ConversationItem | None:
+        row = await self._reader.run(lambda db: db.execute(_FIND_ITEM, (item_id, owner)).fetchone())
+        return ConversationItem(id=row[0], data=row[1]) if row is not None else None
 
     async def delete_item(self, conversation_id: str, owner: str, item_id: str) -> bool:
         sql = "DELETE FROM conversation_items WHERE conversation_id = ? AND id = ?"

@@ -138,6 +138,10 @@ class ResponseStore(Protocol):
 
     async def item(self, conversation_id: str, owner: str, item_id: str) -> ConversationItem | None: ...
 
+    async def find_item(self, item_id: str, owner: str) -> ConversationItem | None:
+        """The newest item of this id, in whichever of the owner's conversations it is."""
+        ...
+
     async def delete_item(self, conversation_id: str, owner: str, item_id: str) -> bool: ...
 
     async def forget(self, before: float) -> int:

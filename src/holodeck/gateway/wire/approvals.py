@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import approval_id
-from holodeck.gateway.wire.reading import ApprovalAnswer
+from holodeck.gateway.wire.reading import ApprovalAnswer, Input
 from holodeck.lib.ids import new_id
 from holodeck.models.content import TextContent
-from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
 REFUSED = "The person did not approve this call; it was not run."
+NO_RESULT = "This call was approved, and came to no result."
 UNDECIDED = "The person went on without approving this call; it was not run."
 
 
@@ -54,8 +55,53 @@ def decide(pending: Sequence[FunctionCall], asked: Iterable[str], answers: Seque
     return Decided(run=tuple(run), approved=approved, refused=tuple(refused))
 
 
+def close_answered(read: Input) -> None:
+    """A request for approval whose call has its result in the same input is over: the call is not made again."""
+    answered = {item.call_id for item in read.items if isinstance(item, FunctionCallOutput)}
+    over = [call for call in read.waiting if call.call_id in answered]
+    if not over:
+        return
+    ids = {approval_id(call) for call in over}
+    read.items = [item for item in read.items if not any(item is call for call in over)]  # the result has its own call
+    read.waiting = [call for call in read.waiting if call not in over]
+    read.approvals = [answer for answer in read.approvals if answer.request_id not in ids]
+
+
+def close_past(read: Input) -> None:
+    """What was decided earlier in a conversation, or passed over in it, does not wait any more: the model is told."""
+    given = {answer.request_id: answer for answer in read.approvals}
+    said = [index for index, item in enumerate(read.items) if isinstance(item, Message) and item.role == "user"]
+    last = said[-1] if said else -1
+    over: list[FunctionCallOutput] = []
+    for call in read.waiting:
+        answer = given.get(approval_id(call))
+        if answer is not None and answer.approve:
+            over.append(_told(call, NO_RESULT))
+        elif answer is not None or read.items.index(call) < last:
+            over.append(_refusal(call, answer))
+    answer_in_place(read, over)
+    done = {output.call_id for output in over}
+    read.waiting = [call for call in read.waiting if call.call_id not in done]
+    read.approvals = []
+
+
+def answer_in_place(read: Input, outputs: Sequence[FunctionCallOutput]) -> None:
+    """Put each output behind its call, where a model expects it."""
+    behind = {output.call_id: output for output in outputs}
+    items: list[Item] = []
+    for item in read.items:
+        items.append(item)
+        if isinstance(item, FunctionCall) and item.call_id in behind:
+            items.append(behind[item.call_id])
+    read.items = items
+
+
 def _refusal(call: FunctionCall, answer: ApprovalAnswer | None) -> FunctionCallOutput:
     words = UNDECIDED if answer is None else REFUSED
     if answer is not None and answer.reason:
         words = f"{words} Their reason: {answer.reason}"
+    return _told(call, words)
+
+
+def _told(call: FunctionCall, words: str) -> FunctionCallOutput:
     return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=words),), is_error=True, id=new_id("out"))

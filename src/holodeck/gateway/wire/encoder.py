@@ -44,7 +44,8 @@ class Encoder:
     def emit(self, kind: str, **body: Any) -> None:
         if self.is_silent or (self.past is not None and self.past.knows(kind, body)):
             return
-        self._events.append(orjson.dumps({"type": kind, "sequence_number": self.sequence, **body}))
+        # A copy: what orjson returns holds on to several times its size, and this is kept as long as the run.
+        self._events.append(b"%b" % orjson.dumps({"type": kind, "sequence_number": self.sequence, **body}))
         self.sequence += 1
 
     def head(self, kind: str, **body: Any) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from holodeck.gateway.wire.approvals import close_answered
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
 from holodeck.gateway.wire.input_items import ITEM_READERS
 from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored, plain_name
@@ -37,6 +38,7 @@ def read_input(
         refuse(message, path, "array_above_max_length")
     for index, entry in enumerate(value):
         _read_item(entry, f"{path}[{index}]", into)
+    close_answered(into)
     return into
 
 

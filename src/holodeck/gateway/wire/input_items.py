@@ -193,6 +193,7 @@ def _called(fields: Fields, into: Input, item_id: str) -> FunctionCall:
     tool = fields.required("name", may_be_empty=False)
     name = into.tool_name(label, tool)
     arguments = fields.required("arguments")
+    into.places[call_id_of(item_id)] = (label, tool)
     return FunctionCall(call_id=call_id_of(item_id), name=name, arguments=arguments, id=item_id_of(item_id))
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
-from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_REQUEST_HEADERS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.secret import Secret
 
 _NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
 _NO_SEARCH = "This gateway offers all tools at once."
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OUR_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect"}
+    | {"host", "keep-alive", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_OUR_PREFIXES = ("mcp-", "proxy-")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +67,10 @@ class MCPDeclaration:
     """The declaration as it is shown again: without credentials, and without the path of the URL."""
     param: str = "tools"
 
+    @property
+    def has_credentials(self) -> bool:
+        return self.authorization is not None or bool(self.headers)
+
     def allows(self, tool: str, *, is_read_only: bool) -> bool:
         return self.allowed is None or self.allowed.matches(tool, is_read_only=is_read_only)
 
@@ -72,7 +83,7 @@ def read_declaration(fields: Fields) -> MCPDeclaration:
         refuse(f"Unsupported parameter: '{fields.at('defer_loading')}'. {_NO_SEARCH}", fields.at("defer_loading"))
     label = fields.required("server_label", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
     url = _url(fields)
-    token = fields.text("authorization")
+    token = _token(fields)
     headers = _headers(fields, has_token=token is not None)
     description = fields.text("server_description", longest=MAX_INPUT_TEXT_CHARS)
     allowed = _filter(fields, "allowed_tools")
@@ -111,14 +122,31 @@ def _url(fields: Fields) -> str | None:
     return url
 
 
+def _token(fields: Fields) -> str | None:
+    token, where = fields.text("authorization"), fields.at("authorization")
+    if token is None:
+        return None
+    token = token.removeprefix("Bearer ").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        refuse(f"Invalid '{where}': expected an access token.", where)
+    return token
+
+
 def _headers(fields: Fields, *, has_token: bool) -> dict[str, Secret]:
     where = fields.at("headers")
     headers: dict[str, Secret] = {}
-    for name, value in (fields.mapping("headers") or {}).items():
+    given = fields.mapping("headers") or {}
+    if len(given) > MAX_REQUEST_HEADERS:
+        refuse(f"Invalid '{where}': at most {MAX_REQUEST_HEADERS} headers.", where, "object_above_max_properties")
+    for name, value in given.items():
         if not isinstance(value, str):
             wrong_type(f"{where}.{name}", "a string", value)
-        if any(char in name + value for char in "\r\n\0"):
+        if any(char in value for char in "\r\n\0"):
             refuse(f"Invalid '{where}.{name}': a header is one line.", f"{where}.{name}")
+        if not _HEADER_NAME.fullmatch(name):
+            refuse(f"Invalid '{where}': {name[:MAX_SHOWN_CHARS]!r} is not the name of a header.", where)
+        if name.lower() in _OUR_HEADERS or name.lower().startswith(_OUR_PREFIXES):
+            refuse(f"Invalid '{where}.{name}': this header is written by the gateway.", f"{where}.{name}")
         if has_token and name.lower() == "authorization":
             refuse(f"Give only one of '{fields.at('authorization')}' and '{where}.{name}'.", f"{where}.{name}")
         headers[name] = Secret(value)

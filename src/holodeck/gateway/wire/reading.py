@@ -46,6 +46,8 @@ class Input:
     approvals: list[ApprovalAnswer] = field(default_factory=list)
     waiting: list[FunctionCall] = field(default_factory=list)
     """Calls whose request for approval the client sent along."""
+    places: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The server and the tool of each call of an MCP server, by the id of the call."""
     listed: dict[str, WireItem] = field(default_factory=dict)
     """Tool lists that are in the context already, by the label of their server."""
     find: Find = nothing_stored

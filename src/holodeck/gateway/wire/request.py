@@ -51,8 +51,8 @@ class ResponseRequest:
 
     @property
     def has_secrets(self) -> bool:
-        """True when it brings credentials, which are never kept."""
-        return any(each.authorization is not None or each.headers for each in self.tools.declarations)
+        """True when it brings credentials, which are never kept. The address of a server may hold one, too."""
+        return any(each.has_credentials or each.server_url is not None for each in self.tools.declarations)
 
     def is_client(self, name: str) -> bool:
         """True for a function that the client runs, unless the choice of tools leaves it out."""

@@ -34,6 +34,11 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Messag
 Mode = Literal["portable", "openai"]
 
 
+def shows_openai(request: ResponseRequest, mode: Mode | Literal["auto"] | None) -> bool:
+    """True when calls of MCP servers appear in OpenAI's own form, which has requests for approval."""
+    return request.declares_mcp if mode in (None, "auto") else mode == "openai"
+
+
 class ResponseWriter:
     """Writes one response. `feed` it every event of the run, in order; a silent one only keeps the resource."""
 
@@ -66,8 +71,7 @@ class ResponseWriter:
             model=model or request.model or "",
             dialect=dialect,
         )
-        is_openai = (mode or ("openai" if request.declares_mcp else "portable")) == "openai"
-        self._routes = routes if is_openai else None
+        self._routes = routes if shows_openai(request, mode) else None
         self._listed: Collection[str] | None = request.input.listed if listed is None else listed
         self._clock = clock
         self._encoder = Encoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated, past=past)

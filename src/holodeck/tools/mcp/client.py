@@ -19,15 +19,16 @@ from holodeck.tools.mcp.connection import Connection, MakeSession
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, is_allowed, list_prompts, list_tools
 from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
+from holodeck.tools.mcp.gate import Gate
 from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.outputs import OutputChecks
 from holodeck.tools.mcp.results import Results, Trace
-from holodeck.tools.mcp.rounds import exchange
 from holodeck.tools.mcp.routing import argument_headers
 from holodeck.tools.mcp.session import OnProgress
 from holodeck.tools.mcp.starts import StartLimits
 from holodeck.tools.mcp.supervisor import Supervisor
+from holodeck.tools.mcp.tracing import exchange
 
 META_KEY = "holodeck/idempotency-key"
 """Where a server finds the key of a call in its `_meta`."""
@@ -42,6 +43,7 @@ class MCPClient:
         self._tool = tool
         self._faults = faults
         self._callbacks = callbacks
+        self._gate = Gate(tool.max_concurrent_calls, faults)
         self._results = Results(tool, faults, OutputChecks())
         self._tools: Catalog[MCPToolInfo] = Catalog(
             lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
@@ -99,12 +101,12 @@ class MCPClient:
             await self._prompts.current(session)
         known = self._prompts.known(session, name)
         params = {"name": known.name if known is not None else name, "arguments": dict(arguments)}
-        return await exchange(session, "prompts/get", params, seconds=self._tool.request_timeout)
+        return await exchange(self._tool, session, "prompts/get", params, seconds=self._tool.request_timeout)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Message:
         """Any request, answered with its result. Raises MCPError."""
         connection = await self.supervisor.connection()
-        return await exchange(connection.session, method, dict(params), seconds=self._tool.request_timeout)
+        return await exchange(self._tool, connection.session, method, dict(params), seconds=self._tool.request_timeout)
 
     async def call(
         self,
@@ -121,7 +123,8 @@ class MCPClient:
         """
         trace = Trace(name, key)
         try:
-            info, answer = await self._answer(trace, arguments, on_progress, seconds or self._tool.request_timeout)
+            async with self._gate.entered(seconds or self._tool.request_timeout) as left:
+                info, answer = await self._answer(trace, arguments, on_progress, left)
             return await self._results.of(info, answer, trace)
         except MCPError as error:
             return self._results.failure(error, trace)
@@ -141,6 +144,7 @@ class MCPClient:
             params = {"name": info.name, "arguments": arguments}
             try:
                 answer = await exchange(
+                    self._tool,
                     session,
                     "tools/call",
                     params,

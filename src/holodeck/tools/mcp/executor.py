@@ -9,15 +9,15 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError, MCPProtocolError
-from holodeck.lib.limits import DISCOVERY_WAIT
+from holodeck.lib.limits import MAX_REVIVALS
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
-from holodeck.models.tool import TransportType
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.approval import needs_approval
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.names import normalize_tool_name
+from holodeck.tools.mcp.offer import ServerOffer
 from holodeck.tools.mcp.plugin import MCPPlugin
 
 Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
@@ -36,32 +36,56 @@ class MCPExecutor:
     """Holds the servers. One that is down, slow or broken is missing from the offer, and tried again next time."""
 
     def __init__(
-        self, servers: Sequence[MCPPlugin], *, approve: Approver | None = None, patience: float | None = None
+        self,
+        servers: Sequence[MCPPlugin] = (),
+        *,
+        approve: Approver | None = None,
+        patience: float | None = None,
+        revives: bool = False,
     ) -> None:
-        """`patience`: seconds that an offer waits for a server. Absent: as long as its kind may take to start."""
-        self._patience = patience
-        self.servers: Mapping[str, MCPPlugin] = {server.name: server for server in servers}
-        self.failures: dict[str, MCPError] = {}
-        """Why a server is missing from the latest offer."""
+        """`patience`: seconds that an offer waits for a server. Absent: as long as its kind may take to start.
+
+        `revives`: a dead server is tried again in the background, and no offer waits for it meanwhile.
+        """
+        revivals = asyncio.Semaphore(MAX_REVIVALS) if revives else None
+        self.offers: Mapping[str, ServerOffer] = {
+            server.name: ServerOffer(server, patience=patience, revivals=revivals) for server in servers
+        }
         self._approve = approve
-        self._listings: dict[str, asyncio.Task[list[MCPToolInfo]]] = {}
-        self._waited: set[str] = set()
-        self._found: dict[str, int] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._routes: dict[str, Route] = {}
+
+    def joined(self, others: Iterable[ServerOffer]) -> MCPExecutor:
+        """These servers and some more, under one set of names. What is known of each server stays shared."""
+        both = MCPExecutor(approve=self._approve)
+        both.offers = {**self.offers, **{offer.server.name: offer for offer in others}}
+        both._names = dict(self._names)
+        return both
+
+    @property
+    def servers(self) -> Mapping[str, MCPPlugin]:
+        return {name: offer.server for name, offer in self.offers.items()}
+
+    @property
+    def failures(self) -> Mapping[str, MCPError]:
+        """Why a server is missing from the latest offer."""
+        return {name: offer.failure for name, offer in self.offers.items() if offer.failure is not None}
 
     @property
     def kind(self) -> ToolKind:
         return ToolKind.MCP
 
-    async def specs(self) -> tuple[ToolSpec, ...]:
-        """The tools of every server that answers. The first offer waits for each server up to its own limit."""
-        await self._listed()
+    async def specs(self, wanted: Collection[str] | None = None) -> tuple[ToolSpec, ...]:
+        """The tools of every server that answers. The first offer waits for each server up to its own limit.
+
+        `wanted`: the servers that matter now; the others are neither asked nor waited for.
+        """
+        await self._listed(self.offers.values() if wanted is None else [self.offers[name] for name in wanted])
         routes: dict[str, Route] = {}
-        for name, server in self.servers.items():
-            tools = self._take(name)
+        for name, offer in self.offers.items():
+            tools = offer.take()
             self._name(name, tools)
-            routes |= {self._names[name, info.name]: Route(server=server, tool=info) for info in tools}
+            routes |= {self._names[name, info.name]: Route(server=offer.server, tool=info) for info in tools}
         self._routes = routes
         return tuple(_spec(name, route) for name, route in routes.items())
 
@@ -81,14 +105,14 @@ class MCPExecutor:
         route = self._routes.get(name)
         return route is not None and route.server.may_repeat(route.tool.name)
 
-    async def execute(self, call: ToolCall) -> ToolResult:
-        """Call the tool at its server. Every failure is a result."""
+    async def execute(self, call: ToolCall, *, is_approved: bool = False) -> ToolResult:
+        """Call the tool at its server. Every failure is a result. `is_approved`: a person was asked already."""
         route = self._routes.get(call.name)
         if route is None:
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
         server, tool = route.server, route.tool
         about = {"server": server.name, "tool": tool.name}
-        if needs_approval(server.config, tool.name):
+        if not is_approved and needs_approval(server.config, tool.name):
             if self._approve is None:
                 reason = (
                     f"The tool '{tool.name}' of server '{server.name}' needs a person's approval, and nobody is there."
@@ -114,52 +138,20 @@ class MCPExecutor:
 
     async def close(self) -> None:
         """Close every server, side by side. Bounded by their own limits."""
-        for task in self._listings.values():
-            task.cancel()
-        await asyncio.gather(*self._listings.values(), return_exceptions=True)
-        await asyncio.gather(*(server.close() for server in self.servers.values()))
+        await asyncio.gather(*(offer.close() for offer in self.offers.values()))
 
-    async def _listed(self) -> None:
-        """Ask every server for its tools; wait for those that were not waited for before."""
-        fresh: dict[asyncio.Task[list[MCPToolInfo]], float] = {}
-        for name, server in self.servers.items():
-            task = self._listings.get(name)
-            if task is None or task.done():
-                task = asyncio.create_task(server.list_tools(), name=f"list tools of {name}")
-                self._listings[name] = task
-                self._waited.discard(name)
-            if name not in self._waited:
-                fresh[task] = _usual_patience(server) if self._patience is None else self._patience
+    async def _listed(self, offers: Collection[ServerOffer]) -> None:
+        """Ask servers for their tools; wait for those that were not waited for before."""
+        asked = ((offer, offer.ask()) for offer in offers)
+        fresh = {task: offer.patience for offer, task in asked if task is not None}
         began = asyncio.get_running_loop().time()
         while fresh:
             elapsed = asyncio.get_running_loop().time() - began
             fresh = {task: limit for task, limit in fresh.items() if not task.done() and limit > elapsed}
             if fresh:
                 await asyncio.wait(fresh, timeout=min(fresh.values()) - elapsed, return_when=asyncio.FIRST_COMPLETED)
-        # Not before: a wait that was cancelled, or is another run's, is not this one's.
-        self._waited.update(self.servers)
-
-    def _take(self, name: str) -> list[MCPToolInfo]:
-        task = self._listings[name]
-        if not task.done() or task.cancelled():
-            return []
-        error = task.exception()
-        if error is None:
-            self.failures.pop(name, None)
-            self._tell_found(name, len(task.result()))
-            return task.result()
-        if not isinstance(error, MCPError):
-            raise error
-        if str(self.failures.get(name)) != str(error):
-            log.warning("mcp.unavailable", server=name, phase=error.phase, reason=error)
-        self.failures[name] = error
-        return []
-
-    def _tell_found(self, server: str, tools: int) -> None:
-        """Log what a server has, when that is news. Having nothing is no error, but rarely meant."""
-        if self._found.get(server) != tools:
-            self._found[server] = tools
-            (log.info if tools else log.warning)("mcp.discovered", server=server, tools=tools)
+        for offer in offers:  # not before: a wait that was cancelled, or is another run's, is not this one's
+            offer.had_its_time()
 
     def _name(self, server: str, tools: Sequence[MCPToolInfo]) -> None:
         """The bare name for whoever came first, `server__tool` for the others; a name once given is kept."""
@@ -185,12 +177,6 @@ def _other_name(wanted: str, taken: Collection[str]) -> str:
         number += 1
         name = normalize_tool_name(f"{wanted}_{number}")
     return name
-
-
-def _usual_patience(server: MCPPlugin) -> float:
-    """A process may have to be downloaded first; a remote server answers or does not."""
-    limit = server.config.startup_timeout
-    return limit if server.config.transport is TransportType.STDIO else min(limit, DISCOVERY_WAIT)
 
 
 def _spec(name: str, route: Route) -> ToolSpec:

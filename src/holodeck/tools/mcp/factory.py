@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from holodeck.lib.addresses import Dialling
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.limits import MIN_MESSAGE_BYTES
+from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.callbacks import Answers, Callbacks
 from holodeck.tools.mcp.channel import Channel, Incoming
@@ -36,6 +39,16 @@ _PLUGINS: dict[TransportType, type[MCPPlugin]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Stranger:
+    """A server that no operator has chosen. Only over HTTP; what it logs goes into no log of ours."""
+
+    dialling: Dialling
+    """Where it may be."""
+    secrets: tuple[Secret, ...] = ()
+    """What no error may show, beside the headers."""
+
+
 def create_mcp_plugin(
     tool: MCPTool,
     *,
@@ -43,13 +56,16 @@ def create_mcp_plugin(
     callbacks: Callbacks | None = None,
     auth: MCPAuthProvider | None = None,
     limits: StartLimits | None = None,
+    stranger: Stranger | None = None,
 ) -> MCPPlugin:
     """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder."""
     _refuse_unsafe(tool)
     folder = base_dir or Path.cwd()
     heard = callbacks or Callbacks()
-    faults = Faults(tool.name, [*tool.env.values(), *tool.headers.values()])
-    make_channel = _channel_maker(tool, folder, faults, auth or _configured_auth(tool, folder))
+    secrets = [*tool.env.values(), *tool.headers.values(), *(stranger.secrets if stranger is not None else ())]
+    faults = Faults(tool.name, secrets, is_heard=stranger is None)
+    dialling = stranger.dialling if stranger is not None else None
+    make_channel = _channel_maker(tool, folder, faults, auth or _configured_auth(tool, folder), dialling)
 
     def make_session(spawn: Spawn, on_notice: Callable[[Message], None]) -> Session:
         return Session(
@@ -84,7 +100,7 @@ def _configured_auth(tool: MCPTool, base_dir: Path) -> MCPAuthProvider | None:
 
 
 def _channel_maker(
-    tool: MCPTool, base_dir: Path, faults: Faults, auth: MCPAuthProvider | None
+    tool: MCPTool, base_dir: Path, faults: Faults, auth: MCPAuthProvider | None, dialling: Dialling | None
 ) -> Callable[[Incoming], Channel]:
     limit = max(
         MIN_MESSAGE_BYTES, 2 * tool.max_result_bytes
@@ -95,7 +111,7 @@ def _channel_maker(
         from holodeck.tools.mcp.stdio import StdioChannel
 
         return StdioChannel(
-            launch.plan(tool, container=f"holodeck-{tool.name}-{secrets.token_hex(4)}"),
+            launch.plan(tool, container=f"holodeck-{tool.name}-{token_hex(4)}"),
             cwd=base_dir / (tool.cwd or ""),
             faults=faults,
             incoming=incoming,
@@ -107,7 +123,14 @@ def _channel_maker(
         from holodeck.tools.mcp.http import HttpChannel
         from holodeck.tools.mcp.web import Web
 
-        web = Web(tool.url or "", headers=tool.headers, connect_timeout=tool.timeout, faults=faults, auth=auth)
+        web = Web(
+            tool.url or "",
+            headers=tool.headers,
+            connect_timeout=tool.timeout,
+            faults=faults,
+            auth=auth,
+            dialling=dialling,
+        )
         return HttpChannel(
             web,
             incoming=incoming,
@@ -120,7 +143,14 @@ def _channel_maker(
         from holodeck.tools.mcp.sse import SseChannel
         from holodeck.tools.mcp.web import Web
 
-        web = Web(tool.url or "", headers=tool.headers, connect_timeout=tool.timeout, faults=faults, auth=auth)
+        web = Web(
+            tool.url or "",
+            headers=tool.headers,
+            connect_timeout=tool.timeout,
+            faults=faults,
+            auth=auth,
+            dialling=dialling,
+        )
         return SseChannel(
             web, incoming=incoming, limit=limit, connect_timeout=tool.timeout, silence=tool.sse_read_timeout
         )

@@ -18,8 +18,10 @@ E = TypeVar("E", bound=MCPError)
 class Faults:
     """Makes the errors of one server."""
 
-    def __init__(self, server: str, secrets: Iterable[Secret] = ()) -> None:
+    def __init__(self, server: str, secrets: Iterable[Secret] = (), *, is_heard: bool = True) -> None:
+        """`is_heard`: what the server logs goes into our log."""
         self.server = server
+        self.is_heard = is_heard
         values = {secret.reveal() for secret in secrets}
         self._secrets = sorted((value for value in values if len(value) >= _SHORTEST_MASKED), key=len, reverse=True)
 

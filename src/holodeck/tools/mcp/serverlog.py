@@ -20,13 +20,14 @@ _LEVELS = {
     "alert": logging.CRITICAL,
     "emergency": logging.CRITICAL,
 }
+_UNHEARD = logging.Logger("unheard", level=logging.CRITICAL + 1)
 
 
 class ServerLog:
-    """The logger of one server."""
+    """The logger of one server. Without a name nobody listens, and no logger is made, which would stay for ever."""
 
-    def __init__(self, server: str) -> None:
-        self._logger = logging.getLogger(f"holodeck.mcp.server.{server}")
+    def __init__(self, server: str | None) -> None:
+        self._logger = _UNHEARD if server is None else logging.getLogger(f"holodeck.mcp.server.{server}")
 
     def level(self) -> str:
         """The level to ask the server for: no more than somebody here would see."""

@@ -75,7 +75,7 @@ class Session:
         self._quiet: asyncio.Event | None = None
         self._given_up: MCPError | None = None
         self._answering: dict[RequestId, asyncio.Task[None]] = {}
-        self._log = ServerLog(faults.server)
+        self._log = ServerLog(faults.server if faults.is_heard else None)
         self._meta: dict[str, Any] = {}
         self.roots_asked = False
         self.roots_given = asyncio.Event()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from holodeck.lib import net
+from holodeck.lib.addresses import Dialling
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
 from holodeck.lib.secret import Secret
@@ -39,14 +40,16 @@ class Web:
         connect_timeout: float,
         faults: Faults,
         auth: MCPAuthProvider | None = None,
+        dialling: Dialling | None = None,
     ) -> None:
+        """`dialling`: which addresses may be dialled. A proxy would dial for us, unseen: then there is none."""
         self.url = url
         self.faults = faults
         self._headers = headers
         self._auth = auth
-        self._proxy = net.proxy_for(url)
+        self._proxy = net.proxy_for(url) if dialling is None else None
         self._connect_timeout = connect_timeout
-        self._client = net.http_client(connect_timeout=connect_timeout)
+        self._client = net.http_client(connect_timeout=connect_timeout, dialling=dialling)
 
     async def close(self) -> None:
         await self._client.close()
@@ -103,6 +106,8 @@ class Web:
             return self.faults.connection(
                 "connect", f"the certificate of {self.url} is not trusted: {error.certificate_error}"
             )
+        if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, net.RefusedAddressError):
+            return self.faults.connection("connect", f"it was not dialled: {error.os_error.strerror}.")
         if isinstance(error, aiohttp.ClientConnectorError):
             text = f"{self.url} cannot be reached: {error.os_error.strerror or error.os_error}. Is the server running?"
             return self.faults.connection("connect", text, url=self.url)

@@ -1,0 +1,154 @@
+"""Everything that is asked the same: our gateway, the limit and LiteLLM's proxy, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import litellm_proxy
+from bench.gateway_model import EVENTS, OTHER, SAID, TOOL, WORD
+from bench.load import Ask, post
+from bench.processes import ended, module, serving
+from holodeck.gateway.callers import hash_key
+from holodeck.testing import FaultyMCPServer
+
+MODELS = ("plain", "stream", "paced", "tool", "wait")
+KEY = f"sk-{secrets.token_hex(16)}"
+AT_ONCE = 20_000
+"""Requests that our gateway is told to take on: more than the bench has."""
+_START_SECONDS = 120
+_CHAT = "/v1/chat/completions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A server that answers, and how it is asked."""
+
+    name: str
+    pid: int
+    url: str
+
+    def ask(self, model: str) -> Ask:
+        """What to send for each of the models."""
+        streamed = model in {"stream", "paced", "wait"}
+        marks = EVENTS // 2 if model in {"stream", "paced"} else 1
+        mark = (OTHER if streamed else WORD).encode()
+        return Ask(requests=self._requests(model, stream=streamed), mark=mark, marks=marks)
+
+    def _requests(self, model: str, *, stream: bool) -> list[bytes]:
+        chat: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": SAID}], "stream": stream}
+        if self.name == "holodeck":
+            body = {"model": model, "input": SAID, "stream": stream}
+            return [post(self.url, "/v1/responses", body, key=KEY)]
+        if self.name == "LiteLLM" and model == "tool":
+            chat["tools"] = litellm_proxy.TOOLS
+        if self.name == "model" and model == "tool":
+            return [post(self.url, _CHAT, body, key=KEY) for body in _two_turns(chat)]
+        return [post(self.url, _CHAT, chat, key=KEY)]
+
+
+def _two_turns(chat: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a client sends that does the loop itself, without the call between."""
+    said = {"role": "tool", "tool_call_id": "call_1", "content": SAID}
+    tools = [{"type": "function", "function": {"name": TOOL, "parameters": {}}}]
+    return [{**chat, "tools": tools}, {**chat, "tools": tools, "messages": [*chat["messages"], said]}]
+
+
+@contextmanager
+def targets(folder: Path, *, has_litellm: bool) -> Iterator[dict[str, Target]]:
+    """All of them, by name; the model itself is one too."""
+    with ExitStack() as stack:
+        pid, model = stack.enter_context(serving(module("bench.gateway_model")))
+        _, mcp = stack.enter_context(serving(FaultyMCPServer.command("normal", transport="http")))
+        found = {"model": Target(name="model", pid=pid, url=model)}
+        found["holodeck"] = stack.enter_context(holodeck(folder, model, mcp))
+        pid, url = stack.enter_context(serving(module("bench.gateway_limit", model, mcp)))
+        found["limit"] = Target(name="limit", pid=pid, url=url)
+        if has_litellm:
+            found["LiteLLM"] = stack.enter_context(_litellm(folder, model, mcp))
+        yield found
+
+
+@contextmanager
+def holodeck(folder: Path, model: str, mcp: str | None = None) -> Iterator[Target]:
+    """`holodeck serve`, as an operator runs it: a key, SQLite, MCP servers, and limits that fit the load."""
+
+    def served(name: str) -> dict[str, Any]:
+        where = {"provider": "openai_compatible", "name": name, "endpoint": f"{model}/v1"}
+        return {"name": name, "model": where, "use_mcp": name == "tool"}
+
+    port = _free_port()
+    server = {"type": "mcp", "name": "bench", "description": "the tools", "transport": "http", "url": mcp}
+    config = {
+        "listen": {"port": port},
+        "models": [served(name) for name in MODELS],
+        "mcp_servers": [server] if mcp else [],
+        "keys": [{"name": "bench", "hash": hash_key(KEY)}],
+        "limits": {"in_flight": AT_ONCE, "key": {"in_flight": AT_ONCE}, "drain_seconds": 1},
+    }
+    file = folder / "gateway.yaml"
+    file.write_text(json.dumps(config))
+    with _started(module("holodeck", "serve", str(file)), port, "/healthz", folder / "holodeck.log") as pid:
+        yield Target(name="holodeck", pid=pid, url=f"http://127.0.0.1:{port}")
+
+
+@contextmanager
+def _litellm(folder: Path, model: str, mcp: str) -> Iterator[Target]:
+    port = _free_port()
+    file = folder / "litellm.yaml"
+    file.write_text(json.dumps(litellm_proxy.config(MODELS, model, mcp)))
+    command = [str(litellm_proxy.installed()), "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
+    environ = {**litellm_proxy.ENVIRON, "LITELLM_MASTER_KEY": KEY}
+    log = folder / "litellm.log"
+    with _started([*command, "--telemetry", "False"], port, "/health/liveliness", log, environ=environ) as pid:
+        yield Target(name="LiteLLM", pid=pid, url=f"http://127.0.0.1:{port}")
+
+
+@contextmanager
+def _started(
+    command: Sequence[str], port: int, path: str, log: Path, *, environ: Mapping[str, str] | None = None
+) -> Iterator[int]:
+    """A server on a port that was chosen for it, once it answers there; the id of its process."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HOLODECK_", "LITELLM_"))}
+    with log.open("w") as written:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=written,
+            text=True,
+            env=clean | dict(environ or {}),
+        )
+    with ended(process):
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(f"http://127.0.0.1:{port}{path}"):
+            if process.poll() is not None or time.monotonic() > deadline:
+                sys.exit(f"{command[0]} did not start:\n{log.read_text()[-3000:]}")
+            time.sleep(0.1)
+        yield process.pid
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port

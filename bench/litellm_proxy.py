@@ -1,0 +1,49 @@
+"""LiteLLM's proxy in an environment of its own, made once, and set up as its makers advise for production."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.processes import ROOT
+
+VERSION = "1.106.2"
+_HOME = ROOT / ".cache" / f"litellm-{VERSION}"
+ENVIRON = {
+    "LITELLM_MODE": "PRODUCTION",
+    "LITELLM_LOG": "ERROR",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # or it fetches its price list from the internet when it starts
+}
+SERVER = "bench"
+TOOLS = [
+    {"type": "mcp", "server_label": "litellm", "server_url": f"litellm_proxy/mcp/{SERVER}", "require_approval": "never"}
+]
+"""What makes it run the loop itself: its own gateway as the address of the server."""
+
+
+def installed() -> Path:
+    """The program, installed on first use."""
+    program = _HOME / "bin" / "litellm"
+    if not (_HOME / ".ready").exists():
+        print(f"==> Setting up {_HOME.relative_to(ROOT)} (some hundred megabytes, some minutes)", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(_HOME)], check=True)
+        pip = [str(_HOME / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "install", f"litellm[proxy]=={VERSION}"], check=True, stderr=subprocess.DEVNULL)
+        (_HOME / ".ready").touch()
+    return program
+
+
+def config(models: tuple[str, ...], model: str, mcp: str) -> dict[str, Any]:
+    """The file that an operator would write."""
+
+    def served(name: str) -> dict[str, Any]:
+        where = {"model": f"openai/{name}", "api_base": f"{model}/v1", "api_key": "none"}
+        return {"model_name": name, "litellm_params": where}
+
+    return {
+        "model_list": [served(name) for name in models],
+        "litellm_settings": {"num_retries": 0, "request_timeout": 600},
+        "mcp_servers": {SERVER: {"url": mcp, "transport": "http"}},
+    }

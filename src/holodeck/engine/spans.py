@@ -1,0 +1,105 @@
+"""What a run tells a trace, in the words of OpenTelemetry's GenAI conventions. Names and numbers; no content."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from holodeck.lib import trace
+from holodeck.models.events import RunResult
+from holodeck.models.exchange import Answered, ModelRequest
+from holodeck.models.items import FunctionCall, Usage
+
+if TYPE_CHECKING:
+    from holodeck.engine.loop import RunRequest
+
+_PROVIDERS = {"azure_openai": "azure.ai.openai"}
+"""Where the conventions have another word than our files."""
+
+
+def invoke_agent(request: RunRequest, model: str) -> AbstractContextManager[trace.Span]:
+    """A whole run."""
+    if not trace.is_on():
+        return trace.SILENT
+    about: trace.Attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": _provider(request.provider),
+        "gen_ai.agent.name": request.agent or None,
+        "gen_ai.request.model": model,
+        "holodeck.response.id": request.run_id,
+    }
+    return trace.span(f"invoke_agent {request.agent}".strip(), about)
+
+
+def ended(span: trace.Span, result: RunResult) -> None:
+    """How a run ended."""
+    if not trace.is_on():
+        return
+    span.set(
+        {
+            "holodeck.status": result.status,
+            "holodeck.turns": result.turns,
+            "holodeck.tool_calls": result.tool_calls,
+            **_used(result.usage),
+        }
+    )
+    if result.status == "cancelled":
+        span.fail("cancelled")
+    elif result.error is not None:
+        span.fail(result.error.code)
+
+
+def chat(provider: str, model: str, asked: ModelRequest) -> AbstractContextManager[trace.Span]:
+    """One turn of a model."""
+    if not trace.is_on():
+        return trace.SILENT
+    about: trace.Attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": _provider(provider),
+        "gen_ai.request.model": model,
+        "gen_ai.request.temperature": asked.temperature,
+        "gen_ai.request.top_p": asked.top_p,
+        "gen_ai.request.max_tokens": asked.max_tokens,
+        "gen_ai.request.presence_penalty": asked.presence_penalty,
+        "gen_ai.request.frequency_penalty": asked.frequency_penalty,
+        "gen_ai.output.type": "text" if asked.response_format is None else "json",
+    }
+    return trace.span(f"chat {model}", about, kind="client")
+
+
+def answered(span: trace.Span, answer: Answered) -> None:
+    """What came of a turn."""
+    if trace.is_on():
+        finish = "tool_call" if answer.finish == "tool_calls" else answer.finish
+        span.set(
+            {
+                "gen_ai.response.model": answer.model or None,
+                "gen_ai.response.finish_reasons": (finish,),
+                **_used(answer.usage),
+            }
+        )
+
+
+def execute_tool(call: FunctionCall, *, is_known: bool) -> AbstractContextManager[trace.Span]:
+    """One call. A name that the model made up may be anything, and is not told."""
+    if not trace.is_on():
+        return trace.SILENT
+    about: trace.Attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.name if is_known else None,
+        "gen_ai.tool.type": "extension",
+        "gen_ai.tool.call.id": call.call_id,
+    }
+    return trace.span(f"execute_tool {call.name}" if is_known else "execute_tool", about)
+
+
+def _used(usage: Usage) -> trace.Attributes:
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens or None,
+    }
+
+
+def _provider(name: str) -> str | None:
+    return _PROVIDERS.get(name, name) or None

@@ -1,0 +1,126 @@
+"""Connections to servers that requests bring along: kept for a while, never for another caller or credential."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from holodeck.gateway.dialling import DialRules, headers_of
+from holodeck.gateway.wire.mcp_declarations import MCPDeclaration
+from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.limits import (
+    MAX_CALLER_SERVERS,
+    MAX_REQUEST_SERVER_TOOLS,
+    MAX_REQUEST_SERVERS,
+    REQUEST_SERVER_IDLE,
+)
+from holodeck.lib.secret import Secret
+from holodeck.tools.mcp.offer import ServerOffer
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Key:
+    """Who uses which server with what. Two that differ in anything share nothing."""
+
+    caller: str
+    label: str
+    url: str
+    headers: frozenset[tuple[str, Secret]]
+
+
+@dataclass
+class _Entry:
+    offer: ServerOffer
+    users: int = 0
+    last_used: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolLimits:
+    """The numbers, for those who need others."""
+
+    total: int = MAX_REQUEST_SERVERS
+    of_caller: int = MAX_CALLER_SERVERS
+    idle_seconds: float = REQUEST_SERVER_IDLE
+
+
+class ServerPool:
+    """What is used longest ago goes first; what is in use never."""
+
+    def __init__(self, rules: DialRules, *, patience: float, limits: PoolLimits | None = None) -> None:
+        """`patience`: seconds that a request waits for a server to say what it has."""
+        self.rules = rules
+        self._patience = patience
+        self._limits = limits or PoolLimits()
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @contextmanager
+    def used(self, declaration: MCPDeclaration, caller: str) -> Iterator[ServerOffer]:
+        """The caller's own connection, which stays open for as long as this lasts. Raises MCPConnectionError."""
+        key = _Key(
+            caller=caller,
+            label=declaration.server_label,
+            url=declaration.server_url or "",
+            headers=frozenset(headers_of(declaration).items()),
+        )
+        entry = self._entries.get(key)
+        if entry is None:
+            self._make_room(key)
+            plugin = self.rules.plugin(declaration)
+            entry = _Entry(ServerOffer(plugin, patience=self._patience, most=MAX_REQUEST_SERVER_TOOLS))
+            self._entries[key] = entry
+        self._entries.move_to_end(key)
+        entry.users += 1
+        try:
+            yield entry.offer
+        finally:
+            entry.users -= 1
+            entry.last_used = asyncio.get_running_loop().time()
+            self._sweep_later()
+
+    async def close(self) -> None:
+        """Close everything. Bounded."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for key in list(self._entries):
+            self._drop(key)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _make_room(self, key: _Key) -> None:
+        own = [other for other in self._entries if other.caller == key.caller]
+        if len(own) >= self._limits.of_caller:
+            self._drop_idle(own, key.label)
+        elif len(self._entries) >= self._limits.total:
+            self._drop_idle(list(self._entries), key.label)
+
+    def _drop_idle(self, candidates: list[_Key], label: str) -> None:
+        idle = next((key for key in candidates if not self._entries[key].users), None)
+        if idle is None:
+            text = "too many servers that requests brought along are in use at this moment. Try again later."
+            raise MCPConnectionError(f"Server '{label}' (connect): {text}", server=label, phase="connect", details={})
+        self._drop(idle)
+
+    def _drop(self, key: _Key) -> None:
+        task = asyncio.create_task(self._entries.pop(key).offer.close(), name=f"close {key.label}")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    def _sweep_later(self) -> None:
+        """Look again when the first could be idle for too long; one timer for all."""
+        if self._sweep is None and self._entries:
+            self._sweep = asyncio.get_running_loop().call_later(self._limits.idle_seconds, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._sweep = None
+        old = asyncio.get_running_loop().time() - self._limits.idle_seconds
+        for key in [key for key, entry in self._entries.items() if not entry.users and entry.last_used <= old]:
+            self._drop(key)
+        self._sweep_later()

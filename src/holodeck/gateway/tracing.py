@@ -1,0 +1,39 @@
+"""Traces of a gateway: begun when its file or the standard variables ask for them, and handed over at its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from holodeck import __version__
+from holodeck.lib import log, trace
+from holodeck.lib.otel import INSTALL, Collector, OTelTracer, is_installed, is_wanted_by
+from holodeck.models.gateway import OTel
+
+_SERVICE = "holodeck"
+
+
+def start_tracing(otel: OTel | None, environ: Mapping[str, str]) -> trace.Tracer | None:
+    """Listen to the spans of this process. A variable alone, without the extra, is no reason not to serve."""
+    if otel is None and not is_wanted_by(environ):
+        return None
+    if not is_installed():
+        log.warning("otel.not_installed", fix=INSTALL)
+        return None
+    asked = otel or OTel()
+    collector = Collector(
+        endpoint=asked.endpoint,
+        headers=asked.headers,
+        service_name=asked.service_name,
+        sample_ratio=asked.sample_ratio,
+    )
+    tracer = OTelTracer(collector, service=_SERVICE, version=__version__, environ=environ)
+    trace.listen(tracer)
+    return tracer
+
+
+async def stop_tracing(tracer: trace.Tracer | None) -> None:
+    """Send the last spans. Bounded."""
+    if tracer is not None:
+        trace.leave(tracer)
+        await asyncio.to_thread(tracer.close)

@@ -1,0 +1,97 @@
+"""Which addresses are public: judged by the address that is dialled, never by the name that led to it."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NOT_PUBLIC_V4 = tuple(
+    ipaddress.IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",  # "this" network: on most systems another way to say loopback
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # carrier-grade NAT; one cloud has its metadata service there
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # a host service of one cloud, though the address looks public
+        "169.254.0.0/16",  # link-local: the metadata service of most clouds
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # protocol assignments; the metadata service of one cloud
+        "192.0.2.0/24",
+        "192.31.196.0/24",
+        "192.52.193.0/24",
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",
+        "192.175.48.0/24",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/4",
+        "240.0.0.0/4",
+    )
+)
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")  # all that is routed; mapped, local and multicast ones are outside
+_NOT_PUBLIC_V6 = tuple(
+    ipaddress.IPv6Network(text)
+    for text in (
+        "2001::/23",  # protocol assignments, Teredo among them, which carries other addresses in it
+        "2001:db8::/32",
+        "2002::/16",  # 6to4 carries an IPv4 address in it
+        "3fff::/20",
+    )
+)
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # how a network without IPv4 reaches public IPv4 servers
+
+
+def is_public(address: str) -> bool:
+    """True for an address that anybody on the Internet could dial as well."""
+    parsed = _parsed(address)
+    if parsed is None:
+        return False
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return not any(parsed in network for network in _NOT_PUBLIC_V4)
+    if parsed in _NAT64:
+        return is_public(str(ipaddress.IPv4Address(int(parsed) & 0xFFFF_FFFF)))
+    return parsed in _GLOBAL_V6 and not any(parsed in network for network in _NOT_PUBLIC_V6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialling:
+    """What may be dialled: public addresses, and these networks."""
+
+    networks: tuple[Network, ...] = ()
+
+    def admits(self, address: str) -> bool:
+        if is_public(address):
+            return True
+        parsed = _parsed(address)
+        return parsed is not None and any(parsed in network for network in self.networks)
+
+
+def networks_among(entries: Iterable[str]) -> tuple[Network, ...]:
+    """Those entries that are addresses or networks; the others are names."""
+    found: list[Network] = []
+    for entry in entries:
+        try:
+            found.append(ipaddress.ip_network(entry, strict=False))
+        except ValueError:
+            continue
+    return tuple(found)
+
+
+ANYWHERE = Dialling(networks=networks_among(("0.0.0.0/0", "::/0")))
+"""For a host that the operator has named."""
+
+
+def _parsed(address: str) -> Address | None:
+    """None for what is no plain address, one with a scope included: that is a neighbour's."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return None
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.scope_id is not None:
+        return None
+    return parsed

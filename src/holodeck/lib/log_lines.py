@@ -1,0 +1,126 @@
+"""Log records as lines of standard error: text for people, or one JSON object each for programs that collect them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, Literal, TextIO
+
+import orjson
+
+from holodeck.lib.limits import LOG_PAUSE, MAX_LOG_LINES_WAITING
+from holodeck.lib.log import ROOT, Line
+
+Format = Literal["text", "json"]
+_SERVERS = f"{ROOT}.mcp.server"
+"""What MCP servers say themselves. It is theirs, and may be about anything."""
+
+
+def write_log(form: Format, level: str, stream: TextIO | None = None) -> None:
+    """Write the log of this process from now on, in place of whatever did so before."""
+    handler = Lines(stream or sys.stderr)
+    handler.setFormatter(_JSON() if form == "json" else _Text())
+    number = logging.getLevelNamesMapping()[level.upper()]
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(max(number, logging.WARNING))  # of what is not ours, only what went wrong
+    logging.getLogger(ROOT).setLevel(number)
+    logging.getLogger(_SERVERS).setLevel(number if number < logging.INFO else max(number, logging.WARNING))
+
+
+class Lines(logging.Handler):
+    """Writes lines a moment later and many at once, in a thread of its own.
+
+    A write lets other threads in, which costs a request more than the line itself; and when nobody reads what is
+    written, the log waits and not the gateway. What is left is written at the end of the process.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._waiting: list[str] = []
+        self._lost = 0
+        self._news = threading.Event()
+        self._writing = threading.Lock()
+        threading.Thread(target=self._write_on, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if len(self._waiting) >= MAX_LOG_LINES_WAITING:
+            self._lost += 1
+            return
+        self._waiting.append(self.format(record))
+        if not self._news.is_set():
+            self._news.set()
+
+    def flush(self) -> None:
+        """Write everything now."""
+        with self._writing:
+            self.acquire()  # `emit` holds it, too
+            lines, self._waiting = self._waiting, []
+            lost, self._lost = self._lost, 0
+            self.release()
+            if lost:
+                about = (Line("log.lost", {"lines": lost}),)
+                lines.append(self.format(logging.LogRecord(ROOT, logging.WARNING, "", 0, "%s", about, None)))
+            if lines:
+                with suppress(OSError, ValueError):  # whoever read it has gone
+                    self._stream.write("\n".join([*lines, ""]))
+                    self._stream.flush()
+
+    def _write_on(self) -> None:
+        while True:
+            self._news.wait()
+            time.sleep(LOG_PAUSE)
+            self._news.clear()
+            self.flush()
+
+
+class _Text(logging.Formatter):
+    """`2026-01-31T12:00:00.000Z INFO gateway.request status=200 ...`, on one line unless something crashed."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = _said(record)
+        words = str(said) if isinstance(said, Line) else f"{record.name} {_one_line(said)}"
+        crash = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{_when(record)} {record.levelname} {words}{crash}"
+
+
+class _JSON(logging.Formatter):
+    """`time`, `level`, `event`, then the fields of the event; what is not ours has a `message` and its `logger`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, Any] = {"time": _when(record), "level": record.levelname.lower()}
+        said = _said(record)
+        if isinstance(said, Line):
+            entry = {**said.fields, **entry, "event": said.event}
+        else:
+            entry |= {"event": "log", "logger": record.name, "message": said}
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _said(record: logging.LogRecord) -> Line | str:
+    if isinstance(record.args, tuple) and len(record.args) == 1 and isinstance(record.args[0], Line):
+        return record.args[0]
+    return record.getMessage()
+
+
+def _one_line(text: str) -> str:
+    """Words of others cannot begin a line of their own, nor move the cursor."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def _when(record: logging.LogRecord) -> str:
+    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+
+
+@lru_cache(maxsize=1)
+def _second(at: int) -> str:
+    """Busy gateways write many lines in the same second."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")

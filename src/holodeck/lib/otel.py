@@ -1,0 +1,139 @@
+"""Spans to an OpenTelemetry collector, over OTLP/HTTP. Only imported where tracing is configured: it is an extra."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holodeck.lib.limits import TRACE_FLUSH_SECONDS
+from holodeck.lib.secret import Secret
+from holodeck.lib.trace import Attributes, Kind
+
+INSTALL = "pip install 'holodeck[otel]'"
+_PARTS = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+_ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_TRACES = "/v1/traces"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collector:
+    """Where spans go. What is None is as the OTEL_* variables say, or as OpenTelemetry does it."""
+
+    endpoint: str | None = None
+    headers: Mapping[str, Secret] = field(default_factory=dict)
+    service_name: str | None = None
+    sample_ratio: float | None = None
+
+
+def is_installed() -> bool:
+    """Whether the extra is there. Nothing of it is imported."""
+    try:
+        return all(importlib.util.find_spec(part) is not None for part in _PARTS)
+    except ModuleNotFoundError:
+        return False
+
+
+def is_wanted_by(environ: Mapping[str, str]) -> bool:
+    """Whether the standard variables ask for traces."""
+    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    return any(environ.get(name) for name in _ADDRESSES)
+
+
+class OTelTracer:
+    """A tracer of its own: whatever else in this process uses OpenTelemetry is not touched."""
+
+    def __init__(self, collector: Collector, *, service: str, version: str, environ: Mapping[str, str]) -> None:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+        from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        about = {"service.version": version}
+        if collector.service_name or not environ.get("OTEL_SERVICE_NAME"):
+            about["service.name"] = collector.service_name or service
+        ratio = collector.sample_ratio
+        self._provider = TracerProvider(
+            resource=Resource.create(about),
+            sampler=None if ratio is None else ParentBasedTraceIdRatio(ratio),
+            shutdown_on_exit=False,
+        )
+        headers = {name: secret.reveal() for name, secret in collector.headers.items()}
+        exporter = OTLPSpanExporter(endpoint=_traces_at(collector.endpoint), headers=headers or None)
+        self._provider.add_span_processor(BatchSpanProcessor(exporter))
+        self._tracer = self._provider.get_tracer("holodeck", version)
+        self._propagator = TraceContextTextMapPropagator()
+
+    @contextmanager
+    def span(
+        self, name: str, attributes: Attributes, *, kind: Kind, parent: Mapping[str, str] | None
+    ) -> Iterator[_Span]:
+        from opentelemetry.trace import SpanKind
+
+        with self._tracer.start_as_current_span(
+            name,
+            context=None if parent is None else self._propagator.extract(parent),
+            kind=SpanKind[kind.upper()],
+            attributes=_known(attributes),
+            record_exception=False,  # its words may be somebody's data
+            set_status_on_exception=False,
+        ) as span:
+            own = _Span(span, self._propagator)
+            try:
+                yield own
+            except BaseException as error:
+                own.fail("cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__qualname__)
+                raise
+
+    def close(self) -> None:
+        """Send what is left, but do not wait for a collector that does not answer."""
+        closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
+        closing.start()
+        closing.join(TRACE_FLUSH_SECONDS)
+
+
+class _Span:
+    def __init__(self, span: Any, propagator: Any) -> None:
+        self._span = span
+        self._propagator = propagator
+        self._is_failed = False
+
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
+
+    def set(self, attributes: Attributes) -> None:
+        self._span.set_attributes(_known(attributes))
+
+    def fail(self, kind: str) -> None:
+        from opentelemetry.trace import Status, StatusCode
+
+        if not self._is_failed:  # the first to say so knows best
+            self._is_failed = True
+            self._span.set_attribute("error.type", kind)
+            self._span.set_status(Status(StatusCode.ERROR))
+
+    def carrier(self) -> Mapping[str, str]:
+        from opentelemetry.trace import set_span_in_context
+
+        carried: dict[str, str] = {}
+        self._propagator.inject(carried, context=set_span_in_context(self._span))
+        return carried
+
+
+def _known(attributes: Attributes) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _traces_at(endpoint: str | None) -> str | None:
+    """An endpoint is the collector's base address, as in OTEL_EXPORTER_OTLP_ENDPOINT; the full one is taken, too."""
+    if endpoint is None:
+        return None
+    base = endpoint.rstrip("/")
+    return base if base.endswith(_TRACES) else base + _TRACES

@@ -1,0 +1,158 @@
+"""What one server offers, as far as it is known. A dead one can be tried again in the background, at nobody's cost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from holodeck.lib import log
+from holodeck.lib.errors import MCPError
+from holodeck.lib.limits import DISCOVERY_WAIT, FIRST_REVIVAL, MAX_REVIVAL, REVIVAL_SPREAD
+from holodeck.models.tool import TransportType
+from holodeck.tools.mcp.discovery import MCPToolInfo
+from holodeck.tools.mcp.plugin import MCPPlugin
+
+_DOUBLINGS = 10  # from the first pause to far more than the longest
+
+
+class ServerOffer:
+    """The tools of a server, asked for again and again. Shared by all who offer them to a model."""
+
+    def __init__(
+        self,
+        server: MCPPlugin,
+        *,
+        patience: float | None = None,
+        revivals: asyncio.Semaphore | None = None,
+        most: int | None = None,
+    ) -> None:
+        """`patience`: seconds that an offer waits for it. `revivals`: whose turn it is to try a dead server again.
+
+        `most`: how many tools are taken from it; the rest is left out.
+        """
+        self.server = server
+        self.patience = _usual_patience(server) if patience is None else patience
+        self.failure: MCPError | None = None
+        """Why it is missing from the latest offer."""
+        self.next_try: float | None = None
+        """When it will be tried again, as a wall clock shows it; None while it lives or is being tried."""
+        self._most = most
+        self._revivals = revivals
+        self._reviving: asyncio.Task[None] | None = None
+        self._listing: asyncio.Task[list[MCPToolInfo]] | None = None
+        self._tools: Sequence[MCPToolInfo] = ()
+        self._found: int | None = None
+        self._is_waited_for = False
+
+    @property
+    def is_asked(self) -> bool:
+        """True while nobody knows yet what it has."""
+        return self._listing is not None and not self._listing.done() and not self._tools and self.failure is None
+
+    def ask(self) -> asyncio.Task[list[MCPToolInfo]] | None:
+        """Ask for its tools. None when there is nothing to wait for: it is tried in the background, or had its time."""
+        if self._revivals is not None:
+            self.take()  # one that failed after its time was up is tried in the background from here on
+        if self._reviving is not None and not self._reviving.done():
+            return None
+        if self._listing is None or self._listing.done():
+            self._list()
+        return None if self._is_waited_for else self._listing
+
+    def had_its_time(self) -> None:
+        """Somebody has waited for the answer as long as one waits; the others need not."""
+        self._is_waited_for = True
+
+    def take(self) -> Sequence[MCPToolInfo]:
+        """What it has, as far as it has said. While it is asked anew, what it said before."""
+        task = self._listing
+        if task is None or not task.done() or task.cancelled():
+            return self._tools
+        error = task.exception()
+        if error is None:
+            self._tell_found(task.result())
+        elif isinstance(error, MCPError):
+            self._tell_failed(error)
+        else:
+            raise error
+        return self._tools
+
+    async def refresh(self) -> None:
+        """Connect anew and ask, now. Raises MCPError."""
+        await self._stop(self._reviving)
+        await self._stop(self._listing)
+        self._reviving = self.next_try = None
+        await self.server.disconnect()
+        try:
+            await self.server.connect()
+        except MCPError as error:
+            self._tell_failed(error)
+            raise
+        await asyncio.wait({self._list()})
+        self.take()
+        if self.failure is not None:
+            raise self.failure
+
+    async def close(self) -> None:
+        """End everything that was begun here, and the server. Bounded by its own limits."""
+        await self._stop(self._reviving)
+        await self._stop(self._listing)
+        await self.server.close()
+
+    def _list(self) -> asyncio.Task[list[MCPToolInfo]]:
+        self._listing = asyncio.create_task(self.server.list_tools(), name=f"list tools of {self.server.name}")
+        self._is_waited_for = False
+        return self._listing
+
+    def _tell_found(self, tools: Sequence[MCPToolInfo]) -> None:
+        """Log what it has, when that is news. Having nothing is no error, but rarely meant."""
+        self._tools, self.failure = tools[: self._most], None
+        if self._found != len(tools):
+            self._found = len(tools)
+            (log.info if tools else log.warning)("mcp.discovered", server=self.server.name, tools=len(tools))
+
+    def _tell_failed(self, error: MCPError) -> None:
+        if str(self.failure) != str(error):
+            log.warning("mcp.unavailable", server=self.server.name, phase=error.phase, reason=error)
+        self._tools, self.failure = (), error
+        if self._revivals is not None and (self._reviving is None or self._reviving.done()):
+            self._reviving = asyncio.create_task(self._revive(self._revivals), name=f"revive {self.server.name}")
+
+    async def _revive(self, turns: asyncio.Semaphore) -> None:
+        """Try until it lives. Servers that died together are not tried together."""
+        tries = 0
+        while self.failure is not None:
+            pause = min(FIRST_REVIVAL * 2 ** min(tries, _DOUBLINGS), MAX_REVIVAL)
+            pause = max(pause * random.uniform(1, REVIVAL_SPREAD), _asked_pause(self.failure))  # noqa: S311
+            self.next_try = time.time() + pause
+            await asyncio.sleep(pause)
+            tries += 1
+            async with turns:
+                self.next_try = None
+                await asyncio.wait({self._list()})
+                self.take()
+        log.info("mcp.revived", server=self.server.name, tries=tries)
+
+    async def _stop(self, task: asyncio.Task[None] | asyncio.Task[list[MCPToolInfo]] | None) -> None:
+        if task is not None and not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
+
+
+def _asked_pause(error: MCPError) -> float:
+    """How long the server itself, or our own limit of starts, wants to be left alone."""
+    asked = error.details.get("retry_after")
+    try:
+        return min(float(asked), MAX_REVIVAL) if asked is not None else 0.0
+    except (TypeError, ValueError):  # an HTTP date
+        return 0.0
+
+
+def _usual_patience(server: MCPPlugin) -> float:
+    """A process may have to be downloaded first; a remote server answers or does not."""
+    limit = server.config.startup_timeout
+    return limit if server.config.transport is TransportType.STDIO else min(limit, DISCOVERY_WAIT)

@@ -1,0 +1,167 @@
+"""An approval is for one call of one server and is used once: in a chain, in a conversation, or with nothing kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from gateway.stand import MODEL, Stand, serving
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+
+GO = {"role": "user", "content": "Go"}
+
+
+def _declared(label: str = "sums", **more: Any) -> dict[str, Any]:
+    return {"type": "mcp", "server_label": label, "require_approval": "always", **more}
+
+
+async def _ask(stand: Stand, given: Any, *tools: dict[str, Any], **body: Any) -> dict[str, Any]:
+    tools = tools or (_declared(),)
+    status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": given, "tools": tools, **body})
+    assert status == 200, answer
+    assert isinstance(answer, dict)
+    return answer
+
+
+def _types(response: dict[str, Any]) -> list[str]:
+    return [item["type"] for item in response["output"]]
+
+
+def _answer(response: dict[str, Any], *, approve: bool, **more: Any) -> dict[str, Any]:
+    request_id = response["output"][-1]["id"]
+    return {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": approve, **more}
+
+
+def _told(stand: Stand) -> list[str]:
+    """What the model was last sent, message by message: a tool's words stand behind its call."""
+    return [message["content"] or message["role"] for message in stand.asked[-1]["messages"]]
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_in_a_conversation_a_call_is_approved_by_the_next_request_and_runs_once(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, conversation = await stand.send("POST", "/v1/conversations", {})
+        here = {"conversation": conversation["id"]}
+        first = await _ask(stand, "Go", **here)
+        assert _types(first) == ["mcp_list_tools", "mcp_approval_request"]
+        second = await _ask(stand, [_answer(first, approve=True)], **here)
+        assert _types(second) == ["mcp_call", "message"]
+        assert _types(await _ask(stand, "Thanks", **here)) == ["message"]
+        assert len(server.calls("add")) == 1
+        assert _told(stand) == ["Go", "assistant", "3", "3.", "Thanks"]
+
+
+@pytest.mark.proves("D-26", "D-16")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"approve": False, "reason": "too large"}, "did not approve"), (None, "went on without approving")],
+)
+@aio(30)
+async def test_in_a_conversation_a_call_that_was_not_approved_is_over(
+    tmp_path: Path, given: dict[str, Any] | None, words: str
+) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("Then not."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, conversation = await stand.send("POST", "/v1/conversations", {})
+        here = {"conversation": conversation["id"]}
+        first = await _ask(stand, "Go", **here)
+        await _ask(stand, "Go on" if given is None else [_answer(first, **given)], **here)
+        await _ask(stand, "Bye", **here)
+        assert [word for word in _told(stand) if words in word] == [_told(stand)[2]]
+        late = {"model": MODEL, "input": [_answer(first, approve=True)], "tools": [_declared()], **here}
+        status, error = await stand.send("POST", "/v1/responses", late)
+        assert (status, error["error"]["code"]) == (400, "approval_request_not_found")
+        assert not server.calls()
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_a_client_that_sends_everything_again_has_no_call_made_again(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."), say("You are welcome."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, [GO], store=False)
+        given = [GO, *first["output"], _answer(first, approve=True)]
+        second = await _ask(stand, given, store=False)
+        given += [*second["output"], {"role": "user", "content": "Thanks"}]
+        assert _types(await _ask(stand, given, store=False)) == ["message"]
+        assert len(server.calls("add")) == 1
+        assert _told(stand) == ["Go", "assistant", "3", "3.", "Thanks"]
+
+
+@pytest.mark.proves("D-26")
+@aio(30)
+async def test_a_refusal_of_a_client_that_keeps_nothing_here_stands_behind_its_call(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("Then not."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, [GO], store=False)
+        assert _types(await _ask(stand, [GO, *first["output"], _answer(first, approve=False)], store=False)) == [
+            "message"
+        ]
+        assert [word.partition(";")[0] for word in _told(stand)] == [
+            "Go",
+            "assistant",
+            "Error: The person did not approve this call",
+        ]
+        assert not server.calls()
+
+
+@pytest.mark.proves("D-26", "D-27")
+@pytest.mark.parametrize("store", [True, False])
+@aio(30)
+async def test_an_approval_for_a_tool_of_one_server_runs_no_tool_of_that_name_at_another(
+    tmp_path: Path, store: bool
+) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    rules = {"allow": True, "allow_private_hosts": ["127.0.0.1"], "allow_insecure_hosts": ["127.0.0.1"]}
+    async with (
+        FaultyMCPServer() as sums,
+        FaultyMCPServer() as other,
+        serving(tmp_path, model, mcp={"sums": sums}, request_servers=rules) as stand,
+    ):
+        mine = _declared("mine", server_url=other.url)
+        first = await _ask(stand, [GO], mine, store=store)
+        assert first["output"][-1]["server_label"] == "mine"
+        yes = _answer(first, approve=True)
+        given = [yes] if store else [GO, *first["output"], yes]
+        before = {"previous_response_id": first["id"]} if store else {}
+        second = await _ask(stand, given, _declared(), mine, store=store, **before)
+        (made,) = [item for item in second["output"] if item["type"] == "mcp_call"]
+        assert (made["server_label"], made["output"]) == ("mine", "3")
+        assert (len(other.calls("add")), len(sums.calls("add"))) == (1, 0)
+
+
+@pytest.mark.proves("D-26")
+@pytest.mark.parametrize("store", [True, False])
+@aio(30)
+async def test_a_person_may_approve_and_say_more_and_the_result_still_stands_behind_its_call(
+    tmp_path: Path, store: bool
+) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, [GO], store=store)
+        given = [_answer(first, approve=True), {"role": "user", "content": "And be quick"}]
+        given = given if store else [GO, *first["output"], *given]
+        before = {"previous_response_id": first["id"]} if store else {}
+        assert _types(await _ask(stand, given, store=store, **before)) == ["mcp_call", "message"]
+        assert _told(stand) == ["Go", "assistant", "3", "And be quick"]
+        assert len(server.calls("add")) == 1
+
+
+@pytest.mark.proves("D-26")
+@pytest.mark.parametrize("approve", [True, False])
+@aio(30)
+async def test_a_background_response_goes_on_from_an_approval_as_well(tmp_path: Path, approve: bool) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("Done."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, [GO], store=True)
+        given = [GO, *first["output"], _answer(first, approve=approve)]
+        queued = await _ask(stand, given, background=True)
+        events = await stand.stream(f"/v1/responses/{queued['id']}?stream=true")
+        assert events[-1]["response"]["status"] == "completed"
+        assert _told(stand)[1:] == ["assistant", _told(stand)[2]]
+        assert len(server.calls("add")) == approve

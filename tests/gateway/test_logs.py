@@ -1,0 +1,139 @@
+"""What an operator reads: a line for every request, run and tool call, with the ids that join them, and no content."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aio import aio
+from gateway.process import Served, process_of, write_file
+
+from holodeck.gateway.callers import hash_key
+from holodeck.lib.limits import MAX_LOG_LINES_WAITING
+from holodeck.lib.log_lines import Lines
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
+
+SECONDS = 30.0
+CONTENT = ("grapefruit", "pomegranate", "tamarind", "made_up_name")
+
+
+async def _ended(served: Served) -> None:
+    served.stop()
+    assert await served.ended() == 0
+
+
+def _lines(said: Sequence[str], event: str) -> list[dict[str, Any]]:
+    """The lines of an event. Every line of the log must be an object with a time, a level and an event."""
+    entries = [orjson.loads(line) for line in said]
+    assert all({"time", "level", "event"} <= set(entry) for entry in entries)
+    return [entry for entry in entries if entry["event"] == event]
+
+
+def _servers(mcp: FaultyMCPServer) -> dict[str, Any]:
+    server = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": mcp.url}
+    return {"mcp_servers": [server]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@aio(SECONDS)
+async def test_json_lines_join_request_response_caller_and_tool_calls(tmp_path: Path, stream: bool) -> None:
+    turns = ([call("echo", text="pomegranate"), call("made_up_name", text="x")], [say("tamarind"), spend(9, 4)])
+    key = {"name": "team", "hash": hash_key("hd-team")}
+    async with FaultyMCPServer() as mcp, ScriptedModel(*turns).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, keys=[key], **_servers(mcp))
+        async with process_of(file, "--log-format", "json") as served:
+            body = {"model": "demo", "input": "grapefruit", "stream": stream}
+            headers = {"authorization": "Bearer hd-team", "x-request-id": "edge-17"}
+            status, _, answered = await served.send("POST", "/v1/responses", body, headers)
+            assert (status, answered["x-request-id"]) == (200, "edge-17")
+            await _ended(served)
+    (request,) = _lines(served.said, "gateway.request")
+    (run,) = _lines(served.said, "gateway.run")
+    calls = {entry["tool"]: entry for entry in _lines(served.said, "gateway.tool_call")}
+    response = run["response"]
+    assert response.startswith("resp_")
+    known = {"request": "edge-17", "response": response, "caller": "key:team"}
+    for entry in (request, run, *calls.values()):
+        assert entry.items() >= known.items()
+        assert entry["seconds"] >= 0
+    assert request.items() >= {"method": "POST", "path": "/v1/responses", "status": 200}.items()
+    assert run.items() >= {"model": "demo", "status": "completed", "turns": 2, "tool_calls": 2}.items()
+    assert (run["input_tokens"], run["output_tokens"]) == (9, 4)
+    assert {tool: (entry["server"], entry["outcome"]) for tool, entry in calls.items()} == {
+        "echo": ("tools", "ok"),
+        "unknown": (None, "error"),
+    }
+    assert not [word for word in CONTENT if word in "".join(served.said)]
+
+
+@aio(SECONDS)
+async def test_text_lines_are_for_people_and_say_the_same(tmp_path: Path) -> None:
+    async with (
+        ScriptedModel(say("tamarind")).serve() as scripted,
+        process_of(write_file(tmp_path, scripted.url)) as served,
+    ):
+        _, response, headers = await served.ask("grapefruit")
+        await _ended(served)
+    (line,) = [line for line in served.said if " gateway.request " in line]
+    for part in ("INFO", "method=POST", "status=200", "caller=local"):
+        assert part in line
+    assert f"request={headers['x-request-id']}" in line
+    assert f"response={response['id']}" in line
+    assert not [word for word in CONTENT if word in "".join(served.said)]
+
+
+@aio(SECONDS)
+async def test_an_id_that_is_none_is_replaced_and_cannot_write_into_the_log(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, "http://127.0.0.1:9/v1"), "--log-format=json") as served:
+        for given in ("a b", 'x" level="error', "y" * 200):
+            _, _, headers = await served.send("GET", "/v1/models", headers={"x-request-id": given})
+            assert headers["x-request-id"].startswith("req_")
+        await _ended(served)
+    assert len(_lines(served.said, "gateway.request")) == 3
+
+
+@aio(SECONDS)
+async def test_the_file_and_the_environment_choose_format_and_level(tmp_path: Path) -> None:
+    file = write_file(tmp_path, "http://127.0.0.1:9/v1", log={"format": "json", "level": "info"})
+    async with process_of(file, environ={"HOLODECK_LOG__LEVEL": "info"}) as served:
+        await served.send("GET", "/v1/models")
+        await _ended(served)
+    assert len(_lines(served.said, "gateway.request")) == 1
+    file = write_file(tmp_path, "http://127.0.0.1:9/v1")
+    async with process_of(file, environ={"HOLODECK_LOG__LEVEL": "warning"}) as served:
+        await served.send("GET", "/v1/models")
+        await _ended(served)
+    assert not [line for line in served.said if "gateway.request" in line]
+
+
+@aio(SECONDS)
+async def test_a_background_run_keeps_its_ids_after_its_request_has_gone(tmp_path: Path) -> None:
+    turns = ([call("echo", text="pomegranate")], say("tamarind"))
+    async with FaultyMCPServer() as mcp, ScriptedModel(*turns).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, **_servers(mcp))
+        async with process_of(file, "--log-format=json") as served:
+            _, begun, headers = await served.ask(background=True)
+            await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
+            await _ended(served)
+    (run,), (tool,) = _lines(served.said, "gateway.run"), _lines(served.said, "gateway.tool_call")
+    posted = next(entry for entry in _lines(served.said, "gateway.request") if entry["method"] == "POST")
+    assert {entry["response"] for entry in (run, tool, posted)} == {begun["id"]}
+    assert {entry["request"] for entry in (run, tool, posted)} == {headers["x-request-id"]}
+
+
+def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as reader, os.fdopen(writing, "w") as stream:
+        lines = Lines(stream)
+        for number in range(4 * MAX_LOG_LINES_WAITING):
+            lines.handle(logging.LogRecord("x", logging.INFO, "", 0, f"line {number}", None, None))
+        said = [reader.readline()]
+        while "log.lost" not in said[-1]:
+            said.append(reader.readline())
+    assert said[0] == "line 0\n"
+    assert len(said) < 4 * MAX_LOG_LINES_WAITING

@@ -1,0 +1,88 @@
+"""Numbers that a dashboard can live with: under the names that clients say, and never more series than it can hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aio import aio
+from gateway.stand import MODEL, Stand, serving
+
+from holodeck.gateway.metrics import Metrics
+from holodeck.lib.limits import MAX_METRIC_SERIES
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
+from holodeck.testing.script import status
+
+OWN = {"type": "function", "name": "mine", "parameters": {"type": "object"}}
+
+
+async def _samples(stand: Stand) -> dict[str, float]:
+    code, text = await stand.send("GET", "/metrics")
+    assert code == 200
+    lines = [line.rpartition(" ") for line in text.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in lines}
+
+
+@aio(30)
+async def test_runs_tools_tokens_and_servers_are_counted(tmp_path: Path) -> None:
+    model = ScriptedModel([call("echo", text="x"), call("fail"), spend(7, 2)], [say("Done."), spend(9, 4)])
+    async with FaultyMCPServer() as mcp, serving(tmp_path, model, mcp={"tools": mcp}) as stand:
+        before = await _samples(stand)
+        await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        after = await _samples(stand)
+    state = 'holodeck_mcp_server_state{server="tools",state="%s"}'
+    assert (before[state % "created"], before[state % "connected"]) == (1, 0)
+    assert (after[state % "created"], after[state % "connected"]) == (0, 1)
+    for name, value in {
+        f'holodeck_runs_total{{model="{MODEL}",status="completed"}}': 1,
+        f'holodeck_turns_total{{model="{MODEL}"}}': 2,
+        f'holodeck_tokens_total{{model="{MODEL}",direction="input"}}': 16,
+        f'holodeck_tokens_total{{model="{MODEL}",direction="output"}}': 6,
+        f'holodeck_run_seconds_count{{model="{MODEL}"}}': 1,
+        'holodeck_tool_calls_total{server="tools",tool="echo",outcome="ok"}': 1,
+        'holodeck_tool_calls_total{server="tools",tool="fail",outcome="error"}': 1,
+        'holodeck_tool_seconds_count{server="tools",tool="echo"}': 1,
+        f'holodeck_model_breaker_open{{model="{MODEL}"}}': 0,
+    }.items():
+        assert after[name] == value, name
+
+
+@aio(30)
+async def test_names_that_models_and_clients_make_up_are_no_labels(tmp_path: Path) -> None:
+    calls = [call(f"invented_{number}") for number in range(20)]
+    async with serving(tmp_path, ScriptedModel([*calls, call("mine")], say("Done."))) as stand:
+        choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "other"}]}
+        tools = [OWN, OWN | {"name": "other"}]
+        body = {"model": MODEL, "input": "Go", "tools": tools, "tool_choice": choice}
+        await stand.send("POST", "/v1/responses", body)
+        samples = await _samples(stand)
+    assert samples['holodeck_tool_calls_total{server="",tool="unknown",outcome="error"}'] == 21
+    assert not [name for name in samples if "invented" in name or "mine" in name]
+
+
+@aio(30)
+async def test_a_model_that_keeps_failing_is_seen_to_be_left_alone(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(lambda _: status(500, retry_after="600"))) as stand:
+        breaker = f'holodeck_model_breaker_open{{model="{MODEL}"}}'
+        for _ in range(20):
+            await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
+        assert (await _samples(stand))[breaker] == 1
+
+
+def test_a_dashboard_never_gets_more_series_than_the_limit() -> None:
+    metrics = Metrics()
+    for number in range(MAX_METRIC_SERIES + 50):
+        metrics.tool_call(f"server-{number}", "tool", 0.1, is_error=False)
+    lines = metrics.text({}).decode().splitlines()
+    assert len([line for line in lines if line.startswith("holodeck_tool_calls_total")]) == MAX_METRIC_SERIES + 1
+    assert 'holodeck_tool_calls_total{server="other",tool="other",outcome="ok"} 50' in lines
+
+
+def test_servers_that_requests_bring_along_are_counted_as_one() -> None:
+    metrics = Metrics(frozenset({"ours"}))
+    for server in ("ours", "theirs-1", "theirs-2"):
+        metrics.tool_call(server, "tool", 0.1, is_error=False)
+    lines = metrics.text({}).decode().splitlines()
+    assert [line for line in lines if line.startswith("holodeck_tool_calls_total")] == [
+        'holodeck_tool_calls_total{server="ours",tool="tool",outcome="ok"} 1',
+        'holodeck_tool_calls_total{server="(request)",tool="other",outcome="ok"} 2',
+    ]
