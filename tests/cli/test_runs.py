@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from agents import Project, is_alive, messages, scripted
 from aio import aio
 from cli.durable_run import asked, begun, listed
+from typing_terminal import CTRL_C, TypingTerminal
 
 from holodeck.testing.journal import Journal
 from holodeck.testing.script import call, say, status, wait
@@ -264,3 +267,95 @@ async def test_an_interrupted_run_is_cancelled_and_an_unknown_one_is_not_found(p
         missing = await project.holodeck("runs", *args)
         assert (missing.returncode, missing.stderr) == (1, "Error: There is no run 'run_x'. See: holodeck runs list\n")
     assert (await project.holodeck("runs", "resume")).returncode == 2
+
+
+@pytest.mark.proves("D-16")
+@aio(120)
+async def test_a_question_that_nobody_answered_is_asked_again(project: Project) -> None:
+    async with scripted(call("add", a=1, b=2), say("It is 3.")) as model:
+        project.write(model, project.npx("calc", more=", approval: always"))
+        async with TypingTerminal("run", "--durable", "What is 1 + 2?", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("May calc.add run with these arguments?")
+            terminal.types(CTRL_C)
+            await terminal.sees("Left after 1 step. Go on with: holodeck runs resume run_")
+            assert await terminal.ends() == 130
+            assert "A call is under way" not in terminal.text, "a person who thinks is not waited for"
+        assert calls(project) == []
+        async with TypingTerminal("runs", "resume", "--last", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("May calc.add run with these arguments?")
+            terminal.types("y\r")
+            await terminal.sees("It is 3.")
+            assert await terminal.ends() == 0
+        assert messages(model, 1)[-1]["content"] == "3"
+    assert calls(project) == [{"a": 1, "b": 2}]
+
+
+@aio(120)
+async def test_a_no_is_kept_as_well(project: Project) -> None:
+    never = asyncio.Event()
+    async with scripted(call("add", a=1, b=2), [wait(never)], say("As you wish.")) as model:
+        project.write(model, project.npx("calc", more=", approval: always"))
+        async with TypingTerminal("run", "--durable", "What is 1 + 2?", cwd=project.path, env=project.env) as terminal:
+            await terminal.sees("May calc.add run with these arguments?")
+            terminal.types("n\r")
+            await asked(model, 2)
+            terminal.process.kill()
+            await terminal.ends()
+        done = await project.holodeck("runs", "resume", "--last")
+        assert (done.returncode, done.stdout) == (0, "As you wish.\n"), done.stderr
+        assert "The person did not approve this call" in messages(model, 2)[-1]["content"]
+    assert calls(project) == []
+
+
+@aio(120)
+async def test_functions_of_the_project_are_not_called_again(project: Project) -> None:
+    never = asyncio.Event()
+    project.path.joinpath("mark.py").write_text(
+        'def mark(word: str) -> str:\n    open("marks", "a").write(word + "\\n")\n    return f"marked {word}"\n'
+    )
+    async with scripted(call("mark", word="one"), [wait(never)], say("Done.")) as model:
+        project.write(model, "  - {type: function, name: mark, description: d, file: mark.py, function: mark}")
+        async with begun(project, "run", "--durable", "Mark one") as first:
+            await first.run_id()
+            await asked(model, 2)
+            await first.ends(signal.SIGKILL)
+        done = await project.holodeck("runs", "resume", "--last")
+        assert done.stdout == "Done.\n", done.stderr
+        assert messages(model, 2)[-1]["content"] == "marked one"
+    assert (project.path / "marks").read_text() == "one\n"
+
+
+@aio(120)
+async def test_ended_runs_are_forgotten_after_thirty_days(project: Project) -> None:
+    async with scripted(say("Old."), say("New.")) as model:
+        project.write(model)
+        project.env["HOLODECK_STATE"] = str(project.path / "kept")
+        await project.holodeck("run", "--durable", "First")
+        database = project.path / "kept" / "runs.db"
+        with closing(sqlite3.connect(database)) as connection, connection:
+            connection.execute("UPDATE workflow_status SET completed_at = completed_at - ?", (31 * 86_400_000,))
+        await project.holodeck("run", "--durable", "Second")
+        assert [run["question"] for run in await listed(project)] == ["Second"]
+    assert database.stat().st_mode & 0o077 == 0, "questions and answers are nobody else's"
+
+
+@aio(60)
+async def test_without_the_extra_it_is_named(project: Project, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['dbos'] = None\n")
+    project.env["PYTHONPATH"] = str(tmp_path)
+    project.write(None)
+    for args in (["run", "--durable", "Hello"], ["runs", "list"], ["runs", "resume", "--last"]):
+        done = await project.holodeck(*args)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "pip install 'holodeck[durable]'" in done.stderr
+        assert "Traceback" not in done.stderr
+    assert (await project.holodeck("run", "-q", "Hello")).returncode == 0
+
+
+@aio(60)
+async def test_help_names_the_commands_and_imports_no_engine(project: Project) -> None:
+    done = await project.holodeck("runs", "--help")
+    for words in ("list", "show", "resume", "cancel", "holodeck runs resume --last"):
+        assert words in done.stdout
+    for name in ("list", "show", "resume", "cancel"):
+        assert "Example" in (await project.holodeck("runs", name, "--help")).stdout

@@ -67,7 +67,7 @@ class KeptSteps:
         async def send() -> Plain:
             nonlocal is_fresh
             is_fresh = True
-            refusal = errand.refusal()
+            refusal = errand.refusal() or await self._permission(errand)
             return {"may_repeat": errand.may_repeat()} if refusal is None else {"refusal": refusal}
 
         async def carry_out() -> Plain:
@@ -75,6 +75,7 @@ class KeptSteps:
                 return _plain_result(await errand.execute())
             return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
+        self._stay()
         self._begin()
         try:
             sent = await self._step(f"send {call.id}", send)
@@ -83,6 +84,16 @@ class KeptSteps:
             return _read_result(call.call_id, await self._step(f"call {call.id}", carry_out))
         finally:
             self._end()
+
+    async def _permission(self, errand: Errand) -> str | None:
+        """Ask before the call counts as sent: while a person thinks, nothing is under way and nobody needs to wait."""
+        self._end()
+        try:
+            refusal = await errand.permission()
+        finally:
+            self._begin()
+        self._stay()
+        return refusal
 
     @property
     def under_way(self) -> int:
@@ -94,9 +105,11 @@ class KeptSteps:
         self.is_leaving = True
         await self._settled.wait()
 
-    def _begin(self) -> None:
+    def _stay(self) -> None:
         if self.is_leaving:
             raise WorkTakenError
+
+    def _begin(self) -> None:
         self._under_way += 1
         self._settled.clear()
 

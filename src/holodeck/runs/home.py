@@ -27,7 +27,7 @@ class Home:
     @property
     def is_empty(self) -> bool:
         """True before the first durable run."""
-        return not self.database.exists()
+        return not self.database.exists() or not self.database.stat().st_size
 
     def presence(self) -> FilePresence:
         return FilePresence(self.folder / "alive")
@@ -50,6 +50,7 @@ class Home:
         try:
             self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
             handle = os.open(self.folder / "runs.door", os.O_RDWR | os.O_CREAT, 0o600)
+            os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise StorageError(f"Durable runs cannot be kept in {self.folder}: {error.strerror}.") from None
         try:

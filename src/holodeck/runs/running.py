@@ -25,8 +25,6 @@ class DurableRun:
     ) -> None:
         """`on_leaving` is told when calls under way are waited for."""
         self.id = run_id
-        self.is_cancelled = False
-        """True once somebody has ended the run from elsewhere."""
         self._home = home
         self._agent = agent
         self._task = task
@@ -72,6 +70,7 @@ class DurableRun:
         try:
             yield engine, presence
         finally:
+            await self._leave()
             await engine.close()
             presence.end()
 
@@ -91,41 +90,44 @@ class DurableRun:
                     await self._begun.wait()
 
     async def _follow(self, engine: WorkEngine) -> AsyncGenerator[Event, None]:
-        watch = asyncio.create_task(self._watch(engine))
+        watch, is_finished = asyncio.create_task(self._watch(engine)), False
         try:
             while (event := await self._events.get()) is not None:
                 if isinstance(event, Exception):
                     raise event
                 if isinstance(event, RunFinished):
+                    is_finished = True
                     watch.cancel()
                     await self._written(engine)
                 yield event
+            if not is_finished and not await self._is_over(engine):
+                raise StorageError(f"A step could not be kept. Go on later with: holodeck runs resume {self.id}")
         finally:
             watch.cancel()
-            await self._leave()
 
     async def _watch(self, engine: WorkEngine) -> None:
         """Stop when somebody has cancelled the run."""
         while True:
             await asyncio.sleep(CANCEL_POLL)
-            where = (await engine.whereabouts([self.id]))[self.id]
-            if where.stage in {"ended", "unknown"}:
-                self.is_cancelled = True
+            if await self._is_over(engine):
                 self._stop()
                 return
+
+    async def _is_over(self, engine: WorkEngine) -> bool:
+        return (await engine.whereabouts([self.id]))[self.id].stage in {"ended", "unknown"}
 
     async def _written(self, engine: WorkEngine) -> None:
         """The end is told only when it is kept."""
         with suppress(TimeoutError):
             async with asyncio.timeout(KEPT_WAIT):
-                while (await engine.whereabouts([self.id]))[self.id].stage != "ended":  # noqa: ASYNC110 - a database
+                while not await self._is_over(engine):  # noqa: ASYNC110 - it is in a database
                     await asyncio.sleep(CLAIM_POLL)
 
     async def _leave(self) -> None:
         """Begin nothing more. Calls under way have a moment to end; those that do not have an unknown outcome."""
         if self._steps is None or self._inner is None or self._inner.done():
             return
-        if self._steps.under_way and not self.is_cancelled and self._on_leaving is not None:
+        if self._steps.under_way and self._on_leaving is not None:
             self._on_leaving()
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_GRACE):
