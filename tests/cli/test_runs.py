@@ -359,3 +359,21 @@ async def test_help_names_the_commands_and_imports_no_engine(project: Project) -
         assert words in done.stdout
     for name in ("list", "show", "resume", "cancel"):
         assert "Example" in (await project.holodeck("runs", name, "--help")).stdout
+
+
+@aio(120)
+async def test_a_second_ctrl_c_does_not_wait_for_a_call(project: Project) -> None:
+    async with scripted(call("slow", seconds=60), say("I will look first.")) as model:
+        project.write(model, project.npx("calc"))
+        async with TypingTerminal("run", "--durable", "Do it", cwd=project.path, env=project.env) as terminal:
+            await Journal(project.journal).received("tools/call", within=30)
+            terminal.types(CTRL_C)
+            await terminal.sees("A call is under way: it has 5 s to end. Ctrl-C again: do not wait.")
+            terminal.types(CTRL_C)
+            await terminal.sees("Left after 1 step. Go on with: holodeck runs resume run_")
+            assert await terminal.ends() == 130
+            assert "Traceback" not in terminal.text
+        done = await project.holodeck("runs", "resume", "--last")
+        assert (done.returncode, done.stdout) == (0, "I will look first.\n"), done.stderr
+    assert len(calls(project)) == 1
+    assert not any(is_alive(pid) for pid in project.pids())

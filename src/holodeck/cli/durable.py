@@ -36,22 +36,39 @@ def begin(loaded: LoadedAgent, question: Message, max_turns: int | None, termina
         max_turns=max_turns,
     )
     run_id = new_id("run")
-    terminal.note(f"{run_id} is durable. After a crash or Ctrl-C: holodeck runs resume {run_id}", dim=True)
-    return _carry_out(home, loaded, run_id, task, terminal, form, is_new=True)
+    words = f"{run_id} is durable. After a crash or Ctrl-C: holodeck runs resume {run_id}"
+    return _carry_out(home, loaded, run_id, task, terminal, form, words, is_new=True)
 
 
 def go_on(home: Home, run: KeptRun, loaded: LoadedAgent, terminal: Terminal, form: Form) -> RunResult:
     """The rest of a run that was interrupted."""
-    terminal.note(f"Going on with {run.id}: {_steps(run.steps)} done", dim=True)
-    return _carry_out(home, loaded, run.id, run.task, terminal, form, is_new=False)
+    words = f"Going on with {run.id}: {_steps(run.steps)} done"
+    return _carry_out(home, loaded, run.id, run.task, terminal, form, words, is_new=False)
 
 
 def _carry_out(
-    home: Home, loaded: LoadedAgent, run_id: str, task: Task, terminal: Terminal, form: Form, *, is_new: bool
+    home: Home,
+    loaded: LoadedAgent,
+    run_id: str,
+    task: Task,
+    terminal: Terminal,
+    form: Form,
+    words: str,
+    *,
+    is_new: bool,
 ) -> RunResult:
+    """`words` are said once the run is kept, and ours."""
+
     async def ask() -> RunResult:
         async with opened(loaded, terminal) as (agent, _):
-            run = DurableRun(home, agent, run_id, task, on_leaving=lambda: _tell_leaving(terminal))
+            run = DurableRun(
+                home,
+                agent,
+                run_id,
+                task,
+                on_begun=lambda: terminal.note(words, dim=True),
+                on_leaving=lambda: _tell_leaving(terminal),
+            )
             events = run.begin() if is_new else run.resume()
             return await show_answer(events, agent, terminal, form, kept_as=run_id)
 

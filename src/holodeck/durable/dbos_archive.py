@@ -22,6 +22,7 @@ class DBOSArchive:
     """Reads a database that an engine has made; opening one that is not there fails at its first use."""
 
     def __init__(self, url: str) -> None:
+        self._place = url.removeprefix("sqlite:///").rpartition("@")[2]  # a URL may have a password before its host
         listen_to_its_log()
         self._client = self._asked(
             lambda: DBOSClient(
@@ -71,7 +72,7 @@ class DBOSArchive:
         try:
             return ask()
         except Exception as error:
-            raise StorageError(f"The runs cannot be read: {first_line(error)}") from error
+            raise StorageError(f"What is kept in {self._place} cannot be read: {first_line(error)}") from error
 
 
 def _work(status: Any) -> KeptWork:

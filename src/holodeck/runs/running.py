@@ -21,13 +21,21 @@ class DurableRun:
     """One run of one process. Every finished step is kept; leaving the iteration leaves the rest for another time."""
 
     def __init__(
-        self, home: Home, agent: Agent, run_id: str, task: Task, *, on_leaving: Callable[[], None] | None = None
+        self,
+        home: Home,
+        agent: Agent,
+        run_id: str,
+        task: Task,
+        *,
+        on_begun: Callable[[], None],
+        on_leaving: Callable[[], None],
     ) -> None:
-        """`on_leaving` is told when calls under way are waited for."""
+        """`on_begun` is told when the run is kept, and in this process; `on_leaving`, when calls are waited for."""
         self.id = run_id
         self._home = home
         self._agent = agent
         self._task = task
+        self._on_begun = on_begun
         self._on_leaving = on_leaving
         self._events: asyncio.Queue[Event | Exception | None] = asyncio.Queue()
         self._begun = asyncio.Event()
@@ -90,6 +98,7 @@ class DurableRun:
                     await self._begun.wait()
 
     async def _follow(self, engine: WorkEngine) -> AsyncGenerator[Event, None]:
+        self._on_begun()
         watch, is_finished = asyncio.create_task(self._watch(engine)), False
         try:
             while (event := await self._events.get()) is not None:
@@ -127,7 +136,7 @@ class DurableRun:
         """Begin nothing more. Calls under way have a moment to end; those that do not have an unknown outcome."""
         if self._steps is None or self._inner is None or self._inner.done():
             return
-        if self._steps.under_way and self._on_leaving is not None:
+        if self._steps.under_way:
             self._on_leaving()
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_GRACE):
