@@ -6,7 +6,8 @@ import asyncio
 import json
 import signal
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,14 @@ def project(tmp_path: Path) -> Project:
 def calls(project: Project) -> list[dict[str, object]]:
     """What the server was asked to do, in all of its processes."""
     return [dict(each.params["arguments"]) for each in Journal(project.journal).requests if each.method == "tools/call"]
+
+
+@contextmanager
+def kept(project: Project) -> Iterator[sqlite3.Connection]:
+    """The database of the runs, which is changed as time or a bad day would."""
+    folder = Path(project.env.get("HOLODECK_STATE", project.path.parent / ".local" / "state" / "holodeck"))
+    with closing(sqlite3.connect(folder / "runs.db")) as connection, connection:
+        yield connection
 
 
 @pytest.mark.proves("D-32")
@@ -195,6 +204,12 @@ async def test_what_is_in_the_way_of_going_on_is_said(project: Project) -> None:
             run_id = await first.run_id()
             await asked(model, 1)
             await first.ends(signal.SIGKILL)
+        with kept(project) as connection:
+            connection.execute("UPDATE workflow_status SET application_version = 'holodeck-0 x'")
+        older = await project.holodeck("runs", "resume", run_id)
+        assert (older.returncode, "was begun by another version of HoloDeck" in older.stderr) == (1, True)
+        with kept(project) as connection:
+            connection.execute("UPDATE workflow_status SET application_version = ?", (f"holodeck-1 {run_id}",))
         file = project.path / "agent.yaml"
         text = file.read_text()
         file.unlink()
@@ -331,12 +346,11 @@ async def test_ended_runs_are_forgotten_after_thirty_days(project: Project) -> N
         project.write(model)
         project.env["HOLODECK_STATE"] = str(project.path / "kept")
         await project.holodeck("run", "--durable", "First")
-        database = project.path / "kept" / "runs.db"
-        with closing(sqlite3.connect(database)) as connection, connection:
+        with kept(project) as connection:
             connection.execute("UPDATE workflow_status SET completed_at = completed_at - ?", (31 * 86_400_000,))
         await project.holodeck("run", "--durable", "Second")
         assert [run["question"] for run in await listed(project)] == ["Second"]
-    assert database.stat().st_mode & 0o077 == 0, "questions and answers are nobody else's"
+    assert (project.path / "kept" / "runs.db").stat().st_mode & 0o077 == 0, "questions and answers are nobody else's"
 
 
 @aio(60)
@@ -377,3 +391,28 @@ async def test_a_second_ctrl_c_does_not_wait_for_a_call(project: Project) -> Non
         assert (done.returncode, done.stdout) == (0, "I will look first.\n"), done.stderr
     assert len(calls(project)) == 1
     assert not any(is_alive(pid) for pid in project.pids())
+
+
+@aio(120)
+async def test_a_step_that_cannot_be_kept_ends_the_process_and_not_the_run(project: Project) -> None:
+    rest = asyncio.Event()
+    async with scripted([wait(rest), call("add", a=1, b=2)], call("add", a=3, b=4), say("It is 7.")) as model:
+        project.write(model, project.npx("calc"))
+        async with begun(project, "run", "--durable", "Go") as first:
+            run_id = await first.run_id()
+            await asked(model, 1)
+            with kept(project) as connection:
+                connection.execute(
+                    "CREATE TRIGGER full BEFORE INSERT ON operation_outputs BEGIN SELECT RAISE(ABORT, 'full'); END"
+                )
+            rest.set()
+            code, out, err = await first.ends()
+        assert (code, out) == (1, "")
+        assert f"A step could not be kept. Go on later with: holodeck runs resume {run_id}" in err
+        assert "Traceback" not in err
+        assert calls(project) == [], "what follows a step that is not kept is not done"
+        with kept(project) as connection:
+            connection.execute("DROP TRIGGER full")
+        done = await project.holodeck("runs", "resume", run_id)
+        assert (done.returncode, done.stdout) == (0, "It is 7.\n"), done.stderr
+    assert calls(project) == [{"a": 3, "b": 4}]
