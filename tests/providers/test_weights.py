@@ -47,6 +47,13 @@ def test_a_broken_download_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert server.ranges == [None, "bytes=1200000-", "bytes=1900000-"]
 
 
+def test_a_proxy_is_not_asked_for_what_is_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody listens there
+    monkeypatch.delenv("no_proxy", raising=False)
+    with serving(FileServer(content=CONTENT)) as server:
+        assert pull(_weights(), folder=tmp_path, url=server.url).read_bytes() == CONTENT
+
+
 def test_a_later_pull_goes_on_where_an_earlier_one_gave_up(tmp_path: Path) -> None:
     with serving(FileServer(content=CONTENT, breaks=[1_000_000, 0, 0, 0, 0])) as server:
         with pytest.raises(ModelError, match=r"stopped at 1 of 3 MB .* Run it again to go on from there"):

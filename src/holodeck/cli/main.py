@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 
 import click
 
 from holodeck import __version__
+from holodeck.cli.lazy import LazyGroup
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("holodeck.cli.chat", "Talk with an agent."),
@@ -37,39 +37,9 @@ Examples:
 Exit codes: 0 good, 1 wrong at run time, 2 wrong configuration or usage."""
 
 
-class _Commands(click.Group):
-    """Commands by name; a module is imported when its command runs, not for help."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command = importlib.import_module(_COMMANDS[cmd_name][0]).command
-        assert isinstance(command, click.Command)  # noqa: S101 - each command module defines one
-        return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            import difflib
-
-            close = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            if close and error.message.startswith("No such command"):
-                raise click.UsageError(f"No such command '{args[0]}'. Did you mean '{close[0]}'?", ctx) from None
-            raise
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in sorted(_COMMANDS.items())])
-
-
 @click.group(
-    cls=_Commands,
+    cls=LazyGroup,
+    table=_COMMANDS,
     epilog=_EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -13,8 +13,8 @@ from holodeck.cli.report import show_problems
 from holodeck.config.loader import DEFAULT_AGENT_FILE
 from holodeck.lib import log
 from holodeck.lib.display import printable
-from holodeck.lib.log_lines import Format, write_log
 from holodeck.lib.limits import GC_NEW_OBJECTS
+from holodeck.lib.log_lines import Format, write_log
 from holodeck.runtime import read_gateway
 
 _EPILOG = """\b

@@ -21,10 +21,10 @@ def all_routes(
     """Every route, with who may use it."""
 
     async def create(call: Call) -> Reply | Streamed:
-        return await responses.create(call.json(), call.caller)
+        return await responses.create(call.json(), call.caller, dialect=call.dialect)
 
     async def get(call: Call) -> Reply | Streamed:
-        return await responses.get(call.path["id"], call.caller, call.query)
+        return await responses.get(call.path["id"], call.caller, call.query, dialect=call.dialect)
 
     async def delete(call: Call) -> Reply:
         return await responses.delete(call.path["id"], call.caller)

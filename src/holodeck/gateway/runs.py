@@ -273,7 +273,8 @@ class Runs:
         """Run one to its end. Nobody was told that it is not stored, so it is tried until it is."""
         self.in_background += 1
         try:
-            await self.finish(live)
+            with log.about(response=live.id):
+                await self.finish(live)
             while live.failure is not None:
                 await asyncio.sleep(KEEP_RETRY)
                 await live.keep_again()

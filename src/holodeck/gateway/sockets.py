@@ -12,10 +12,11 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing, Recent
+from holodeck.gateway.making import ResponseMaker
 from holodeck.gateway.problems import WireError, envelope_for
 from holodeck.gateway.rates import Rates
-from holodeck.gateway.responses import Responses
 from holodeck.gateway.runs import Runs
+from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.request import read_message
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.errors import BadRequestError
@@ -31,25 +32,32 @@ class ResponseSockets:
     """Every connection of every caller."""
 
     def __init__(
-        self, responses: Responses, runs: Runs, rates: Rates, seal: Seal, continuing: Continuing, *, seconds: float
+        self, maker: ResponseMaker, runs: Runs, rates: Rates, seal: Seal, continuing: Continuing, *, seconds: float
     ) -> None:
-        self._responses = responses
+        self._maker = maker
         self._runs = runs
         self._rates = rates
         self._seal = seal
         self._continuing = continuing
         self._seconds = seconds
 
-    async def serve(self, caller: Caller, receive: Receive, send: Send, is_draining: Callable[[], bool]) -> None:
+    async def serve(
+        self, caller: Caller, dialect: Dialect, receive: Receive, send: Send, is_draining: Callable[[], bool]
+    ) -> None:
         """Answer one accepted connection until it ends. Its end is the end of the run that it waits for."""
         messages: asyncio.Queue[str | bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
         async with asyncio.TaskGroup() as group:
-            answering = group.create_task(self._answer_all(caller, messages, send, is_draining))
+            answering = group.create_task(self._answer_all(caller, dialect, messages, send, is_draining))
             listening = group.create_task(_listen(receive, messages, answering))
             answering.add_done_callback(lambda _: listening.cancel())
 
     async def _answer_all(
-        self, caller: Caller, messages: asyncio.Queue[str | bytes], send: Send, is_draining: Callable[[], bool]
+        self,
+        caller: Caller,
+        dialect: Dialect,
+        messages: asyncio.Queue[str | bytes],
+        send: Send,
+        is_draining: Callable[[], bool],
     ) -> None:
         deadline = asyncio.get_running_loop().time() + self._seconds
         recent = Recent()
@@ -65,16 +73,16 @@ class ResponseSockets:
                 shutting = WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
                 await _tell(send, envelope_for(shutting))
                 continue
-            await self._answer(message, caller, recent, send)
+            await self._answer(message, caller, dialect, recent, send)
 
-    async def _answer(self, message: str | bytes, caller: Caller, recent: Recent, send: Send) -> None:
+    async def _answer(self, message: str | bytes, caller: Caller, dialect: Dialect, recent: Recent, send: Send) -> None:
         body: object = None
         try:
             body = _data(message)
             find = await self._continuing.found(body, caller)
             request = replace(read_message(body, seal=self._seal, find=find), stream=True)
             with self._rates.request(caller):
-                live = await self._responses.prepare(request, caller, recent)
+                live = await self._maker.prepare(request, caller, recent, dialect=dialect)
                 async with aclosing(self._runs.advance(live)) as batches:
                     async for batch in batches:
                         for payload in batch:

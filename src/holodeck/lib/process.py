@@ -39,6 +39,7 @@ class Process:
         self._stdin: asyncio.WriteTransport | None = None
         self._transports: list[asyncio.BaseTransport] = []
         self.exited = asyncio.Event()
+        self.was_killed = False
         """Set when the child itself has ended; what it started is killed at that moment."""
 
     @property
@@ -61,13 +62,17 @@ class Process:
         return self._stderr.tail
 
     async def close(self) -> None:
-        """Ask (end of input), insist (TERM), make sure (KILL): each for a bounded time, and always the whole group."""
+        """Ask (end of input), insist (TERM), make sure (KILL): each for a bounded time, and always the whole group.
+
+        Afterwards `was_killed` says whether it took the last of them.
+        """
         try:
             if self._stdin is not None:
                 self._stdin.close()
             if not await self._ended(PROCESS_EOF_GRACE):
                 self._signal(signal.SIGTERM)
                 if not await self._ended(PROCESS_TERM_GRACE):
+                    self.was_killed = True
                     self._signal(signal.SIGKILL)
                     await self._ended(PROCESS_KILL_GRACE)
         finally:

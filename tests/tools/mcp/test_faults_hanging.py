@@ -109,8 +109,16 @@ async def test_progress_does_not_extend_a_call_for_ever(tmp_path: Path, over: Ov
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", ["stdio", "sse"])
-@pytest.mark.parametrize("mode", ["unfinished", "trickle"])
+@pytest.mark.parametrize(
+    ("over", "mode"),
+    [
+        ("stdio", "unfinished"),
+        ("stdio", "trickle"),
+        ("sse", "unfinished"),
+        ("sse", "trickle"),
+        ("websocket", "unfinished"),
+    ],
+)
 @pytest.mark.proves("D-15")
 @aio
 async def test_a_stream_that_stops_in_the_middle_of_a_message_is_replaced(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from aio import aio
-from tools.mcp.misbehaving import ERAS, OVER, Over, failure, misbehaving
+from tools.mcp.misbehaving import ERAS, OVER, Over, all_gone, failure, misbehaving
 
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
@@ -113,3 +113,33 @@ async def test_a_connection_goes_through_its_states_in_order(tmp_path: Path, era
         assert plugin.state == "disconnected"
         await plugin.disconnect()
         assert plugin.state == "disconnected"
+
+
+@pytest.mark.proves("002:STATE-6")
+@aio(30)
+async def test_a_server_that_must_be_killed_leaves_its_connection_in_error(tmp_path: Path) -> None:
+    async with misbehaving("ignores-term", "stdio", tmp_path) as subject:
+        await subject.works()
+        await subject.plugin.disconnect()
+        assert subject.plugin.state == "error"
+        await all_gone(subject.pids())
+
+
+@pytest.mark.proves("002:STATE-6")
+@aio
+async def test_a_server_that_is_gone_when_its_session_is_ended_leaves_its_connection_in_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with misbehaving("normal", "http", tmp_path) as subject:
+        await subject.works()
+        assert subject.server is not None
+        await subject.server.go_down()
+        await subject.plugin.disconnect()  # it is no fault of the caller
+        assert subject.plugin.state == "error"
+        assert "mcp.close_failed" in caplog.text
+        await subject.server.come_up()
+        await subject.plugin.connect()
+        await subject.works()
+        await subject.plugin.disconnect()
+        assert subject.plugin.state == "disconnected"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from holodeck.cli.mcp.examination import Examination, examine
-from holodeck.cli.mcp.target import Target, choose, target_options
+from holodeck.cli.mcp.target import Target, choose, start_timeout, target_options
 from holodeck.cli.mcp.visit import run, within
 from holodeck.cli.progress import Progress
 from holodeck.cli.report import as_data, show_problems
@@ -26,7 +26,7 @@ _WORD_WIDTH = 7
 
 @click.command("doctor")
 @click.argument("server", required=False)
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start.")
+@start_timeout
 @target_options
 def command(target: Target, server: str | None, timeout: float | None) -> int:
     """Examine all servers, or SERVER: found, started or reached, authorised, speaks MCP, lists tools, answers.

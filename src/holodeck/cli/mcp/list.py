@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holodeck.cli.mcp.remarks import remark_on
-from holodeck.cli.mcp.target import Target, failure_data, target_options
+from holodeck.cli.mcp.target import Target, failure_data, start_timeout, target_options
 from holodeck.cli.mcp.visit import Visit, run, short, visit_all, within
 from holodeck.cli.report import as_data
 from holodeck.config.servers import LoadedServers
@@ -40,7 +40,7 @@ class _About:
 
 
 @click.command("list", epilog=_EPILOG)
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start.")
+@start_timeout
 @target_options
 def command(target: Target, timeout: float | None) -> int:
     """Show each server: state, era, version, how many tools and prompts, time to start."""

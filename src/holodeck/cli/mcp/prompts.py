@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holodeck.cli.mcp.offers import show_offers
-from holodeck.cli.mcp.target import Target, plain, target_options
+from holodeck.cli.mcp.target import Target, plain, start_timeout, target_options
 from holodeck.lib.display import one_line, printable
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_TOOL_NAME_CHARS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command("prompts")
 @click.argument("server", required=False)
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start.")
+@start_timeout
 @target_options
 def command(target: Target, server: str | None, timeout: float | None) -> int:
     """Show the prompts of all servers, or of SERVER."""

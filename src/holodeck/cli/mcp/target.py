@@ -51,6 +51,11 @@ class Target:
         return read_servers(self.file or DEFAULT_AGENT_FILE, kind="file")
 
 
+start_timeout = click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start."
+)
+
+
 def target_options(function: _Command) -> Callable[..., Any]:
     """`-f`, `--url`, `--command`, `--json` and `-v`, given to the command as one `target`; errors as it asked for."""
     options = [

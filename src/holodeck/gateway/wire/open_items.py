@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from holodeck.gateway.wire.dialects import REASONING_NAMES, Dialect
 from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.output import WireItem
-from holodeck.gateway.wire.resource import Dialect
-
-REASONING_NAMES: dict[Dialect, str] = {"openai": "response.reasoning_text", "open_responses": "response.reasoning"}
 
 
 class OpenMessage:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from holodeck.gateway.wire.dialects import REASONING_NAMES, Dialect
 from holodeck.gateway.wire.encoder import Encoder
-from holodeck.gateway.wire.open_items import REASONING_NAMES
 from holodeck.gateway.wire.output import WireItem
 from holodeck.gateway.wire.past import Past
-from holodeck.gateway.wire.resource import Dialect
 
 _ENDS = {
     "completed": "response.completed",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
+from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.models.items import Usage
-
-Dialect = Literal["openai", "open_responses"]
-"""Where the two contracts differ: the names of reasoning events, and the schema in the echo of `text.format`."""
 
 _DEFAULT_TEMPERATURE = 1.0
 _DEFAULT_TOP_P = 1.0

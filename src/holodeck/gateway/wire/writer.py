@@ -6,13 +6,14 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from holodeck.gateway.wire.calls import Calls
+from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.endings import Ending, ending_of
 from holodeck.gateway.wire.mcp_items import Routes, write_listing
 from holodeck.gateway.wire.output import Output
 from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.gateway.wire.resource import Dialect, ResponseResource
+from holodeck.gateway.wire.resource import ResponseResource
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.speech import Speech
 from holodeck.lib.clock import Clock, wall_clock

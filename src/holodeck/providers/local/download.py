@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
-import http.client
 import os
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NoReturn
 from urllib.parse import urlsplit
 
 from holodeck.lib.errors import ModelError
@@ -27,7 +25,10 @@ from holodeck.providers.local.weights import (
     sha256_of,
 )
 
-_PARTIAL, _RANGE_REFUSED = 206, 416
+if TYPE_CHECKING:
+    import aiohttp  # imported where it is used: the list of models does not need it
+
+_PARTIAL, _FIRST_ERROR, _RANGE_REFUSED, _FIRST_SERVER_ERROR = 206, 300, 416, 500
 
 
 def pull(
@@ -40,7 +41,7 @@ def pull(
         return target
     with _disk_errors(where), _partial_file(where, weights) as part:
         _make_room(where, weights, part)
-        _fetch(weights, url or weights.url, part, on_progress or _silent)
+        asyncio.run(_fetch(weights, url or weights.url, part, on_progress or _silent))
         return _finish(weights, part, target)
 
 
@@ -55,7 +56,9 @@ def bring_in(
         part.truncate(0)
         _make_room(where, weights, part)
         with source.open("rb") as file:
-            _copy(file, part, 0, weights.size, on_progress or _silent)
+            arriving = _Arriving(part, 0, weights.size, on_progress or _silent)
+            while chunk := file.read(COPY_CHUNK_BYTES):
+                arriving.take(chunk)
         return _finish(weights, part, target)
 
 
@@ -98,26 +101,26 @@ def _make_room(folder: Path, weights: Weights, part: BinaryIO) -> None:
         )
 
 
-def _fetch(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
+async def _fetch(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
     """As many attempts as bring something; then an error that says how far it came."""
+    import aiohttp
+
+    from holodeck.lib.net import http_client
+
+    if urlsplit(url).scheme not in {"http", "https"}:
+        raise ModelError(f"'{url}' is not an http(s) address.", provider=PROVIDER)
     idle = 0
-    while _length(part) < weights.size:
-        before = _length(part)
-        try:
-            _attempt(weights, url, part, on_progress)
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code == _RANGE_REFUSED and before:
-                part.truncate(0)
-            elif error.code < http.client.INTERNAL_SERVER_ERROR:
-                raise ModelError(f"{_host(url)} answered {error.code} for {weights.file}.", provider=PROVIDER) from None
-        except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
-            reason = getattr(error, "reason", None) or error
-            if idle + 1 >= DOWNLOAD_ATTEMPTS:
-                _give_up(weights, url, part, str(reason))
-        idle = 0 if _length(part) > before else idle + 1
-        if idle >= DOWNLOAD_ATTEMPTS:
-            _give_up(weights, url, part, "it sends nothing")
+    async with http_client(connect_timeout=DOWNLOAD_TIMEOUT) as client:
+        while _length(part) < weights.size:
+            before = _length(part)
+            try:
+                await _attempt(client, weights, url, part, on_progress)
+            except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
+                if idle + 1 >= DOWNLOAD_ATTEMPTS:
+                    _give_up(weights, url, part, str(error) or "no answer")
+            idle = 0 if _length(part) > before else idle + 1
+            if idle >= DOWNLOAD_ATTEMPTS:
+                _give_up(weights, url, part, "it sends nothing")
 
 
 def _give_up(weights: Weights, url: str, part: BinaryIO, reason: str) -> NoReturn:
@@ -131,30 +134,55 @@ def _give_up(weights: Weights, url: str, part: BinaryIO, reason: str) -> NoRetur
     )
 
 
-def _attempt(weights: Weights, url: str, part: BinaryIO, on_progress: Progress) -> None:
-    from holodeck.lib.net import tls  # brings the HTTP client, which the list of models does not need
+async def _attempt(
+    client: aiohttp.ClientSession, weights: Weights, url: str, part: BinaryIO, on_progress: Progress
+) -> None:
+    import aiohttp
+
+    from holodeck.lib.net import proxy_for
 
     have = _length(part)
-    if urlsplit(url).scheme not in {"http", "https"}:
-        raise ModelError(f"'{url}' is not an http(s) address.", provider=PROVIDER)
-    headers = {"User-Agent": "holodeck", **({"Range": f"bytes={have}-"} if have else {})}
-    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the scheme is checked above
-    with urllib.request.urlopen(request, timeout=DOWNLOAD_TIMEOUT, context=tls()) as answer:  # noqa: S310
-        is_resumed = answer.status == _PARTIAL and (answer.headers["Content-Range"] or "").startswith(f"bytes {have}-")
+    headers = {"User-Agent": "holodeck", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    patience = aiohttp.ClientTimeout(total=None, connect=DOWNLOAD_TIMEOUT, sock_read=DOWNLOAD_TIMEOUT)
+    async with client.get(url, headers=headers, proxy=proxy_for(url), timeout=patience) as answer:
+        if answer.status >= _FIRST_ERROR:
+            _refused(answer.status, weights, url, part)
+            return
+        is_resumed = answer.status == _PARTIAL and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if have and not is_resumed:
             part.truncate(0)  # the server sends it from the start
-        _copy(answer, part, have if is_resumed else 0, weights.size, on_progress)
+        arriving = _Arriving(part, have if is_resumed else 0, weights.size, on_progress)
+        async for chunk in answer.content.iter_chunked(COPY_CHUNK_BYTES):
+            arriving.take(chunk)
 
 
-def _copy(source: IO[bytes], part: BinaryIO, have: int, size: int, on_progress: Progress) -> None:
-    while chunk := source.read(COPY_CHUNK_BYTES):
-        have += len(chunk)
-        if have > size:
-            part.truncate(0)
-            raise ModelError(f"More than the {size} bytes of the model came. It was thrown away.", provider=PROVIDER)
-        part.write(chunk)
-        on_progress(have, size)
-    part.flush()
+def _refused(status: int, weights: Weights, url: str, part: BinaryIO) -> None:
+    """What another attempt may mend is left to it."""
+    if status == _RANGE_REFUSED and _length(part):
+        part.truncate(0)
+    elif status < _FIRST_SERVER_ERROR:
+        raise ModelError(f"{_host(url)} answered {status} for {weights.file}.", provider=PROVIDER)
+
+
+class _Arriving:
+    """Bytes on their way into the file, counted: more than were promised are an error."""
+
+    def __init__(self, part: BinaryIO, have: int, size: int, on_progress: Progress) -> None:
+        self._part = part
+        self._have = have
+        self._size = size
+        self._on_progress = on_progress
+
+    def take(self, chunk: bytes) -> None:
+        self._have += len(chunk)
+        if self._have > self._size:
+            self._part.truncate(0)
+            message = f"More than the {self._size} bytes of the model came. It was thrown away."
+            raise ModelError(message, provider=PROVIDER)
+        self._part.write(chunk)
+        self._on_progress(self._have, self._size)
 
 
 def _finish(weights: Weights, part: BinaryIO, target: Path) -> Path:

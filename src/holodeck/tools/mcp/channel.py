@@ -65,4 +65,7 @@ class Channel(Protocol):
         """Give it up, for this reason; who still waits is told at once."""
 
     async def close(self) -> None:
-        """Bounded; may be called at any time, also before `open` or after a loss."""
+        """Bounded; may be called at any time, also before `open` or after a loss.
+
+        Raises MCPError when the server did not take part in its end; everything of ours is gone all the same.
+        """

@@ -46,6 +46,8 @@ class Connection:
     ) -> None:
         loop = asyncio.get_running_loop()
         self.state = State.CREATED
+        self.close_fault: MCPError | None = None
+        """What went wrong while it was ended; it is ended all the same."""
         self._faults = faults
         self._startup_timeout = startup_timeout
         self._remembered = remembered
@@ -113,6 +115,9 @@ class Connection:
                     await self._served_to_the_end()
                 self.session.give_up()
                 await self.session.channel.close()
+            except MCPError as fault:
+                self.state, self.close_fault = State.ERROR, fault
+                log.info("mcp.close_failed", server=self._faults.server, error=fault)
             finally:
                 self._on_closed(self)
 

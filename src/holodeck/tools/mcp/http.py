@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
-from typing import Any
 
 import aiohttp
 
 from holodeck.lib import net
-from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, NOTICE_TIMEOUT
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.era import META_VERSION
-from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode
+from holodeck.tools.mcp.errands import Errands
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode
 from holodeck.tools.mcp.routing import request_headers
 from holodeck.tools.mcp.streams import BREAKS, FIRST_ERROR, Streams
 from holodeck.tools.mcp.web import Web
 
 _BAD_REQUEST = 400
 _NOT_FOUND = 404
+_NO_SESSION_TO_END = frozenset({404, 405, 501})  # it has forgotten the session, or never lets clients end one
 _ABOUT_THE_CALLER = frozenset({401, 403, 429})
 _NO_ANSWER = frozenset({202, 204})
 _JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
@@ -40,7 +39,7 @@ class HttpChannel:
         self._session_id: str | None = None
         self._version: str | None = None
         self._is_modern = False
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
 
     async def open(self) -> None:
         return
@@ -68,8 +67,7 @@ class HttpChannel:
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
         if not self._is_modern:
-            params = {"requestId": request_id, "reason": reason}
-            self._background(self._tell({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+            self._errands.tell(self.send, cancellation(request_id, reason))
 
     def end_request(self, request_id: RequestId, reason: str) -> None:
         return
@@ -85,7 +83,7 @@ class HttpChannel:
         finally:
             response.release()
         if message.get("method") == "notifications/initialized" and self._session_id is not None:
-            self._background(self._streams.listen(self.lost))
+            self._errands.run(self._streams.listen(self.lost))
 
     def is_stuck(self, since: float) -> bool:
         return False
@@ -101,10 +99,7 @@ class HttpChannel:
         return ""
 
     async def close(self) -> None:
-        for job in list(self._jobs):
-            job.cancel()
-        if self._jobs:
-            await asyncio.wait(self._jobs, timeout=NOTICE_TIMEOUT)
+        await self._errands.close()
         try:
             if self._session_id is not None and self._terminate_on_close and not self.lost.done():
                 await self._end_session()
@@ -167,17 +162,11 @@ class HttpChannel:
         raise failure
 
     async def _end_session(self) -> None:
-        with suppress(TimeoutError, MCPError, *BREAKS):
+        try:
             async with asyncio.timeout(NOTICE_TIMEOUT):
                 response = await self._web.exchange("DELETE", self._web.url, headers=self._headers())
                 response.release()
-
-    async def _tell(self, message: Message) -> None:
-        with suppress(TimeoutError, MCPError):
-            async with asyncio.timeout(NOTICE_TIMEOUT):
-                await self.send(message)
-
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
-        job = self._loop.create_task(work)
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
+        except (TimeoutError, *BREAKS) as error:
+            raise self._web.broken(error, "close") from error
+        if response.status >= FIRST_ERROR and response.status not in _NO_SESSION_TO_END:
+            raise self._faults.connection("close", f"HTTP {response.status} for the end of the session.")

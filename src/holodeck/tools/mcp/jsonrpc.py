@@ -54,6 +54,12 @@ def decode(raw: bytes | bytearray) -> Any:
     return orjson.loads(raw.removeprefix(_BOM))
 
 
+def cancellation(request_id: RequestId, reason: str) -> Message:
+    """Tells the other side that nobody waits for this answer any more."""
+    params = {"requestId": request_id, "reason": reason}
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+
+
 def error_response(request_id: RequestId | None, code: int, message: str) -> Message:
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
 

@@ -83,6 +83,9 @@ class PipeChannel(ABC):
         """One message as it came."""
         self._heard = self._loop.time()
         try:
+            # On the loop, whatever its size: the parser holds the interpreter, so that in a thread it holds the loop up
+            # just as long. Measured: 50 MB take 0.3 s as one string and 0.6 s as objects, here and there. What bounds
+            # it is 'max_result_bytes'.
             message = orjson.loads(raw)
         except orjson.JSONDecodeError:
             self._unreadable(raw)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urljoin
 
 import aiohttp
 
 from holodeck.lib import net
-from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import NOTICE_TIMEOUT
+from holodeck.lib.errors import MCPConnectionError
 from holodeck.tools.mcp.channel import Delivery, Incoming
+from holodeck.tools.mcp.errands import Errands
 from holodeck.tools.mcp.events import EventStream, EventTooLargeError
-from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode
 from holodeck.tools.mcp.pipe import PipeChannel
 from holodeck.tools.mcp.web import Web
 
@@ -33,9 +32,8 @@ class SseChannel(PipeChannel):
         self._silence = silence
         self._version: str | None = None
         self._endpoint: asyncio.Future[str] = self._loop.create_future()
-        self._reader: asyncio.Task[None] | None = None
         self._stream: EventStream | None = None
-        self._notices: set[asyncio.Task[None]] = set()
+        self._errands = Errands()
 
     async def open(self) -> None:
         try:
@@ -51,7 +49,7 @@ class SseChannel(PipeChannel):
             response.close()
             text = f"the answer is {response.content_type}, not an event stream. Is 'transport: http' meant?"
             raise self._faults.protocol("connect", text, content_type=response.content_type)
-        self._reader = self._loop.create_task(self._read(response))
+        self._errands.run(self._read(response))
         either: list[asyncio.Future[Any]] = [self._endpoint, self.lost]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED, timeout=self._connect_timeout)
         if self._endpoint.done():
@@ -62,11 +60,7 @@ class SseChannel(PipeChannel):
         raise self._faults.timeout("connect", text)
 
     async def close(self) -> None:
-        tasks = {task for task in (self._reader, *self._notices) if task is not None}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=NOTICE_TIMEOUT)
+        await self._errands.close()
         self.lose(self._faults.connection("close", "the connection was closed"))
         await self._web.close()
 
@@ -77,17 +71,7 @@ class SseChannel(PipeChannel):
         return self._stream is not None and self._stream.is_stuck(since)
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
-        params = {"requestId": request_id, "reason": reason}
-        task = self._loop.create_task(
-            self._tell({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
-        )
-        self._notices.add(task)
-        task.add_done_callback(self._notices.discard)
-
-    async def _tell(self, message: Message) -> None:
-        with suppress(MCPError, TimeoutError):
-            async with asyncio.timeout(NOTICE_TIMEOUT):
-                await self.send(message)
+        self._errands.tell(self.send, cancellation(request_id, reason))
 
     async def _deliver(self, message: Message, delivery: Delivery) -> None:
         """POST the message. A refusal fails this call only, and at once."""

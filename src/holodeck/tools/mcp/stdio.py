@@ -14,7 +14,7 @@ from holodeck.lib.process import Process, spawn
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.environment import child_environment
 from holodeck.tools.mcp.faults import Faults
-from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode, encode_ascii, sniff_id
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.lines import Lines
 from holodeck.tools.mcp.pipe import PipeChannel
 
@@ -79,11 +79,13 @@ class StdioChannel(PipeChannel):
         self.lose(self._faults.connection("close", "the connection was closed"))
         if self._process is not None:
             await self._process.close()
+            if self._process.was_killed:
+                text = "it went on after the end of its input and SIGTERM, and was killed."
+                raise self._faults.connection("close", text)
 
     def cancel(self, request_id: RequestId, reason: str) -> None:
         if not self.lost.done() and not self._flow.is_paused:
-            params = {"requestId": request_id, "reason": reason}
-            self._write({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+            self._write(cancellation(request_id, reason))
 
     def is_stuck(self, since: float) -> bool:
         return self._flow.is_paused or self._lines.is_stuck(since)

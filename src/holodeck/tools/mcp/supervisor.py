@@ -42,6 +42,7 @@ class Supervisor:
         self._connecting: asyncio.Task[Connection | MCPError] | None = None
         self._closing: set[Connection] = set()
         self._is_closed = False
+        self._close_fault: MCPError | None = None
         self._era: Era | None = None
         self._timeouts = 0
         self._last_error: MCPError | None = None
@@ -55,7 +56,7 @@ class Supervisor:
     @property
     def state(self) -> State:
         if self._is_closed:
-            return State.DISCONNECTED
+            return State.DISCONNECTED if self._close_fault is None else State.ERROR
         if self._connecting is not None:
             return State.CONNECTING
         if self._connection is not None:
@@ -70,6 +71,7 @@ class Supervisor:
     def reopen(self) -> None:
         """Allow connections again after `close`."""
         self._is_closed = False
+        self._close_fault = None
 
     async def connection(self) -> Connection:
         """A connection that can be used. Raises MCPConnectionError; callers that come together share one start."""
@@ -179,7 +181,7 @@ class Supervisor:
             remembered=era,
             on_notice=self._on_notice,
             on_end=self._ended,
-            on_closed=self._closing.discard,
+            on_closed=self._closed,
         )
         self._closing.add(connection)
         try:
@@ -200,6 +202,11 @@ class Supervisor:
             log.warning("mcp.lost", server=self._faults.server, error=error)
             self._starts.failed()
             self._on_failure(error)
+
+    def _closed(self, connection: Connection) -> None:
+        self._closing.discard(connection)
+        if self._is_closed and connection.close_fault is not None:
+            self._close_fault = connection.close_fault
 
     def _unavailable(self, pause: float) -> MCPConnectionError:
         cause = f" The last failure: {self._last_error}" if self._last_error is not None else ""

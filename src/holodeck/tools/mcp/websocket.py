@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,9 @@ from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import NOTICE_TIMEOUT, WEBSOCKET_PING
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.channel import Delivery, Incoming
+from holodeck.tools.mcp.errands import Errands
 from holodeck.tools.mcp.faults import Faults
-from holodeck.tools.mcp.jsonrpc import Message, RequestId, encode
+from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode
 from holodeck.tools.mcp.pipe import PipeChannel
 
 if TYPE_CHECKING:
@@ -46,9 +46,8 @@ class WebsocketChannel(PipeChannel):
         self._connect_timeout = connect_timeout
         self._limit = limit
         self._auth = auth
-        self._socket: ClientConnection | None = None
-        self._reader: asyncio.Task[None] | None = None
-        self._notices: set[asyncio.Task[None]] = set()
+        self._socket: _Socket | None = None
+        self._errands = Errands()
 
     async def open(self) -> None:
         try:
@@ -64,41 +63,30 @@ class WebsocketChannel(PipeChannel):
         except (InvalidHandshake, WebSocketException, EOFError) as error:
             text = f"{self._url} does not speak WebSocket: {self._faults.excerpt(str(error))}"
             raise self._faults.connection("connect", text) from error
-        self._reader = self._loop.create_task(self._read(self._socket))
+        self._errands.run(self._read(self._socket))
 
     async def close(self) -> None:
-        tasks = {task for task in (self._reader, *self._notices) if task is not None}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=NOTICE_TIMEOUT)
+        await self._errands.close()
         self.lose(self._faults.connection("close", "the connection was closed"))
         if self._socket is not None:
             await self._socket.close()
 
+    def is_stuck(self, since: float) -> bool:
+        return self._socket is not None and self._socket.is_stuck(since)
+
     def cancel(self, request_id: RequestId, reason: str) -> None:
-        params = {"requestId": request_id, "reason": reason}
-        message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
-        task = self._loop.create_task(self._tell(message))
-        self._notices.add(task)
-        task.add_done_callback(self._notices.discard)
+        self._errands.tell(self.send, cancellation(request_id, reason))
 
-    async def _tell(self, message: Message) -> None:
-        try:
-            async with asyncio.timeout(NOTICE_TIMEOUT):
-                await self.send(message)
-        except (MCPConnectionError, TimeoutError):
-            return
-
-    async def _dial(self) -> ClientConnection:
+    async def _dial(self) -> _Socket:
         attempt = 0
         while True:
             attempt += 1
             proof = dict(await self._auth.headers("GET", self._url)) if self._auth is not None else {}
             sent = {name: value.reveal() for name, value in self._headers.items()} | proof
             try:
-                return await _Dial(
+                socket = await _Dial(
                     self._url,
+                    create_connection=_Socket,
                     subprotocols=[Subprotocol("mcp")],
                     additional_headers=sent,
                     compression=None,
@@ -113,6 +101,9 @@ class WebsocketChannel(PipeChannel):
             except InvalidStatus as error:
                 if attempt > 1 or not await self._has_new_credentials(error, proof):
                     raise
+            else:
+                assert isinstance(socket, _Socket)  # noqa: S101 - it is what was asked for
+                return socket
 
     async def _has_new_credentials(self, error: InvalidStatus, proof: Mapping[str, str]) -> bool:
         if self._auth is None or error.response.status_code not in _REFUSED:
@@ -167,6 +158,19 @@ class WebsocketChannel(PipeChannel):
             retry_after=response.headers.get("Retry-After"),
             www_authenticate=", ".join(response.headers.get_all("WWW-Authenticate")) or None,
         )
+
+
+class _Socket(ClientConnection):
+    """A connection that can tell a frame on its way from one that stopped in the middle."""
+
+    grew = 0.0
+
+    def data_received(self, data: bytes) -> None:
+        self.grew = self.loop.time()
+        super().data_received(data)
+
+    def is_stuck(self, since: float) -> bool:
+        return len(self.protocol.reader.buffer) > 0 and self.grew < since
 
 
 class _Dial(connect):

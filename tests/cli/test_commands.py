@@ -1,0 +1,34 @@
+"""A command that is not there: the one that was meant, or all there are, at every level."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from terminal import holodeck
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("chta",), "No such command 'chta'. Did you mean 'chat'?"),
+        (("xyzzy",), "No such command 'xyzzy'. There are: chat, "),
+        (("mcp", "lst"), "No such command 'lst'. Did you mean 'list'?"),
+        (("mcp", "xyzzy"), "No such command 'xyzzy'. There are: list, "),
+    ],
+)
+def test_a_command_that_is_not_there_is_answered_with_what_there_is(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = holodeck(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("words", [(), ("mcp",)])
+def test_each_command_of_the_help_is_there(tmp_path: Path, words: tuple[str, ...]) -> None:
+    listed = holodeck(*words, "--help", cwd=tmp_path).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    names = [line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert len(names) > 5
+    for name in names:
+        assert holodeck(*words, name, "--help", cwd=tmp_path).returncode == 0
