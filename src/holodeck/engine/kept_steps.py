@@ -76,7 +76,7 @@ class KeptSteps:
         async def send() -> Plain:
             nonlocal is_fresh
             is_fresh = True
-            refusal = errand.refusal()
+            refusal = errand.refusal() or await self._permission(errand)
             return {"may_repeat": errand.may_repeat()} if refusal is None else {"refusal": refusal}
 
         async def carry_out() -> Plain:
@@ -84,6 +84,7 @@ class KeptSteps:
                 return _plain_result(await errand.execute())
             return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
+        self._stay()
         self._begin()
         before, self._last_asked = self._last_asked, asyncio.Event()
         asked = self._last_asked
@@ -101,6 +102,21 @@ class KeptSteps:
             asked.set()
             self._end()
 
+    async def _permission(self, errand: Errand) -> str | None:
+        """Ask before the call counts as sent: while a person thinks, nothing is under way and nobody needs to wait."""
+        self._end()
+        try:
+            refusal = await errand.permission()
+        finally:
+            self._begin()
+        self._stay()
+        return refusal
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are being carried out."""
+        return self._under_way
+
     async def leave(self) -> None:
         """Begin nothing more; return when no call is under way. The run can then be cancelled and goes on elsewhere."""
         self.is_leaving = True
@@ -112,9 +128,11 @@ class KeptSteps:
         if self._has_failed:
             raise WorkTakenError
 
-    def _begin(self) -> None:
+    def _stay(self) -> None:
         if self.is_leaving:
             raise WorkTakenError
+
+    def _begin(self) -> None:
         self._under_way += 1
         self._settled.clear()
 
