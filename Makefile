@@ -36,8 +36,9 @@ types: $(READY) ## the strict type checker over source, tests and benchmarks
 bench: $(READY) ## measurements, printed as tables
 	$(BIN)/python -m bench
 
-chaos: $(READY) ## kill MCP servers in the middle of calls, a thousand times; takes some minutes
+chaos: $(READY) ## kill MCP servers in the middle of calls, and gateways in the middle of runs; takes some minutes
 	$(BIN)/python -m bench.chaos_mcp
+	$(BIN)/python -m bench.chaos_runs
 
 lock: $(READY) ## choose versions anew and write them down
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \

@@ -76,6 +76,7 @@ class Background:
         self._ready: dict[str, Live] = {}
         self._missing: Counter[int | None] = Counter()
         self._is_open = False
+        self._opening = asyncio.Lock()
         self.is_leaving = False
         """True once nothing more is begun here."""
 
@@ -93,10 +94,11 @@ class Background:
             log.warning("gateway.storage_failed", error=error)
 
     async def _open(self) -> None:
-        if self._engine is not None and not self._is_open:
-            await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
-            await self._engine.open(self._work)
-            self._is_open = True
+        async with self._opening:
+            if self._engine is not None and not self._is_open:
+                await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
+                await self._engine.open(self._work)
+                self._is_open = True
 
     async def close(self) -> None:
         if self._engine is not None and self._is_open:

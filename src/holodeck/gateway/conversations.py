@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from holodeck.gateway.pages import page_of
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
-from holodeck.gateway.responses import page_of
 from holodeck.gateway.wire.fields import Fields
 from holodeck.gateway.wire.input import read_input
 from holodeck.gateway.wire.options import read_metadata

@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing, suppress
-from typing import Any
 
 import orjson
 
 from holodeck.gateway.background import Background
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Continued, Continuing, Recent, Waiting
-from holodeck.gateway.mcp_view import RequestServers
+from holodeck.gateway.continuing import Continuing
+from holodeck.gateway.making import Live, ResponseMaker, record_of
+from holodeck.gateway.pages import integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
-from holodeck.gateway.runs import LiveRun, Runs
-from holodeck.gateway.starting import Starter
-from holodeck.gateway.wire.context import settled
+from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect, in_dialect
 from holodeck.gateway.wire.encoder import DONE, sse
 from holodeck.gateway.wire.input import whole
-from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
-from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib.errors import StorageError
-from holodeck.lib.ids import new_id
 from holodeck.lib.limits import CANCEL_POLL, CANCEL_WAIT, STORED_STREAM_POLL
-from holodeck.models.items import Item
-from holodeck.models.items_codec import encode_items
 from holodeck.storage.store import UNFINISHED, ResponseStore, StoredResponse
-
-_LIST_LIMIT = 20
-_MAX_LIST_LIMIT = 100
-
-Live = LiveRun[ResponseWriter]
 
 
 class Responses:
@@ -45,19 +32,19 @@ class Responses:
 
     def __init__(
         self,
-        starter: Starter,
+        maker: ResponseMaker,
         store: ResponseStore,
         runs: Runs,
         seal: Seal,
         continuing: Continuing,
         background: Background,
     ) -> None:
-        self._background = background
-        self._starter = starter
+        self._maker = maker
         self._store = store
         self._runs = runs
         self._seal = seal
         self._continuing = continuing
+        self._background = background
 
     async def create(self, body: object, caller: Caller, *, dialect: Dialect = "openai") -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
@@ -65,7 +52,7 @@ class Responses:
         request = read_request(body, seal=self._seal, find=find)
         if request.background:
             return await self._begin_background(request, whole(body, find), caller, dialect=dialect)
-        live = await self.prepare(request, caller, dialect=dialect)
+        live = await self._maker.prepare(request, caller, dialect=dialect)
         if request.stream:
             return Streamed(pieces=_framed(self._runs.advance(live)))
         await self._runs.finish(live)
@@ -73,109 +60,13 @@ class Responses:
             raise live.failure
         return _answer(live)
 
-    async def prepare(
-        self, request: ResponseRequest, caller: Caller, recent: Recent | None = None, *, dialect: Dialect = "openai"
-    ) -> Live:
-        """A run that is ready to go, with the context of what came before. `recent`: what its connection remembers."""
-        self._starter.backend(request.model)
-        before = await self._continuing.before(request, caller, recent)
-        return await self._assemble(request, caller, before, dialect=dialect, recent=recent)
-
-    async def revive(self, response_id: str, given: Mapping[str, Any]) -> Live | None:
-        """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted."""
-        caller = Caller(id=given["owner"])
-        record = await self._store.get(response_id, caller.id)
-        if record is None or record.status not in UNFINISHED:
-            return None
-        request = read_request(given["body"], seal=self._seal)
-        request.input.shown[:] = orjson.loads(record.input_items)
-        before = Continued.of_plain(given["before"])
-        before.complete(request)
-        told = await self._store.grown(response_id, caller.id) or []
-        dialect = given.get("dialect", "openai")
-        return await self._assemble(request, caller, before, dialect=dialect, again=record, told=told)
-
-    async def _assemble(
-        self,
-        request: ResponseRequest,
-        caller: Caller,
-        before: Continued,
-        *,
-        dialect: Dialect,
-        recent: Recent | None = None,
-        again: StoredResponse | None = None,
-        told: Sequence[bytes] = (),
-    ) -> Live:
-        """`again`: the response whose run this is, if there is one already; `told` is its stream so far."""
-        start = await self._starter.start(
-            request,
-            new_id("resp") if again is None else again.id,
-            items=before.items,
-            pending=before.decided.run,
-            can_wait=request.store or recent is not None,
-            caller=caller.id,
-            approved=before.decided.approved,
-            places=before.places,
-            can_ask=True,
-        )
-        output = self._starter.config.mcp_output
-        writer = ResponseWriter(
-            request,
-            response_id=start.request.run_id,
-            created_at=time.time() if again is None else again.created_at,
-            model=start.backend.name,
-            mode=None if output == "auto" else output,
-            routes=start.servers,
-            pending=start.request.pending,
-            approved=before.decided.approved,
-            listed=before.listed,
-            dialect=dialect,
-            seal=self._seal,
-            is_silent=not (request.stream or request.background),
-            past=Past(told) if again is not None else None,
-        )
-
-        async def extend(live: Live) -> None:
-            if request.conversation_id is not None:
-                await self._continuing.extend(request, live.writer.resource()["output"], caller)
-
-        async def keep(live: Live) -> None:
-            record = record_of(live, request, before, start.servers)
-            if recent is not None:
-                recent.keep(
-                    live.id,
-                    (*before.items, *_added(live, request)),
-                    Waiting.decode(record.pending),
-                    is_stored=request.store,
-                )
-            if not request.store:
-                return
-            if live.is_durable:
-                # The conversation first: what has ended is not gone on with, and adding to it again does nothing.
-                await extend(live)
-                if not await self._store.finish(record):
-                    live.lose()
-                return
-            await self._store.save(record)
-            await extend(live)
-
-        return LiveRun(
-            start.request,
-            start.backend.provider,
-            start.toolbox,
-            writer,
-            owner=caller.id,
-            keep=keep,
-            payloads=told,
-        )
-
     async def get(
         self, response_id: str, caller: Caller, query: Mapping[str, str], *, dialect: Dialect = "openai"
     ) -> Reply | Streamed:
         """A response as it is now, or its events from a number on."""
         live = self._runs.get(response_id, caller.id)
         if query.get("stream") == "true":
-            after = _integer(query, "starting_after", -1)
+            after = integer_of(query, "starting_after", -1)
             if live is not None:
                 return Streamed(pieces=_framed(live.follow(after), dialect))
             record = await self._record(response_id, caller)
@@ -255,16 +146,11 @@ class Responses:
     async def _begin_background(
         self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
     ) -> Reply | Streamed:
-        self._starter.backend(request.model)
-        before = await self._continuing.before(request, caller)
-        live = await self._assemble(request, caller, before, dialect=dialect)
+        live, given = await self._maker.prepare_for_long(request, body, caller, dialect=dialect)
         queued = live.writer.queue()
         await self._store.save(record_of(live, request))
         await self._store.grow(live.id, 0, queued)
         live.payloads += queued
-        given = None
-        if self._background.is_durable and not request.has_secrets:
-            given = {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}
         try:
             await self._background.begin(live, given)
         except StorageError:
@@ -273,72 +159,6 @@ class Responses:
         if request.stream:
             return await self.get(live.id, caller, {"stream": "true"}, dialect=dialect)
         return json_reply(live.writer.resource())
-
-
-def page_of(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    """A page of a list, as the API pages everything: after, limit, order."""
-    order = query.get("order", "desc")
-    listed = list(entries) if order == "asc" else list(reversed(entries))
-    after = query.get("after")
-    if after is not None:
-        place = next((index for index, entry in enumerate(listed) if entry.get("id") == after), None)
-        listed = listed[place + 1 :] if place is not None else []
-    limit = min(max(_integer(query, "limit", _LIST_LIMIT), 1), _MAX_LIST_LIMIT)
-    chosen = listed[:limit]
-    return {
-        "object": "list",
-        "data": chosen,
-        "first_id": chosen[0]["id"] if chosen else None,
-        "last_id": chosen[-1]["id"] if chosen else None,
-        "has_more": len(listed) > limit,
-    }
-
-
-def _integer(query: Mapping[str, str], name: str, default: int) -> int:
-    text = query.get(name)
-    if text is None:
-        return default
-    try:
-        return int(text)
-    except ValueError:
-        message = f"Invalid type for '{name}': expected an integer."
-        raise WireError(400, message, kind="invalid_request", code="invalid_type", param=name) from None
-
-
-def record_of(
-    live: Live, request: ResponseRequest, before: Continued | None = None, servers: RequestServers | None = None
-) -> StoredResponse:
-    """Everything that is kept of a response, as far as it has come."""
-    resource = live.writer.resource()
-    pending = live.result.pending if live.result is not None else ()
-    asks = frozenset(call.call_id for call in pending if servers is not None and servers.holds(call))
-    places = servers.places(pending) if servers is not None else {}
-    earlier: tuple[Item, ...] = ()
-    if before is not None:  # what nobody stored is in no chain, so it is kept here
-        earlier = before.decided.refused if before.is_stored else before.items
-    seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
-    listed = (before.listed if before is not None else frozenset()) | seen
-    return StoredResponse(
-        id=live.id,
-        owner=live.owner,
-        created_at=float(resource["created_at"]),
-        status=str(resource["status"]),
-        previous_id=request.previous_response_id if before is None or before.is_stored else None,
-        conversation_id=request.conversation_id,
-        resource=orjson.dumps(resource),
-        input_items=orjson.dumps(request.input.shown),
-        items=encode_items((*earlier, *_added(live, request))),
-        pending=Waiting(calls=pending, asks=asks, listed=listed, places=places).encode(),
-        events=b"\n".join(live.payloads),
-    )
-
-
-def _added(live: Live, request: ResponseRequest) -> tuple[Item, ...]:
-    """What a response adds to the conversation: its input, then its output."""
-    if live.result is None:
-        return tuple(request.input.items)
-    output = settled(live.result.items, pending=live.result.pending, is_client=request.is_client)
-    return (*request.input.items, *output)
 
 
 def _answer(live: Live) -> Reply:

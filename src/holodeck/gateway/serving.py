@@ -24,6 +24,7 @@ from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.jwt_callers import JWTProvider
+from holodeck.gateway.making import ResponseMaker
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.operations import Operations
 from holodeck.gateway.rates import Rates
@@ -80,9 +81,10 @@ class Service:
             looks=1 if is_sqlite else TAKE_OVER_LOOKS,
             count=metrics.count,
         )
-        responses = Responses(starter, self.store, self.runs, seal, continuing, self.background)
-        self._revive = responses.revive
-        sockets = ResponseSockets(responses, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
+        maker = ResponseMaker(starter, self.store, seal, continuing, is_durable=self.background.is_durable)
+        self._revive = maker.revive
+        responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
+        sockets = ResponseSockets(maker, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
         self.app = Gateway(
             all_routes(
                 responses,

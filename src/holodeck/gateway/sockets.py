@@ -12,9 +12,9 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing, Recent
+from holodeck.gateway.making import ResponseMaker
 from holodeck.gateway.problems import WireError, envelope_for
 from holodeck.gateway.rates import Rates
-from holodeck.gateway.responses import Responses
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.request import read_message
@@ -32,9 +32,9 @@ class ResponseSockets:
     """Every connection of every caller."""
 
     def __init__(
-        self, responses: Responses, runs: Runs, rates: Rates, seal: Seal, continuing: Continuing, *, seconds: float
+        self, maker: ResponseMaker, runs: Runs, rates: Rates, seal: Seal, continuing: Continuing, *, seconds: float
     ) -> None:
-        self._responses = responses
+        self._maker = maker
         self._runs = runs
         self._rates = rates
         self._seal = seal
@@ -82,7 +82,7 @@ class ResponseSockets:
             find = await self._continuing.found(body, caller)
             request = replace(read_message(body, seal=self._seal, find=find), stream=True)
             with self._rates.request(caller):
-                live = await self._responses.prepare(request, caller, recent, dialect=dialect)
+                live = await self._maker.prepare(request, caller, recent, dialect=dialect)
                 async with aclosing(self._runs.advance(live)) as batches:
                     async for batch in batches:
                         for payload in batch:

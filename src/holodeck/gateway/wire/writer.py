@@ -58,12 +58,14 @@ class ResponseWriter:
         dialect: Dialect = "openai",
         seal: Seal | None = None,
         is_silent: bool = False,
+        is_kept: bool = False,
         past: Past | None = None,
         clock: Clock = wall_clock,
     ) -> None:
         """`pending`: calls of an earlier response that run first; `approved`: the call ids that a person approved.
 
-        `listed`: labels of servers whose tools are in the context already. `past`: what was told of it before.
+        `listed`: labels of servers whose tools are in the context already. `is_kept`: turns are kept, and their items
+        finish afterwards, so nothing is called done before. `past`: what was told of it before.
         """
         self._frame = ResponseResource(
             request,
@@ -79,6 +81,7 @@ class ResponseWriter:
         self._output = Output(self._encoder)
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
         self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
+        self._is_kept = is_kept
         self._is_begun = False
         self._status = "queued"
         self._end: dict[str, Any] = {}
@@ -114,8 +117,10 @@ class ResponseWriter:
                 self._speech.pause()
                 self._calls.more(event)
             case ItemFinished():
+                self._encoder.release()
                 self._finished(event.item)
             case ToolStarted():
+                self._encoder.release()
                 self._list_servers()
                 self._calls.start(event.call_id)
             case ToolFinished():
@@ -127,7 +132,10 @@ class ResponseWriter:
                 self._list_servers()
                 if not event.is_told_again:
                     self._output.begin_anew()
+                    if self._is_kept:
+                        self._encoder.hold()
             case RunFinished():
+                self._encoder.release()
                 self._finish(event.result)
         return self._encoder.take()
 
