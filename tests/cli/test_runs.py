@@ -416,3 +416,23 @@ async def test_a_step_that_cannot_be_kept_ends_the_process_and_not_the_run(proje
         done = await project.holodeck("runs", "resume", run_id)
         assert (done.returncode, done.stdout) == (0, "It is 7.\n"), done.stderr
     assert calls(project) == [{"a": 3, "b": 4}]
+
+
+@pytest.mark.proves("D-16", "D-22")
+@aio(120)
+async def test_calls_side_by_side_are_each_remembered_in_whatever_order_they_ended(project: Project) -> None:
+    many = [call("slow", seconds=seconds) for seconds in (60, 0.3, 0, 0.2, 0, 0.1, 0, 0.4)]
+    async with scripted(many, say("Done.")) as model:
+        project.write(model, project.npx("calc"))
+        async with begun(project, "run", "--durable", "Go") as first:
+            await first.run_id()
+            for number in range(7):
+                await first.says(r"= calc.slow" + r"[\s\S]*= calc.slow" * number)
+            await first.ends(signal.SIGKILL)
+        done = await project.holodeck("runs", "resume", "--last")
+        assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+        told = [message["content"] for message in messages(model, 1) if message["role"] == "tool"]
+        assert "Whether the call took effect is unknown" in told[0]
+        assert len(told) == 8
+        assert not any("unknown" in content for content in told[1:])
+    assert len(calls(project)) == 8

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from dbos import DBOSClient
+from dbos import DBOS, DBOSClient
 
 from holodeck.durable.dbos_engine import SCHEMA, STAGES, WORK_VERSION, PlainJSON, first_line, listen_to_its_log
 from holodeck.durable.engine import KeptStep, KeptWork, Plain
@@ -24,6 +24,7 @@ class DBOSArchive:
     def __init__(self, url: str) -> None:
         self._place = url.removeprefix("sqlite:///").rpartition("@")[2]  # a URL may have a password before its host
         listen_to_its_log()
+        self._asked(lambda: DBOS.migrate(url, schema=SCHEMA))  # whoever began to make it may have died over that
         self._client = self._asked(
             lambda: DBOSClient(
                 system_database_url=url,
