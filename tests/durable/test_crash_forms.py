@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from aio import aio
 from durable.survival import UNKNOWN, Case, Script, Survivor, answers, survivors
 from gateway.process import Served
 
-from holodeck.testing import call, say
+from holodeck.testing import call, say, wait
 from holodeck.testing.script import Turn
 
 SECONDS = 600.0
+PAUSE = 1.0  # longer than the stream waits before more of it is written
+HALF_SAID = "<half said>"
 LONG = "long line\n" * 4_000
 MCP = {"type": "mcp", "server_label": "tools", "require_approval": "never"}
 ASKING = {"type": "mcp", "server_label": "tools", "require_approval": "always"}
@@ -206,7 +209,51 @@ def check_cut(survivor: Survivor) -> None:
     assert survivor.told[1].startswith("long line")
 
 
+def half_told() -> Case:
+    """A call at a server was announced and had no answer yet."""
+
+    def script(messages: list[dict[str, Any]]) -> Turn:
+        return say("done") if answers(messages) else call("slow", seconds=PAUSE)
+
+    return Case(name="<half told>", point="grow 2 after", script=script, body={"tools": [MCP]})
+
+
+def check_half_told(survivor: Survivor) -> None:
+    assert [item["type"] for item in survivor.found["output"]] == ["mcp_list_tools", "mcp_call", "message"]
+    assert survivor.found["output"][1]["status"] == "failed"
+    assert UNKNOWN in survivor.told[0]
+
+
+def half_said() -> Case:
+    """The model was in the middle of a sentence, and begins another one."""
+    never, times = asyncio.Event(), count()
+
+    def script(messages: list[dict[str, Any]]) -> Turn:
+        return say("All of it.") if next(times) else [say("Half of"), wait(never)]
+
+    return Case(name=HALF_SAID, point="grow 2 after", script=script)
+
+
+def check_half_said(survivor: Survivor) -> None:
+    assert [item["content"][0]["text"] for item in survivor.found["output"]] == ["All of it."]
+    deltas = [event["delta"] for event in survivor.events if event["type"] == "response.output_text.delta"]
+    assert "".join(deltas) == "Half ofAll of it.", "what was told is not taken back, and another item begins"
+
+
+def repeated() -> Case:
+    """A tool that may be run twice is, with the same key."""
+    return Case(name="<repeated>", point="call 1 done", script=calls("<repeated>", "one"))
+
+
+def check_repeated(survivor: Survivor) -> None:
+    assert survivor.executed == ["one", "one"]
+    assert survivor.keys[0] == survivor.keys[1] != ""
+    assert survivor.told == ["<repeated> one"]
+
+
 FORMS = {
+    half_told: check_half_told,
+    half_said: check_half_said,
     parallel: check_parallel,
     declared: check_declared,
     declared_again: check_listed,
@@ -226,11 +273,13 @@ async def test_every_form_of_a_response_survives(tmp_path: Path) -> None:
     cases = [form() for form in FORMS]
     checks = {case.name: check for case, check in zip(cases, FORMS.values(), strict=True)}
     cases += [in_conversation(point) for point in CONVERSATIONS]
-    for number in range(2):
+    for number in range(3):
         (tmp_path / str(number)).mkdir()
     found: dict[str, Survivor] = {}
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(survivors(tmp_path / str(number), cases[number::2])) for number in range(2)]
+        may_repeat = group.create_task(survivors(tmp_path / "2", [repeated()], idempotent_tools=["echo"]))
+    check_repeated(may_repeat.result()["<repeated>"])
     for task in tasks:
         found |= task.result()
     assert len(found) == len(cases)
@@ -241,4 +290,5 @@ async def test_every_form_of_a_response_survives(tmp_path: Path) -> None:
         )
         checks.get(name, check_conversation)(survivor)
         survivor.check_stream()
-        survivor.check_once()
+        if name != HALF_SAID:
+            survivor.check_once()

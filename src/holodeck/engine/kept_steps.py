@@ -32,9 +32,8 @@ class KeptSteps:
         self._under_way = 0
         self._settled = asyncio.Event()
         self._settled.set()
-        self._latest = asyncio.Event()
-        self._latest.set()
-        """Set when the latest call has begun all of its steps: those of calls side by side begin in a fixed order."""
+        self._last_asked = asyncio.Event()
+        self._last_asked.set()
         self._has_failed = False
         self.is_leaving = False
         """True once this process has left the rest of the run to another."""
@@ -77,7 +76,7 @@ class KeptSteps:
         async def send() -> Plain:
             nonlocal is_fresh
             is_fresh = True
-            refusal = errand.refusal()
+            refusal = errand.refusal() or await self._permission(errand)
             return {"may_repeat": errand.may_repeat()} if refusal is None else {"refusal": refusal}
 
         async def carry_out() -> Plain:
@@ -85,13 +84,14 @@ class KeptSteps:
                 return _plain_result(await errand.execute())
             return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
+        self._stay()
         self._begin()
-        before, self._latest = self._latest, asyncio.Event()
-        begun = self._latest
+        before, self._last_asked = self._last_asked, asyncio.Event()
+        asked = self._last_asked
         try:
             sent = await self._step(f"send {call.id}", send)
             await self._after(before)
-            begun.set()
+            asked.set()
             if "refusal" in sent:
                 return ToolResult.failed(call.call_id, sent["refusal"])
             return _read_result(call.call_id, await self._step(f"call {call.id}", carry_out))
@@ -99,8 +99,23 @@ class KeptSteps:
             self._has_failed = True
             raise
         finally:
-            begun.set()
+            asked.set()
             self._end()
+
+    async def _permission(self, errand: Errand) -> str | None:
+        """Ask before the call counts as sent: while a person thinks, nothing is under way and nobody needs to wait."""
+        self._end()
+        try:
+            refusal = await errand.permission()
+        finally:
+            self._begin()
+        self._stay()
+        return refusal
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are being carried out."""
+        return self._under_way
 
     async def leave(self) -> None:
         """Begin nothing more; return when no call is under way. The run can then be cancelled and goes on elsewhere."""
@@ -113,9 +128,11 @@ class KeptSteps:
         if self._has_failed:
             raise WorkTakenError
 
-    def _begin(self) -> None:
+    def _stay(self) -> None:
         if self.is_leaving:
             raise WorkTakenError
+
+    def _begin(self) -> None:
         self._under_way += 1
         self._settled.clear()
 

@@ -30,7 +30,11 @@ Live = LiveRun[ResponseWriter]
 class ResponseMaker:
     """Makes runs that are ready to go: new ones, and those that another process had begun."""
 
-    def __init__(self, starter: Starter, store: ResponseStore, seal: Seal, continuing: Continuing) -> None:
+    def __init__(
+        self, starter: Starter, store: ResponseStore, seal: Seal, continuing: Continuing, *, is_durable: bool
+    ) -> None:
+        """`is_durable`: whether background runs are kept step by step."""
+        self._is_durable = is_durable
         self._starter = starter
         self._store = store
         self._seal = seal
@@ -106,7 +110,7 @@ class ResponseMaker:
             dialect=dialect,
             seal=self._seal,
             is_silent=not (request.stream or request.background),
-            is_kept=request.background,
+            is_kept=self._is_durable and request.background and not request.has_secrets,
             past=Past(told) if again is not None else None,
         )
 

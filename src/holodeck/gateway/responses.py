@@ -80,6 +80,8 @@ class Responses:
         if live is not None:
             live.cancel()
             await live.is_done.wait()
+        elif (await self._record(response_id, caller)).status in UNFINISHED:
+            await self._cancel_elsewhere(response_id, caller)
         if not await self._store.delete(response_id, caller.id):
             raise not_found("Response", response_id)
         if live is None:

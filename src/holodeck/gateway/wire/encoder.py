@@ -41,8 +41,8 @@ class Encoder:
         """What was told by a process that died; numbers go on after it."""
         self.sequence = past.count if past is not None else 0
         self._events: list[bytes] = []
-        self._held: list[tuple[str, dict[str, Any]]] | None = None
         self._skipped: dict[bytes, int] = {}
+        self._held: list[tuple[str, dict[str, Any]]] | None = None
 
     def emit(self, kind: str, **body: Any) -> None:
         if self.is_silent or (self.past is not None and self.past.knows(kind, body)):
