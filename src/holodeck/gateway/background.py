@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -23,7 +24,14 @@ from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import HoloDeckError, StorageError
-from holodeck.lib.limits import CANCEL_POLL, KEEP_RETRY, OTHER_VERSION_LOOKS, STORAGE_RETRY, TAKE_OVER_INTERVAL
+from holodeck.lib.limits import (
+    BEGIN_WAIT,
+    CANCEL_POLL,
+    KEEP_RETRY,
+    OTHER_VERSION_LOOKS,
+    STORAGE_RETRY,
+    TAKE_OVER_INTERVAL,
+)
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
@@ -118,6 +126,13 @@ class Background:
             raise
         if not is_here:
             self._ready.pop(live.id, None)
+
+    async def begun(self, live: Live) -> None:
+        """Wait a moment for a run that was given to this gateway to be on its way: its reader need not look for it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_WAIT):
+                if live.id in self._ready:
+                    await live.is_begun.wait()
 
     async def drop(self, response_id: str) -> None:
         """A response was deleted: nobody needs to make it."""

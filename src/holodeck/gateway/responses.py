@@ -157,6 +157,7 @@ class Responses:
             await self._store.delete(live.id, caller.id)
             raise
         if request.stream:
+            await self._background.begun(live)
             return await self.get(live.id, caller, {"stream": "true"}, dialect=dialect)
         return json_reply(live.writer.resource())
 

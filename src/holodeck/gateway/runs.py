@@ -58,6 +58,8 @@ class LiveRun(Generic[W]):
         self.result: RunResult | None = None
         self.failure: NotKeptError | None = None
         """Why the run has ended and could not be stored."""
+        self.is_begun = asyncio.Event()
+        """Set when the steps of a run that survives begin."""
         self.is_done = asyncio.Event()
         self.observe: Callable[[Event], None] = _unobserved
         """Hears every event of the run."""
@@ -77,6 +79,7 @@ class LiveRun(Generic[W]):
         """Keep every step and the stream, so that another process can go on with this run."""
         self._steps = steps
         self._keeper = keeper(self)
+        self.is_begun.set()
 
     @property
     def is_durable(self) -> bool:

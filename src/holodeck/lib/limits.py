@@ -257,6 +257,7 @@ DURABLE_CONNECTIONS = 8  # a step holds one for a millisecond
 DURABLE_POLL = 1.0  # seconds between two looks at what waits for room
 MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way, before the run is thought to cause them
 STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
+BEGIN_WAIT = 1.0  # seconds that a reader waits for its run to begin here, before it reads what is stored
 STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another gateway writes
 CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
 CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; it is stopped later all the same
