@@ -64,7 +64,7 @@ class Chaos:
         async with aiohttp.ClientSession(timeout=timeout) as self._session:
             for gateway in self._gateways:
                 await gateway.start()
-            await asyncio.gather(*(gateway.ready.wait() for gateway in self._gateways))
+            await asyncio.gather(*(gateway.ready() for gateway in self._gateways))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._submit_all(group))
                 group.create_task(self._kill_all())
@@ -83,7 +83,7 @@ class Chaos:
             if self._random.random() < EARLY:
                 await asyncio.sleep(self._random.uniform(0, STARTING))
             else:
-                await gateway.ready.wait()
+                await gateway.ready()
                 await asyncio.sleep(self._random.uniform(0, LIFE))
             await gateway.kill()
             await gateway.start()
@@ -167,10 +167,10 @@ async def part(storage: str, options: argparse.Namespace) -> bool:
     """Everything on one storage; True if every promise was kept."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holodeck-chaos-")))
-        url = f"sqlite:///{folder}/chaos.db"
+        url, environ = f"sqlite:///{folder}/chaos.db", {}
         if storage == "postgres":
             server = stack.enter_context(running_postgres())
-            url = await asyncio.to_thread(server.new_database)
+            url, environ = "${DATABASE_URL}", {"DATABASE_URL": await asyncio.to_thread(server.new_database)}
         journal = folder / "journal"
         scripted: ScriptedServer = await stack.enter_async_context(model().serve())
         tools = await stack.enter_async_context(_tools(journal))
@@ -183,7 +183,7 @@ async def part(storage: str, options: argparse.Namespace) -> bool:
             background={"durable": True, "at_once": AT_ONCE},
             limits={"key": {"in_flight": 1000}},
         )
-        gateways = [GatewayProcess(file) for _ in range(GATEWAYS[storage])]
+        gateways = [GatewayProcess(file, environ) for _ in range(GATEWAYS[storage])]
         chaos = Chaos(gateways, responses=options.responses, kills=options.kills, seed=options.seed)
         began = time.monotonic()
         try:

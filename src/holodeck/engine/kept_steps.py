@@ -123,7 +123,7 @@ class KeptSteps:
         await self._settled.wait()
 
     async def _after(self, other: asyncio.Event) -> None:
-        """Steps are known by their order: calls side by side keep theirs, whichever of them is faster."""
+        """Steps are found again by their place, not by their name: nobody takes that of a call that failed."""
         await other.wait()
         if self._has_failed:
             raise WorkTakenError
