@@ -182,6 +182,9 @@ async def test_a_database_that_restarts_under_two_gateways_loses_nothing(
         made = [await begun(scene.gateways[number % 2], name) for number, name in enumerate(names)]
         for response_id in made:
             await heard(scene.gateways[0], response_id, "response.output_text.delta")
+        calls = len(scene.mcp.calls())
+        acting = await begun(scene.gateways[0], "<long>")
+        await scene.mcp.received("tools/call", count=calls + 1)
         await asyncio.to_thread(postgres.stop)
         await asyncio.to_thread(postgres.start)
         scene.gate.set()
@@ -189,6 +192,8 @@ async def test_a_database_that_restarts_under_two_gateways_loses_nothing(
             assert (await check_whole(scene.gateways[1], response_id))["status"] == "completed"
             assert scene.calls(name) == ["0", "1"]
             assert scene.told(name) == [f"{name} 0", f"{name} 1"]
+        assert (await check_whole(scene.gateways[1], acting))["status"] == "completed"
+        assert len(scene.mcp.calls()) == calls + 1, "the call that was under way was not made again"
 
 
 @pytest.mark.proves("D-32")
