@@ -36,8 +36,9 @@ types: $(READY) ## the strict type checker over source, tests and benchmarks
 bench: $(READY) ## measurements, printed as tables
 	$(BIN)/python -m bench
 
-chaos: $(READY) ## kill MCP servers in the middle of calls, a thousand times; takes some minutes
+chaos: $(READY) ## kill MCP servers in the middle of calls, and gateways in the middle of runs; takes some minutes
 	$(BIN)/python -m bench.chaos_mcp
+	$(BIN)/python -m bench.chaos_runs
 
 lock: $(READY) ## choose versions anew and write them down
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
@@ -50,7 +51,7 @@ $(READY): requirements/dev.lock pyproject.toml
 	@echo "==> Setting up .venv (Python packages at the versions in requirements/dev.lock)"
 	@$(PYTHON) -c 'import sys; sys.exit("HoloDeck needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Set PYTHON=...") if sys.version_info < (3, 11) else 0'
 	@test -x $(BIN)/uv || { rm -rf .venv && $(PYTHON) -m venv .venv && $(BIN)/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION); }
-	@$(BIN)/uv pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.lock
+	@$(BIN)/uv pip sync --quiet --require-hashes --compile-bytecode --python $(BIN)/python requirements/dev.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("gateway", "turns", "startup", "footprint", "chunks", "rehearsal", "mcp_calls")
+NAMES = ("gateway", "turns", "startup", "footprint", "chunks", "rehearsal", "mcp_calls", "durability")
 
 
 def main() -> None:

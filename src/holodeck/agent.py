@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
+from holodeck.engine.steps import Steps
 from holodeck.lib.ids import new_id
 from holodeck.models.agent import Agent as AgentFile
 from holodeck.models.events import Event, RunFinished, RunResult
@@ -58,14 +59,17 @@ class Agent:
         max_turns: int | None = None,
         max_tool_calls: int | None = None,
         parallel_tool_calls: bool = True,
+        run_id: str | None = None,
+        steps: Steps | None = None,
     ) -> AsyncGenerator[Event, None]:
         """Ask, and follow what happens. Leaving the iteration cancels the run.
 
-        `functions` are tools that the caller runs itself: a call to one ends the run.
+        `functions` are tools that the caller runs itself: a call to one ends the run. `steps` carries out the turns
+        and calls, when somebody keeps them.
         """
         items = (said("user", question),) if isinstance(question, str) else tuple(question)
         request = RunRequest(
-            run_id=new_id("run"),
+            run_id=run_id or new_id("run"),
             agent=self.name,
             provider=str(self.config.model.provider),
             model=self._first((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls),
@@ -74,7 +78,7 @@ class Agent:
         )
         toolbox = Toolbox([self.functions, self.mcp], client=functions, reader=self._reader)
         log = EventLog()
-        task = asyncio.create_task(run(request, self.model, toolbox, log), name=request.run_id)
+        task = asyncio.create_task(run(request, self.model, toolbox, log, steps), name=request.run_id)
         try:
             async for _, event in log.read():
                 yield event

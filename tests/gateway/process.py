@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 import aiohttp
 import orjson
 from gateway.stand import gateway_file
+
+HOLODECK = ("-m", "holodeck")
 
 
 @dataclass(kw_only=True)
@@ -58,10 +60,16 @@ def write_file(folder: Path, endpoint: str, **config: Any) -> Path:
     return file
 
 
-async def start(file: Path, *options: str, command: str = "serve", environ: Mapping[str, str] | None = None) -> Process:
+async def start(
+    file: Path,
+    *options: str,
+    program: Sequence[str] = HOLODECK,
+    command: str = "serve",
+    environ: Mapping[str, str] | None = None,
+) -> Process:
     """`holodeck serve FILE`, with nothing of this machine's settings in its environment but what is given."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("HOLODECK_", "OTEL_"))}
-    words = (sys.executable, "-m", "holodeck", command, str(file), *options)
+    words = (sys.executable, *program, command, str(file), *options)
     return await asyncio.create_subprocess_exec(
         *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=own | dict(environ or {})
     )
@@ -80,9 +88,11 @@ async def refused(file: Path, *, command: str = "serve", environ: Mapping[str, s
 
 
 @asynccontextmanager
-async def process_of(file: Path, *options: str, environ: Mapping[str, str] | None = None) -> AsyncIterator[Served]:
+async def process_of(
+    file: Path, *options: str, program: Sequence[str] = HOLODECK, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Served]:
     """A gateway process, once it serves; killed at the end if it still runs."""
-    process = await start(file, *options, environ=environ)
+    process = await start(file, *options, program=program, environ=environ)
     assert process.stderr is not None
     said: list[str] = []
     try:

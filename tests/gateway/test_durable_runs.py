@@ -16,7 +16,7 @@ from gateway.stand import events_of
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.scripted_server import ScriptedServer
 
-SECONDS = 40.0
+SECONDS = 120.0  # two processes start, on a machine that may have much to do
 ENDED = ("completed", "failed", "cancelled", "incomplete")
 
 

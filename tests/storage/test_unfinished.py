@@ -236,3 +236,24 @@ def test_what_is_in_memory_only_is_nobody_elses(tmp_path: Path) -> None:
 
     asyncio.run(use())
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.proves("D-28", "D-32")
+@aio(SECONDS)
+async def test_a_response_is_finished_by_its_keeper_or_by_nobody(tmp_path: Path, url: str) -> None:
+    done = replace(RUNNING, status="completed", resource=b'{"at":1}', events=b"0")
+    async with opened(tmp_path, url, 2) as (store, other):
+        await store.save(RUNNING)
+        await store.grow("r", 0, [b"0"])
+        assert not await other.finish(done), "it is not that one's"
+        await other.adopt("r")
+        assert not await store.finish(done), "another has taken it over"
+        assert await other.get("r", "alice") == RUNNING
+        assert await other.finish(done)
+        assert await other.finish(done), "the answer may have been lost on the way"
+        assert not await store.finish(replace(done, resource=b'{"at":2}'))
+        assert await store.get("r", "alice") == done
+        assert await chunks(tmp_path, url) == []
+        await store.delete("r", "alice")
+        assert not await other.finish(done), "what was deleted stays so"
+        assert await store.get("r", "alice") is None

@@ -16,6 +16,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "mcp": ("holodeck.cli.mcp.group", "Look at MCP servers and call their tools; no model needed."),
     "model": ("holodeck.cli.model", "Fetch and list the weights of local models."),
     "run": ("holodeck.cli.run", "Ask an agent one question."),
+    "runs": ("holodeck.cli.runs.group", "Durable runs: list them, look at one, go on with it, cancel it."),
     "schema": ("holodeck.cli.schema", "Print the JSON Schema of agent.yaml, for editors."),
     "serve": ("holodeck.cli.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
     "test": ("holodeck.cli.test", "Run the test cases of an agent and say why one failed."),

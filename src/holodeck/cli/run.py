@@ -5,31 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from holodeck.cli.events_json import event_line, json_text, result_data
-from holodeck.cli.follow import Follower
+from holodeck.cli.answering import EXIT_CODES, Form, form_of, show_answer
 from holodeck.cli.images import image_part
 from holodeck.cli.opening import opened, read
 from holodeck.cli.terminal import Terminal
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
-from holodeck.engine.history import Record
 from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
 from holodeck.models.content import TextContent
-from holodeck.models.events import RunFinished, RunResult, Status
+from holodeck.models.events import RunResult
 from holodeck.models.items import ImageLink, Message
 
-EXIT_CODES: dict[Status, int] = {
-    "completed": 0,
-    "failed": 1,
-    "incomplete": 3,
-    "requires_action": 3,
-    "cancelled": 130,
-}
 _EPILOG = """\b
 Examples:
   holodeck run "What is in the data folder?"
@@ -37,6 +27,7 @@ Examples:
   git diff | holodeck run - --quiet
   holodeck run --image chart.png "What does it show?"
   holodeck run --json "..." | jq .usage
+  holodeck run --durable "Move all of them"     then, after a crash: holodeck runs resume --last
 
 \b
 Exit codes: 0 completed, 1 failed, 2 wrong configuration or usage, 3 incomplete (a limit was reached),
@@ -47,8 +38,7 @@ Exit codes: 0 completed, 1 failed, 2 wrong configuration or usage, 3 incomplete 
 class _Wish:
     question: Message
     max_turns: int | None
-    as_json: bool
-    as_events: bool
+    form: Form
 
 
 @click.command("run", epilog=_EPILOG)
@@ -57,6 +47,7 @@ class _Wish:
 @click.option("--events", "as_events", is_flag=True, help="Print what happens as JSON lines, as it happens.")
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Attach an image (repeatable).")
 @click.option("--max-turns", type=click.IntRange(1, MAX_MAX_TURNS), help="How often the model may be asked.")
+@click.option("--durable", is_flag=True, help="Keep each step: `holodeck runs resume` goes on after Ctrl-C or a crash.")
 @click.option("-q", "--quiet", is_flag=True, help="Nothing but the answer and errors.")
 def command(
     words: tuple[str, ...],
@@ -64,16 +55,20 @@ def command(
     as_events: bool,
     images: tuple[Path, ...],
     max_turns: int | None,
+    durable: bool,
     quiet: bool,
 ) -> int:
     """Ask the agent in FILE (default: agent.yaml) one QUESTION; `-` reads it from standard input."""
-    if as_json and as_events:
-        raise click.UsageError("Give --json or --events, not both.")
+    form = form_of(as_json=as_json, as_events=as_events)
     file, asked = _file_and_question(words)
     terminal = Terminal(is_quiet=quiet)
     loaded = read(file, terminal)
     parts = [image_part(path) for path in images]
-    wish = _Wish(question=_message(asked, parts), max_turns=max_turns, as_json=as_json, as_events=as_events)
+    wish = _Wish(question=_message(asked, parts), max_turns=max_turns, form=form)
+    if durable:
+        from holodeck.cli.durable import begin
+
+        return EXIT_CODES[begin(loaded, wish.question, wish.max_turns, terminal, form).status]
     try:
         result = asyncio.run(_ask(loaded, wish, terminal))
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -110,28 +105,6 @@ def _standard_input() -> str:
 
 
 async def _ask(loaded: LoadedAgent, wish: _Wish, terminal: Terminal) -> RunResult:
-    record, number = Record(), 0
     async with opened(loaded, terminal) as (agent, _):
-        shows_answer = not (wish.as_json or wish.as_events)
-        follower = None if wish.as_events else Follower(agent, terminal, writes_answer=shows_answer)
-        try:
-            async with aclosing(agent.stream([wish.question], max_turns=wish.max_turns)) as events:
-                async for event in events:
-                    record.add(event)
-                    if wish.as_events:
-                        click.echo(event_line(number, event))
-                    if follower is not None:
-                        follower.show(event)
-                    number += 1
-                    if isinstance(event, RunFinished):
-                        result = event.result
-        except asyncio.CancelledError:
-            result = record.stopped()
-            if wish.as_json:
-                click.echo(json_text(result_data(result), indent=2))
-            if wish.as_events:
-                click.echo(event_line(number, RunFinished(result=result)))
-            raise
-    if wish.as_json:
-        click.echo(json_text(result_data(result), indent=2))
-    return result
+        events = agent.stream([wish.question], max_turns=wish.max_turns)
+        return await show_answer(events, agent, terminal, wish.form)

@@ -30,20 +30,31 @@ WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: work of another version is not picked up."""
 _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
-_SCHEMA = "holodeck_work"
+SCHEMA = "holodeck_work"
 _ERROR = "$error"
 _EXPECTED = "Asyncio task cancelled"
 """How its log speaks of a run that was cancelled or left to another, which is no trouble."""
-_STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
+STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
+
+
+def version_in(circle: str) -> str:
+    """Versions belong to one circle each: DBOS lets no two share one."""
+    return f"{WORK_VERSION} {circle}".rstrip(" ")
+
 
 _serving: list[DBOSEngine] = []  # DBOS has one instance for each process, and so have we
 
 
 class DBOSEngine:
-    """One executor. `url` is that of SQLAlchemy for a SQLite file, or of PostgreSQL."""
+    """One executor. `url` is that of SQLAlchemy for a SQLite file, or of PostgreSQL.
 
-    def __init__(self, url: str, *, executor: str, at_once: int) -> None:
+    `circle`: the executor shares its work with those of the same circle, and with nobody else. The one without a name
+    has a queue in which work waits for room.
+    """
+
+    def __init__(self, url: str, *, executor: str, at_once: int, circle: str = "") -> None:
         self._url = url
+        self._circle = circle
         self._executor = executor
         self._at_once = at_once
         self._work: Work | None = None
@@ -57,33 +68,35 @@ class DBOSEngine:
         self._work = work
         _use_wal(self._url)
         config: DBOSConfig = {
-            "name": _APPLICATION,
+            "name": f"{_APPLICATION}-{self._circle}".rstrip("-"),
             "system_database_url": self._url,
-            "dbos_system_schema": _SCHEMA,
+            "dbos_system_schema": SCHEMA,
             "sys_db_pool_size": DURABLE_CONNECTIONS,
-            "application_version": WORK_VERSION,
+            "application_version": version_in(self._circle),
             "executor_id": self._executor,
-            "serializer": _JSON(),
+            "serializer": PlainJSON(),
             "log_level": "WARNING",  # below it stands an advertisement
             "enable_otlp": False,
+            "use_listen_notify": False,  # nothing here waits for its messages, and listening costs a connection
         }
         _serving.append(self)
         try:
-            _listen_to_its_log()
+            listen_to_its_log()
             DBOS(config=config)
             DBOS.launch()  # here, so that work is done on this event loop
-            await DBOS.register_queue_async(
-                _QUEUE,
-                worker_concurrency=self._at_once,
-                polling_interval_sec=DURABLE_POLL,
-                on_conflict="always_update",
-            )
+            if not self._circle:
+                await DBOS.register_queue_async(
+                    _QUEUE,
+                    worker_concurrency=self._at_once,
+                    polling_interval_sec=DURABLE_POLL,
+                    on_conflict="always_update",
+                )
         except Exception as error:
             await self.close()
-            raise StorageError(f"Durable runs cannot be kept: {_first_line(error)}") from error
+            raise StorageError(f"Durable runs cannot be kept: {first_line(error)}") from error
 
     async def submit(self, work_id: str, given: Plain) -> bool:
-        is_here = self._begun < self._at_once
+        is_here = self._begun < self._at_once or bool(self._circle)
         try:
             with SetWorkflowID(work_id):
                 if is_here:
@@ -91,7 +104,7 @@ class DBOSEngine:
                 else:
                     await DBOS.enqueue_workflow_async(_QUEUE, _do_work, work_id, dict(given))
         except Exception as error:
-            raise StorageError(f"The run cannot be kept: {_first_line(error)}") from error
+            raise StorageError(f"The run cannot be kept: {first_line(error)}") from error
         return is_here
 
     async def whereabouts(self, work_ids: Collection[str]) -> dict[str, Whereabouts]:
@@ -99,8 +112,10 @@ class DBOSEngine:
         if work_ids:
             listed = await DBOS.list_workflows_async(workflow_ids=list(work_ids), load_input=False, load_output=False)
             for each in listed:
-                stage = _STAGES.get(each.status, "ended")
-                found[each.workflow_id] = Whereabouts(stage=stage, executor=each.executor_id or "")
+                stage = STAGES.get(each.status, "ended")
+                found[each.workflow_id] = Whereabouts(
+                    stage=stage, executor=each.executor_id or "", is_foreign=each.app_version != WORK_VERSION
+                )
         return found
 
     async def take_over(self, executor: str) -> int:
@@ -141,13 +156,13 @@ class DBOSEngine:
         await done.wait()
         loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="holodeck"))
 
-    async def do(self, work_id: str, given: Plain) -> None:
+    async def do(self, work_id: str, given: Plain) -> Plain | None:
         """One piece of work, to its end. Cancellation leaves it to somebody else."""
         assert self._work is not None  # noqa: S101 - nothing is begun before `open`
         checkpoints = _Checkpoints()
         self._begun += 1
         try:
-            await self._work(work_id, given, checkpoints)
+            return await self._work(work_id, given, checkpoints)
         finally:
             self._begun -= 1
             if checkpoints.is_broken and self in _serving:
@@ -163,14 +178,14 @@ class DBOSEngine:
             try:
                 await DBOS.resume_workflow_async(work_id)
             except Exception as error:
-                log.debug("durable.not_resumed", work=work_id, error=_first_line(error))
+                log.debug("durable.not_resumed", work=work_id, error=first_line(error))
             else:
                 return
 
 
 @DBOS.workflow(name="holodeck.work", max_recovery_attempts=MAX_DURABLE_ATTEMPTS)
-async def _do_work(work_id: str, given: dict[str, Any]) -> None:
-    await _serving[-1].do(work_id, given)
+async def _do_work(work_id: str, given: dict[str, Any]) -> Plain | None:
+    return await _serving[-1].do(work_id, given)
 
 
 class _Checkpoints:
@@ -190,27 +205,27 @@ class _Checkpoints:
 
         try:
             return await DBOS.run_step_async({"name": name}, do)
-        except errors.DBOSWorkflowConflictIDError as error:
+        except (errors.DBOSWorkflowConflictIDError, errors.DBOSWorkflowCancelledError) as error:
             raise WorkTakenError(str(error)) from error
         except StepFailedError:
             raise
         except Exception as error:
             if own:
                 raise own[0] from None
-            log.warning("durable.not_kept", step=name, error=_first_line(error))
+            log.warning("durable.not_kept", step=name, error=first_line(error))
             self.is_broken = True
-            raise WorkTakenError(_first_line(error)) from error
+            raise WorkTakenError(first_line(error)) from error
 
 
 class StepFailedError(ExecutionError):
     """A step failed in an earlier attempt at the work, and so it is never done again."""
 
 
-class _JSON(Serializer):
+class PlainJSON(Serializer):
     """Plain values only. An exception is kept as its words."""
 
     def serialize(self, data: Any) -> str:
-        plain = {_ERROR: _first_line(data)} if isinstance(data, BaseException) else data
+        plain = {_ERROR: first_line(data)} if isinstance(data, BaseException) else data
         return orjson.dumps(plain, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
     def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805 - the name that its base gives it
@@ -226,11 +241,11 @@ class _ToOurLog(logging.Handler):
         if record.getMessage().startswith(_EXPECTED):
             return
         tell = log.error if record.levelno >= logging.ERROR else log.warning
-        cause = f": {_first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
+        cause = f": {first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
         tell("durable.engine", message=record.getMessage() + cause)
 
 
-def _listen_to_its_log() -> None:
+def listen_to_its_log() -> None:
     """DBOS writes to the terminal unless its logger has a handler."""
     logger = logging.getLogger("dbos")
     logger.propagate = False
@@ -255,5 +270,5 @@ def _use_wal(url: str) -> None:
         raise StorageError(f"Durable runs cannot be kept in {path}: {error}") from error
 
 
-def _first_line(error: BaseException | None) -> str:
+def first_line(error: BaseException | None) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]

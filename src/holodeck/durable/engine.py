@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -22,13 +22,13 @@ class Checkpoints(Protocol):
     async def step(self, name: str, work: Callable[[], Awaitable[Plain]]) -> Plain:
         """The result of the work, which is kept. If it was kept before, nothing is done.
 
-        Raises `WorkTakenError` when somebody else has taken the work over in the meantime.
+        Raises `WorkTakenError` when somebody else has taken the work over in the meantime, or has dropped it.
         """
         ...
 
 
-Work = Callable[[str, Plain, Checkpoints], Awaitable[None]]
-"""Does a piece of work, by its id. Raising cancellation leaves it to somebody else."""
+Work = Callable[[str, Plain, Checkpoints], Awaitable[Plain | None]]
+"""Does a piece of work, by its id, and says what it came to. Raising cancellation leaves it to somebody else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +37,59 @@ class Whereabouts:
 
     stage: Stage
     executor: str = ""
+    is_foreign: bool = False
+    """True for work of another version, which nobody of ours picks up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptStep:
+    """A step that is done. Times are seconds since 1970."""
+
+    name: str
+    result: Plain
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptWork:
+    """A piece of work as it stands."""
+
+    id: str
+    stage: Stage
+    executor: str
+    given: Plain
+    outcome: Plain | None
+    """What it came to; None when it was dropped or has failed."""
+    is_dropped: bool
+    is_current: bool
+    """False for work of another version, which is not gone on with."""
+
+
+class WorkArchive(Protocol):
+    """All the work that is kept in one place, whoever does it. Everything raises `StorageError`."""
+
+    def list(self, limit: int) -> Sequence[KeptWork]:
+        """The newest work first."""
+        ...
+
+    def find(self, work_id: str) -> KeptWork | None: ...
+
+    def step_names(self, work_id: str) -> Sequence[str]: ...
+
+    def steps(self, work_id: str) -> Sequence[KeptStep]:
+        """The steps that are done, in their order."""
+        ...
+
+    def drop(self, work_id: str) -> None:
+        """Nobody needs this work any more. Whoever does it finds out at its next look."""
+        ...
+
+    def forget(self, before: float) -> int:
+        """Delete what ended before a time, and say how much it was."""
+        ...
+
+    def close(self) -> None: ...
 
 
 class WorkEngine(Protocol):

@@ -13,7 +13,7 @@ from holodeck.engine.eventlog import EventLog
 from holodeck.engine.steps import Append, Errand, Turn
 from holodeck.engine.turn_record import plain_turn, read_turn, told_again
 from holodeck.lib.errors import ModelError
-from holodeck.models.events import Event
+from holodeck.models.events import Event, ItemFinished
 from holodeck.models.items import FunctionCallOutput
 from holodeck.models.items_codec import decode_item, encode_item
 from holodeck.tools.executor import ToolResult
@@ -32,18 +32,25 @@ class KeptSteps:
         self._under_way = 0
         self._settled = asyncio.Event()
         self._settled.set()
+        self._last_asked = asyncio.Event()
+        self._last_asked.set()
+        self._has_failed = False
         self.is_leaving = False
         """True once this process has left the rest of the run to another."""
 
     async def turn(self, number: int, log: EventLog, take: Callable[[Append], Awaitable[Turn]]) -> Turn:
         fresh: list[Turn] = []
+        finished: list[Event] = []
 
         async def ask() -> Plain:
             told: list[Event] = []
 
             def append(event: Event) -> None:
                 told.append(event)
-                log.append(event)
+                if finished or isinstance(event, ItemFinished):
+                    finished.append(event)  # told when it is kept: it may then not become another one
+                else:
+                    log.append(event)
 
             try:
                 turn = await take(append)
@@ -56,6 +63,8 @@ class KeptSteps:
         if "failed" in kept:
             raise ModelError(kept["failed"], provider=kept["provider"], status=kept["status"])
         if fresh:
+            for event in finished:
+                log.append(event)
             return fresh[0]
         for event in told_again(kept):
             log.append(event)
@@ -67,7 +76,7 @@ class KeptSteps:
         async def send() -> Plain:
             nonlocal is_fresh
             is_fresh = True
-            refusal = errand.refusal()
+            refusal = errand.refusal() or await self._permission(errand)
             return {"may_repeat": errand.may_repeat()} if refusal is None else {"refusal": refusal}
 
         async def carry_out() -> Plain:
@@ -75,23 +84,55 @@ class KeptSteps:
                 return _plain_result(await errand.execute())
             return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
+        self._stay()
         self._begin()
+        before, self._last_asked = self._last_asked, asyncio.Event()
+        asked = self._last_asked
         try:
             sent = await self._step(f"send {call.id}", send)
+            await self._after(before)
+            asked.set()
             if "refusal" in sent:
                 return ToolResult.failed(call.call_id, sent["refusal"])
             return _read_result(call.call_id, await self._step(f"call {call.id}", carry_out))
+        except BaseException:
+            self._has_failed = True
+            raise
         finally:
+            asked.set()
             self._end()
+
+    async def _permission(self, errand: Errand) -> str | None:
+        """Ask before the call counts as sent: while a person thinks, nothing is under way and nobody needs to wait."""
+        self._end()
+        try:
+            refusal = await errand.permission()
+        finally:
+            self._begin()
+        self._stay()
+        return refusal
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are being carried out."""
+        return self._under_way
 
     async def leave(self) -> None:
         """Begin nothing more; return when no call is under way. The run can then be cancelled and goes on elsewhere."""
         self.is_leaving = True
         await self._settled.wait()
 
-    def _begin(self) -> None:
+    async def _after(self, other: asyncio.Event) -> None:
+        """Steps are found again by their place, not by their name: nobody takes that of a call that failed."""
+        await other.wait()
+        if self._has_failed:
+            raise WorkTakenError
+
+    def _stay(self) -> None:
         if self.is_leaving:
             raise WorkTakenError
+
+    def _begin(self) -> None:
         self._under_way += 1
         self._settled.clear()
 

@@ -62,9 +62,13 @@ async def run(
             code = "model_error" if isinstance(error, ModelError) else "run_error"
             result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
         except Exception as error:
-            message = f"HoloDeck itself failed ({type(error).__name__}). This is a bug."
+            cause = _cause(error)
+            message = f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
+            if isinstance(cause, HoloDeckError):  # of a step among several
+                message = str(cause)
             result = _result(progress, "failed", error=Failure(code="run_error", message=message))
-            raise
+            if not isinstance(cause, HoloDeckError):
+                raise
         finally:
             result = result or _result(progress, "cancelled", reason="The run was cancelled.")
             log.append(RunFinished(result=result))
@@ -124,6 +128,13 @@ async def _ask(
         spans.answered(span, answered)
     calls = (item for item in answered.items if isinstance(item, FunctionCall))
     return Turn(answered=answered, held=frozenset(call.call_id for call in calls if toolbox.holds(call)))
+
+
+def _cause(error: Exception) -> Exception:
+    """The first of errors that came together."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 def _ended(progress: _Progress, finish: str) -> RunResult:

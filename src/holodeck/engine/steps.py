@@ -30,6 +30,8 @@ class Errand:
     call: FunctionCall
     refusal: Callable[[], str | None]
     """Why it cannot be run, in words for the model."""
+    permission: Callable[[], Awaitable[str | None]]
+    """Asks the person whom the call needs, and says why it must not run. Who does not ask leaves it to `execute`."""
     may_repeat: Callable[[], bool]
     """Whether running it twice does no harm."""
     execute: Callable[[], Awaitable[ToolResult]]

@@ -14,7 +14,7 @@ from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput
 from holodeck.tools.arguments import BadArgumentsError, check_arguments, parse_arguments
-from holodeck.tools.executor import ToolCall, ToolResult
+from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolResult
 from holodeck.tools.registry import Toolbox
 
 
@@ -29,6 +29,7 @@ class ToolPhase:
         self._steps = steps
         self._allowed = allowed
         self._is_parallel = is_parallel
+        self._permitted: set[str] = set()
 
     def allows(self, name: str) -> bool:
         """False for a tool that the choice of tools leaves out."""
@@ -58,6 +59,7 @@ class ToolPhase:
         errand = Errand(
             call=call,
             refusal=lambda: self._refused(call, fault or self._refusal(call, arguments, is_within=is_within)),
+            permission=lambda: self._permission(call, arguments),
             may_repeat=lambda: self._toolbox.may_repeat(call.name),
             execute=lambda: self._executed(call, arguments),
         )
@@ -91,12 +93,26 @@ class ToolPhase:
         def progressed(text: str) -> None:
             self._log.append(ToolProgressed(call_id=call.call_id, text=text))
 
-        asked = ToolCall(call_id=call.call_id, name=call.name, arguments=arguments, key=call.id, on_progress=progressed)
+        asked = ToolCall(
+            call_id=call.call_id,
+            name=call.name,
+            arguments=arguments,
+            key=call.id,
+            is_permitted=call.call_id in self._permitted,
+            on_progress=progressed,
+        )
         with spans.execute_tool(call, is_known=True) as span:
             result = await self._toolbox.execute(asked)
             if result.is_error:
                 span.fail("tool_error")
             return result
+
+    async def _permission(self, call: FunctionCall, arguments: Mapping[str, Any]) -> str | None:
+        asked = ToolCall(call_id=call.call_id, name=call.name, arguments=arguments, key=call.id)
+        is_permitted = await self._toolbox.ask_person(asked)
+        if is_permitted:
+            self._permitted.add(call.call_id)
+        return self._refused(call, NOT_APPROVED if is_permitted is False else None)
 
     def _refused(self, call: FunctionCall, reason: str | None) -> str | None:
         if reason is not None:

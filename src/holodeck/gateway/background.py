@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -23,10 +24,21 @@ from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import HoloDeckError, StorageError
-from holodeck.lib.limits import CANCEL_POLL, KEEP_RETRY, STORAGE_RETRY, TAKE_OVER_INTERVAL
+from holodeck.lib.limits import (
+    BEGIN_WAIT,
+    CANCEL_POLL,
+    KEEP_RETRY,
+    OTHER_VERSION_LOOKS,
+    STORAGE_RETRY,
+    TAKE_OVER_INTERVAL,
+)
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
+OTHER_VERSION = (
+    "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
+    "another one began."
+)
 RECOVERED = "holodeck_background_recovered_total"
 TAKEN_OVER = "holodeck_background_taken_over_total"
 _EXECUTOR = "holodeck-"
@@ -73,6 +85,8 @@ class Background:
         self._missing: Counter[int | None] = Counter()
         self._is_open = False
         self._opening = asyncio.Lock()
+        self.is_leaving = False
+        """True once nothing more is begun here."""
 
     @property
     def is_durable(self) -> bool:
@@ -113,6 +127,13 @@ class Background:
         if not is_here:
             self._ready.pop(live.id, None)
 
+    async def begun(self, live: Live) -> None:
+        """Wait a moment for a run that was given to this gateway to be on its way: its reader need not look for it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_WAIT):
+                if live.id in self._ready:
+                    await live.is_begun.wait()
+
     async def drop(self, response_id: str) -> None:
         """A response was deleted: nobody needs to make it."""
         if self._engine is not None and self._is_open:
@@ -142,11 +163,18 @@ class Background:
             await self._engine.forget(before)
 
     async def _work(self, response_id: str, given: Plain, checkpoints: Checkpoints) -> None:
-        live = self._ready.pop(response_id, None) or await self._revived(response_id, given)
-        if live is None:
+        if self.is_leaving:
+            raise WorkTakenError
+        try:
+            live = self._ready.pop(response_id, None) or await self._revived(response_id, given)
+            if live is None:
+                return
+            live.survive(KeptSteps(checkpoints), self._keeper)
+            await self._runs.finish_patiently(live)
+        except Exception as error:  # the outer boundary: nobody else would say that it has come to nothing
+            log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
+            await self._fail(response_id, str(given["owner"]), "An error in the gateway ended this response.")
             return
-        live.survive(KeptSteps(checkpoints), self._keeper)
-        await self._runs.finish_patiently(live)
         if live.is_left:
             raise WorkTakenError
 
@@ -188,7 +216,7 @@ class Background:
 
     async def watch_keepers(self) -> None:
         """Take care of what gateways that are gone have left. Runs until it is cancelled."""
-        while True:
+        while not self.is_leaving:
             try:
                 await self._open()
                 await self.look_after()
@@ -206,25 +234,31 @@ class Background:
         gone = {each: keeper for each, keeper in gone.items() if not self._runs.has(each)}
         if not gone:
             return
+        reasons = dict.fromkeys(gone, STOPPED)
         if self._engine is not None:
-            gone = await self._taken_over(self._engine, gone)
-        for record in await self._store.unfinished() if gone else ():
-            if record.id in gone:
-                await self._end(record, "failed", STOPPED)
+            reasons = await self._taken_over(self._engine, gone)
+        for record in await self._store.unfinished() if reasons else ():
+            if record.id in reasons:
+                await self._end(record, "failed", reasons[record.id])
 
-    async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Have the engine go on with all that it knows. What it does not know is given back."""
-        left: dict[str, int | None] = {}
+    async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, str]:
+        """Have the engine go on with all that it knows. What nobody can go on with is given back, with the reason."""
+        left: dict[str, str] = {}
         executors: set[str] = set()
         for response_id, where in (await engine.whereabouts(gone)).items():
-            if where.stage == "running" and where.executor == executor_name(gone[response_id] or 0):
+            if where.is_foreign and where.stage in {"running", "waiting"}:
+                # One of its own version may be there, and is given the time to see to it.
+                if self._missing[gone[response_id]] >= self._looks * OTHER_VERSION_LOOKS:
+                    await engine.drop(response_id)
+                    left[response_id] = OTHER_VERSION
+            elif where.stage == "running" and where.executor == executor_name(gone[response_id] or 0):
                 executors.add(where.executor)
             elif where.stage == "running":  # somebody began with it and died before saying so
                 number = where.executor.removeprefix(_EXECUTOR)
                 if number.isdecimal():
                     await self._store.adopt(response_id, int(number))
             elif where.stage != "waiting":
-                left[response_id] = gone[response_id]
+                left[response_id] = STOPPED
         for executor in executors:
             count = await engine.take_over(executor)
             self._count(TAKEN_OVER, count)

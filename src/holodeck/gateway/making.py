@@ -30,7 +30,11 @@ Live = LiveRun[ResponseWriter]
 class ResponseMaker:
     """Makes runs that are ready to go: new ones, and those that another process had begun."""
 
-    def __init__(self, starter: Starter, store: ResponseStore, seal: Seal, continuing: Continuing) -> None:
+    def __init__(
+        self, starter: Starter, store: ResponseStore, seal: Seal, continuing: Continuing, *, is_durable: bool
+    ) -> None:
+        """`is_durable`: whether background runs are kept step by step."""
+        self._is_durable = is_durable
         self._starter = starter
         self._store = store
         self._seal = seal
@@ -106,8 +110,13 @@ class ResponseMaker:
             dialect=dialect,
             seal=self._seal,
             is_silent=not (request.stream or request.background),
+            is_kept=self._is_durable and request.background and not request.has_secrets,
             past=Past(told) if again is not None else None,
         )
+
+        async def extend(live: Live) -> None:
+            if request.conversation_id is not None:
+                await self._continuing.extend(request, live.writer.resource()["output"], caller)
 
         async def keep(live: Live) -> None:
             record = record_of(live, request, before, start.servers)
@@ -120,9 +129,14 @@ class ResponseMaker:
                 )
             if not request.store:
                 return
+            if live.is_durable:
+                # The conversation first: what has ended is not gone on with, and adding to it again does nothing.
+                await extend(live)
+                if not await self._store.finish(record):
+                    live.lose()
+                return
             await self._store.save(record)
-            if request.conversation_id is not None:
-                await self._continuing.extend(request, live.writer.resource()["output"], caller)
+            await extend(live)
 
         return LiveRun(
             start.request,

@@ -80,6 +80,8 @@ class Responses:
         if live is not None:
             live.cancel()
             await live.is_done.wait()
+        elif (await self._record(response_id, caller)).status in UNFINISHED:
+            await self._cancel_elsewhere(response_id, caller)
         if not await self._store.delete(response_id, caller.id):
             raise not_found("Response", response_id)
         if live is None:
@@ -96,6 +98,8 @@ class Responses:
             message = "Only responses that were made with 'background': true can be cancelled."
             raise WireError(400, message, kind="invalid_request", code="invalid_value", param="response_id")
         if live is not None:
+            if live.is_durable:  # whoever goes on with it, should this process die now, must know
+                await self._store.ask_cancel(response_id, caller.id)
             live.cancel()
             await live.is_done.wait()
         elif resource["status"] in UNFINISHED:
@@ -153,6 +157,7 @@ class Responses:
             await self._store.delete(live.id, caller.id)
             raise
         if request.stream:
+            await self._background.begun(live)
             return await self.get(live.id, caller, {"stream": "true"}, dialect=dialect)
         return json_reply(live.writer.resource())
 

@@ -58,6 +58,8 @@ class LiveRun(Generic[W]):
         self.result: RunResult | None = None
         self.failure: NotKeptError | None = None
         """Why the run has ended and could not be stored."""
+        self.is_begun = asyncio.Event()
+        """Set when the steps of a run that survives begin."""
         self.is_done = asyncio.Event()
         self.observe: Callable[[Event], None] = _unobserved
         """Hears every event of the run."""
@@ -73,11 +75,14 @@ class LiveRun(Generic[W]):
         self._unkept: list[bytes] = []
         self._steps: KeptSteps | None = None
         self._keeper: StreamKeeper | None = None
+        self._is_lost = False
+        self._is_kept = False
 
     def survive(self, steps: KeptSteps, keeper: Callable[[LiveRun[W]], StreamKeeper]) -> None:
         """Keep every step and the stream, so that another process can go on with this run."""
         self._steps = steps
         self._keeper = keeper(self)
+        self.is_begun.set()
 
     @property
     def is_durable(self) -> bool:
@@ -86,7 +91,7 @@ class LiveRun(Generic[W]):
     @property
     def is_left(self) -> bool:
         """True when the rest of the run is another process's."""
-        return self._steps is not None and self._steps.is_leaving
+        return self._steps is not None and self._steps.is_leaving and not self._is_kept
 
     def show(self, payloads: list[bytes]) -> None:
         """These may be read now."""
@@ -101,6 +106,7 @@ class LiveRun(Generic[W]):
 
     def lose(self) -> None:
         """Another process has this run already."""
+        self._is_lost = True
         if self._steps is not None:
             self._steps.is_leaving = True
         self.cancel()
@@ -128,11 +134,7 @@ class LiveRun(Generic[W]):
                 payloads = [*(await self._keeper.end() if self._keeper is not None else ()), *payloads]
                 self.payloads += payloads
                 if isinstance(batch[-1], RunFinished):
-                    self.result = batch[-1].result
-                    try:
-                        await self._kept()
-                    except StorageError as error:
-                        payloads = self._not_kept(error, payloads)
+                    payloads = await self._ended(batch[-1].result, payloads)
                 if payloads:
                     self._tell()
                     yield payloads
@@ -165,9 +167,22 @@ class LiveRun(Generic[W]):
             self._news = self._news or asyncio.Event()
             await self._news.wait()
 
+    async def _ended(self, result: RunResult, payloads: list[bytes]) -> list[bytes]:
+        """What the last events are, once the run is stored."""
+        self.result = result
+        try:
+            await self._kept()
+        except StorageError as error:
+            return self._not_kept(error, payloads)
+        if self.is_left:  # its end is told by whoever has it now
+            del self.payloads[len(self.payloads) - len(payloads) :]
+            return []
+        return payloads
+
     async def _kept(self) -> None:
         if self._keep is not None:
             await self._keep(self)
+        self._is_kept = not self._is_lost
 
     def _not_kept(self, error: StorageError, payloads: list[bytes]) -> list[bytes]:
         """What the last events become: a client must not hear of an end that nobody can look up later."""

@@ -81,7 +81,7 @@ class Service:
             looks=1 if is_sqlite else TAKE_OVER_LOOKS,
             count=metrics.count,
         )
-        maker = ResponseMaker(starter, self.store, seal, continuing)
+        maker = ResponseMaker(starter, self.store, seal, continuing, is_durable=self.background.is_durable)
         self._revive = maker.revive
         responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
         sockets = ResponseSockets(maker, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
@@ -166,6 +166,7 @@ class Service:
 
     async def _drain(self) -> None:
         self.app.is_draining = True
+        self.background.is_leaving = True
         await self.runs.drain(self.config.limits.drain_seconds)
 
     async def _keep_house(self) -> None:

@@ -258,8 +258,21 @@ DURABLE_CONNECTIONS = 8  # a step holds one for a millisecond
 DURABLE_POLL = 1.0  # seconds between two looks at what waits for room
 MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way, before the run is thought to cause them
 STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
+BEGIN_WAIT = 1.0  # seconds that a reader waits for its run to begin here, before it reads what is stored
 STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another gateway writes
 CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
 CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; it is stopped later all the same
 TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
+OTHER_VERSION_LOOKS = 5  # times as many looks, before work that only another version can do is given up
 TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment
+
+# Durable runs in a terminal
+KEPT_RUN_DAYS = 30.0  # an ended run is looked at again within days; the gateway keeps what it has for as long
+LEAVE_GRACE = 5.0  # seconds for calls under way after Ctrl-C: most end sooner, and a person waits
+CLAIM_POLL = 0.05  # seconds between two looks whether a run is ours by now: a person waits
+KEPT_WAIT = 10.0  # seconds for the end of a run to be written: one row
+MAX_RUNS_LISTED = 50  # the newest; a screen or two
+MAX_QUESTION_SHOWN = 60  # characters of a question in a table
+MAX_STEPS_SHOWN = 200  # of one run, the last ones
+MAX_ANSWER_SHOWN = 20_000  # characters of an answer that is shown again
+DAY = 86_400.0

@@ -67,6 +67,21 @@ class PostgresStore:
 
         await self._pool.run(save, is_repeatable=True)
 
+    async def finish(self, record: StoredResponse) -> bool:
+        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+
+        async def finish(db: Connection) -> bool:
+            async with db.transaction():
+                row = await db.fetchrow(f"{unfinished.KEEPER} FOR UPDATE", record.id)
+                if row is None or row["keeper"] != self.keeper:
+                    ended = (record.id, self.keeper, record.status, record.resource)
+                    return await db.fetchval(unfinished.IS_ENDED, *ended) is not None
+                await db.execute(f"{_INSERT} UPDATE SET {_NEWER}", *values)
+                await db.execute(unfinished.DROP_CHUNKS, record.id)
+                return True
+
+        return await self._pool.run(finish, is_repeatable=True)
+
     async def get(self, response_id: str, owner: str) -> StoredResponse | None:
         row = await self._pool.run(lambda db: db.fetchrow(_GET, _key(response_id), owner), is_repeatable=True)
         return StoredResponse(**row) if row is not None else None

@@ -85,6 +85,20 @@ class SQLiteStore:
 
         await self._writer.run(save)
 
+    async def finish(self, record: StoredResponse) -> bool:
+        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+
+        def finish(db: sqlite3.Connection) -> bool:
+            row = db.execute(for_sqlite(unfinished.KEEPER), (record.id,)).fetchone()
+            if row is None or row[0] != self.keeper:
+                ended = (record.id, self.keeper, record.status, record.resource)
+                return db.execute(for_sqlite(unfinished.IS_ENDED), ended).fetchone() is not None
+            db.execute(_SAVE, values)
+            db.execute(for_sqlite(unfinished.DROP_CHUNKS), (record.id,))
+            return True
+
+        return await self._writer.run(finish)
+
     async def get(self, response_id: str, owner: str) -> StoredResponse | None:
         row = await self._reader.run(lambda db: db.execute(f"{_GET} AND owner = ?", (response_id, owner)).fetchone())
         return _response(row) if row is not None else None

@@ -63,6 +63,13 @@ class ResponseStore(Protocol):
         """Keep a response, or its newer state. A finished one has its stream in `events`, so its chunks are gone."""
         ...
 
+    async def finish(self, record: StoredResponse) -> bool:
+        """Keep the end of a response that is this process's own to finish, as `save` does.
+
+        False, and nothing is changed: it was deleted, or another has taken it over. The very same call again is True.
+        """
+        ...
+
     async def get(self, response_id: str, owner: str) -> StoredResponse | None: ...
 
     async def delete(self, response_id: str, owner: str) -> bool: ...

@@ -15,6 +15,7 @@ from holodeck.storage.store import UNFINISHED
 IS_UNFINISHED = "status IN ('queued', 'in_progress')"
 
 KEEPER = f"SELECT keeper FROM responses WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608 - names of our own, as below
+IS_ENDED = "SELECT 1 FROM responses WHERE id = $1 AND keeper = $2 AND status = $3 AND resource = $4"
 END = "SELECT first + count FROM response_events WHERE response_id = $1 ORDER BY first DESC LIMIT 1"
 CHUNK = "SELECT 1 FROM response_events WHERE response_id = $1 AND first = $2 AND count = $3 AND events = $4"
 ADD_CHUNK = "INSERT INTO response_events (response_id, first, count, events) VALUES ($1, $2, $3, $4)"

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
 
+NOT_APPROVED = "The person did not approve this call; it was not run."
+
 
 class ToolKind(StrEnum):
     """Who executes a tool."""
@@ -29,6 +31,8 @@ class ToolCall:
     arguments: Mapping[str, Any]
     key: str = ""
     """The same for every attempt at this call, so that a server can tell a repetition from a second call."""
+    is_permitted: bool = False
+    """A person was asked and said yes."""
     on_progress: Callable[[str], None] | None = None
     """Hears how a long call is getting on."""
 
@@ -51,7 +55,8 @@ class ToolResult:
 class ToolExecutor(Protocol):
     """Executes calls to some tools. Only cancellation leaves `execute` as an exception.
 
-    One that has tools which may be run twice without harm also has `may_repeat(name) -> bool`.
+    One that has tools which may be run twice without harm also has `may_repeat(name) -> bool`. One that asks a person
+    also has `ask_person(call) -> bool | None`, for those who want to know before they execute.
     """
 
     @property

@@ -65,6 +65,11 @@ class Toolbox:
         asked = getattr(self._executor(name), "may_repeat", None)
         return asked is not None and bool(asked(name))
 
+    async def ask_person(self, call: ToolCall) -> bool | None:
+        """Whether a person lets this call run. None: nobody needs to be asked before it is executed."""
+        ask = getattr(self._executor(call.name), "ask_person", None)
+        return None if ask is None else await ask(call)
+
     async def execute(self, call: ToolCall) -> ToolResult:
         """Execute a call where it belongs. Only cancellation is raised."""
         executor = self._executor(call.name)

@@ -58,12 +58,14 @@ class ResponseWriter:
         dialect: Dialect = "openai",
         seal: Seal | None = None,
         is_silent: bool = False,
+        is_kept: bool = False,
         past: Past | None = None,
         clock: Clock = wall_clock,
     ) -> None:
         """`pending`: calls of an earlier response that run first; `approved`: the call ids that a person approved.
 
-        `listed`: labels of servers whose tools are in the context already. `past`: what was told of it before.
+        `listed`: labels of servers whose tools are in the context already. `is_kept`: turns are kept, and their items
+        finish afterwards, so nothing is called done before. `past`: what was told of it before.
         """
         self._frame = ResponseResource(
             request,
@@ -80,6 +82,7 @@ class ResponseWriter:
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
         self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
         self._is_silent = is_silent
+        self._is_kept = is_kept
         self._is_begun = False
         self._status = "queued"
         self._end: dict[str, Any] = {}
@@ -115,8 +118,10 @@ class ResponseWriter:
                 self._speech.pause()
                 self._calls.more(event)
             case ItemFinished():
+                self._encoder.release()
                 self._finished(event.item)
             case ToolStarted():
+                self._encoder.release()
                 self._list_servers()
                 self._calls.start(event.call_id)
             case ToolFinished():
@@ -125,10 +130,13 @@ class ResponseWriter:
                 self._begin()
             case TurnStarted():
                 self._speech.begin_turn()
+                self._list_servers()
                 if not event.is_told_again:
                     self._output.begin_anew()
-                self._list_servers()
+                    if self._is_kept:
+                        self._encoder.hold()
             case RunFinished():
+                self._encoder.release()
                 self._finish(event.result)
         return self._encoder.take()
 

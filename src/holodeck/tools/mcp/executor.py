@@ -12,7 +12,7 @@ from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.lib.limits import MAX_REVIVALS
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
-from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.approval import needs_approval
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPToolInfo
@@ -110,6 +110,13 @@ class MCPExecutor:
         route = self._routes.get(name)
         return route is not None and route.server.may_repeat(route.tool.name)
 
+    async def ask_person(self, call: ToolCall) -> bool | None:
+        """Whether a person lets this call run. None: it needs nobody's approval, or nobody is there to give it."""
+        route = self._routes.get(call.name)
+        if route is None or self._approve is None or not needs_approval(route.server.config, route.tool.name):
+            return None
+        return await self._approve(route.server.name, route.tool.name, call.arguments)
+
     async def execute(self, call: ToolCall, *, is_approved: bool = False) -> ToolResult:
         """Call the tool at its server. Every failure is a result. `is_approved`: a person was asked already."""
         route = self._routes.get(call.name)
@@ -123,8 +130,8 @@ class MCPExecutor:
                     f"The tool '{tool.name}' of server '{server.name}' needs a person's approval, and nobody is there."
                 )
                 return ToolResult.failed(call.call_id, reason, **about)
-            if not await self._approve(server.name, tool.name, call.arguments):
-                return ToolResult.failed(call.call_id, "The person did not approve this call; it was not run.", **about)
+            if not call.is_permitted and not await self._approve(server.name, tool.name, call.arguments):
+                return ToolResult.failed(call.call_id, NOT_APPROVED, **about)
         progress = call.on_progress
         result = await server.call(
             tool.name,

@@ -1,0 +1,252 @@
+"""Kills gateways while background responses with side effects are made: all are finished, and nothing is done twice.
+
+`python -m bench.chaos_runs [--responses N] [--kills N] [--seed N] [--storage sqlite|postgres]`: without a storage, one
+gateway on SQLite and then two on PostgreSQL, of which either is killed. The exit code is 1 if a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import sys
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from bench.chaos_model import model
+from bench.chaos_tools import IDEMPOTENT
+from bench.chaos_verdict import Event, Verdict, judged
+from bench.fleet import GatewayProcess, gateway_file
+from bench.postgres import running_postgres
+from bench.table import show
+from holodeck.testing.scripted_server import ScriptedServer
+
+RESPONSES = 100
+KILLS = 20
+GATEWAYS = {"sqlite": 1, "postgres": 2}
+READERS = 10  # responses that somebody follows while gateways die
+AT_ONCE = 12  # runs that a gateway begins: so that some always wait, and those are killed as well
+LIFE = 2.0  # seconds at most that a gateway answers before it is killed
+EARLY = 0.15  # of the kills come while the gateway is still starting, ...
+STARTING = 1.5  # ... within as many seconds
+ENDED = ("completed", "failed", "cancelled", "incomplete")
+FINISHED_WITHIN = 150.0  # seconds after the last kill
+SHOWN_PROBLEMS = 20
+
+
+class Chaos:
+    """One storage, the gateways on it, and the jobs that are done meanwhile."""
+
+    def __init__(self, gateways: list[GatewayProcess], *, responses: int, kills: int, seed: int) -> None:
+        self._gateways = gateways
+        self._responses = responses
+        self._kills = kills
+        self._random = random.Random(seed)
+        self._released = asyncio.Semaphore(0)
+        self.begun: dict[str, str] = {}
+        """The response of each job that was answered for."""
+        self.unanswered = 0
+        self.heard: dict[str, list[Event]] = {}
+        self._session: aiohttp.ClientSession
+
+    async def run(self) -> tuple[dict[str, Any], dict[str, list[Event]]]:
+        """The finished responses and their streams, by job."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_read=30)
+        async with aiohttp.ClientSession(timeout=timeout) as self._session:
+            for gateway in self._gateways:
+                await gateway.start()
+            await asyncio.gather(*(gateway.ready() for gateway in self._gateways))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._submit_all(group))
+                group.create_task(self._kill_all())
+            finals = {job: await self._ended(response_id) for job, response_id in self.begun.items()}
+            streams = {job: await self._stream(response_id, -1) for job, response_id in self.begun.items()}
+            await asyncio.sleep(1.0)  # for jobs that nobody was answered for
+        return finals, streams
+
+    async def _kill_all(self) -> None:
+        released = 0
+        for number in range(self._kills):
+            while released < self._responses * (number + 1) // self._kills:
+                self._released.release()
+                released += 1
+            gateway = self._random.choice(self._gateways)
+            if self._random.random() < EARLY:
+                await asyncio.sleep(self._random.uniform(0, STARTING))
+            else:
+                await gateway.ready()
+                await asyncio.sleep(self._random.uniform(0, LIFE))
+            await gateway.kill()
+            await gateway.start()
+            if (number + 1) % 5 == 0:
+                print(f"  {number + 1} kills, {len(self.begun)} responses begun", flush=True)
+
+    async def _submit_all(self, group: asyncio.TaskGroup) -> None:
+        for number in range(self._responses):
+            await self._released.acquire()
+            group.create_task(self._submit(number, group))
+
+    async def _submit(self, number: int, group: asyncio.TaskGroup) -> None:
+        """A client that gets no answer does not know, and asks for another job: nobody promised it the first one."""
+        for attempt in range(1, 1000):
+            job = f"{number}.{attempt}"
+            body = {"model": "demo", "input": f"Do job {job}", "background": True}
+            try:
+                async with self._session.post(f"{await self._url()}/v1/responses", json=body) as answer:
+                    answer.raise_for_status()
+                    self.begun[job] = (await answer.json())["id"]
+                break
+            except (aiohttp.ClientError, OSError):
+                self.unanswered += 1
+        if number % (self._responses // min(READERS, self._responses)) == 0:
+            group.create_task(self._follow(job))
+
+    async def _follow(self, job: str) -> None:
+        """A reader that comes back after every crash and asks for what it has not heard."""
+        heard = self.heard[job] = []
+        while not heard or heard[-1]["type"].removeprefix("response.") not in ENDED:
+            heard += await self._stream(self.begun[job], len(heard) - 1)
+
+    async def _stream(self, response_id: str, after: int) -> list[Event]:
+        """What can be read of a stream in one go."""
+        events: list[Event] = []
+        path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
+        try:
+            async with self._session.get(await self._url() + path) as answer:
+                answer.raise_for_status()
+                async for line in answer.content:
+                    if line.startswith(b"data: {") and line.endswith(b"\n"):
+                        events.append(orjson.loads(line[6:]))
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            await asyncio.sleep(0.05)
+        return events
+
+    async def _ended(self, response_id: str) -> dict[str, Any]:
+        """A response, once it has come to an end; as it is, when that takes too long."""
+        deadline = time.monotonic() + FINISHED_WITHIN
+        while True:
+            try:
+                async with self._session.get(f"{await self._url()}/v1/responses/{response_id}") as answer:
+                    found: dict[str, Any] = await answer.json()
+                if found.get("status") in ENDED or time.monotonic() > deadline:
+                    return found
+            except (aiohttp.ClientError, OSError):
+                pass
+            await asyncio.sleep(0.1)
+
+    async def _url(self) -> str:
+        """Any gateway that answers, as a load balancer picks one."""
+        while not (urls := [gateway.url for gateway in self._gateways if gateway.url]):  # noqa: ASYNC110 - elsewhere
+            await asyncio.sleep(0.02)
+        return self._random.choice(urls)
+
+
+@asynccontextmanager
+async def _tools(journal: Path) -> AsyncIterator[str]:
+    command = [sys.executable, "-m", "bench.chaos_tools", str(journal)]
+    process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield (await process.stdout.readline()).decode().strip()
+    finally:
+        process.stdin.close()
+        await process.wait()
+
+
+async def part(storage: str, options: argparse.Namespace) -> bool:
+    """Everything on one storage; True if every promise was kept."""
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holodeck-chaos-")))
+        url, environ = f"sqlite:///{folder}/chaos.db", {}
+        if storage == "postgres":
+            server = stack.enter_context(running_postgres())
+            url, environ = "${DATABASE_URL}", {"DATABASE_URL": await asyncio.to_thread(server.new_database)}
+        journal = folder / "journal"
+        scripted: ScriptedServer = await stack.enter_async_context(model().serve())
+        tools = await stack.enter_async_context(_tools(journal))
+        file = gateway_file(
+            folder / "gateway.yaml",
+            model=scripted.url,
+            tools=tools,
+            storage=url,
+            tools_entry={"idempotent_tools": list(IDEMPOTENT)},
+            background={"durable": True, "at_once": AT_ONCE},
+            limits={"key": {"in_flight": 1000}},
+        )
+        gateways = [GatewayProcess(file, environ) for _ in range(GATEWAYS[storage])]
+        chaos = Chaos(gateways, responses=options.responses, kills=options.kills, seed=options.seed)
+        began = time.monotonic()
+        try:
+            finals, streams = await chaos.run()
+        finally:
+            for gateway in gateways:
+                await gateway.kill()
+        requests = [received.json for received in scripted.received]
+        verdict = judged(journal, requests, finals, streams, chaos.heard)
+        completed = sum(final.get("status") == "completed" for final in finals.values())
+        _show(storage, len(gateways), options, completed, chaos, verdict, time.monotonic() - began)
+        if verdict.broken:
+            _explain(verdict, gateways)
+    return not verdict.broken and completed == options.responses
+
+
+def _show(
+    storage: str,
+    gateways: int,
+    options: argparse.Namespace,
+    completed: int,
+    chaos: Chaos,
+    verdict: Verdict,
+    seconds: float,
+) -> None:
+    rows = [
+        ["responses completed", f"{completed} of {options.responses}"],
+        ["gateways killed", str(options.kills)],
+        ["requests that a kill left without an answer", str(chaos.unanswered)],
+        ["turns asked again", str(verdict.asked_again)],
+        ["calls executed, by the tools' journal", str(verdict.executed)],
+        ["repeated with the same key", str(verdict.repeated)],
+        ["told to the model as unknown", f"{verdict.unknown}, of which {verdict.unknown_done} had taken effect"],
+        ["lost", str(verdict.lost)],
+        ["duplicated without a key", str(verdict.duplicated)],
+        ["gaps in streams", f"{verdict.gaps} in {completed}, {len(chaos.heard)} of them followed through the crashes"],
+        ["seconds", f"{seconds:.0f}"],
+    ]
+    title = f"kill -9 of {gateways} gateway{'s' if gateways > 1 else ''} on {storage} (seed {options.seed})"
+    show(title, ["what", "measured"], rows)
+
+
+def _explain(verdict: Verdict, gateways: list[GatewayProcess]) -> None:
+    for problem in verdict.broken[:SHOWN_PROBLEMS]:
+        print(f"  BROKEN: {problem}")
+    if len(verdict.broken) > SHOWN_PROBLEMS:
+        print(f"  ... and {len(verdict.broken) - SHOWN_PROBLEMS} more")
+    for gateway in gateways:
+        said = [line.rstrip() for line in gateway.said if "Serving" not in line and "No keys" not in line]
+        print("  last words of a gateway:", *said[-SHOWN_PROBLEMS:], sep="\n    ")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.chaos_runs", description=__doc__)
+    parser.add_argument("--responses", type=int, default=RESPONSES)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(2)))
+    parser.add_argument("--storage", choices=GATEWAYS, action="append")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    kept = [asyncio.run(part(storage, options)) for storage in options.storage or GATEWAYS]
+    return 0 if all(kept) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""What came of it: the tools' journal, the model's requests and the streams, each held against what was promised."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.chaos_model import STEPS, job_of, results_of, tool_of
+from bench.chaos_tools import IDEMPOTENT
+
+UNKNOWN = "Whether the call took effect is unknown"
+DONE = "is done."
+Event = dict[str, Any]
+Step = tuple[str, int]
+
+
+@dataclass(kw_only=True)
+class Verdict:
+    """Figures, and every broken promise in words."""
+
+    executed: int = 0
+    repeated: int = 0
+    unknown: int = 0
+    unknown_done: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    gaps: int = 0
+    asked_again: int = 0
+    broken: list[str] = field(default_factory=list)
+
+
+def judged(
+    journal: Path,
+    requests: Iterable[Any],
+    finals: Mapping[str, Mapping[str, Any]],
+    streams: Mapping[str, Sequence[Event]],
+    heard: Mapping[str, Sequence[Event]],
+) -> Verdict:
+    """`finals`: responses by job as they ended; `streams`: read afterwards; `heard`: followed while gateways died."""
+    verdict = Verdict()
+    lines = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+    verdict.executed = len(lines)
+    told = _told(requests, verdict)
+    _executions(lines, told, verdict)
+    for job, final in finals.items():
+        if final.get("status") != "completed":
+            verdict.broken.append(f"job {job} ended as {final.get('status')}: {final.get('error')}")
+        problems = [
+            *_stream_problems(final, streams.get(job, ())),
+            *_heard_problems(streams.get(job, ()), heard.get(job)),
+        ]
+        verdict.gaps += len(problems)
+        verdict.broken += [f"job {job} ({final.get('id')}): {problem}" for problem in problems]
+    for job in told:
+        if len(told[job]) < STEPS:
+            verdict.broken.append(f"job {job} stopped after {len(told[job])} steps")
+    return verdict
+
+
+def _told(requests: Iterable[Any], verdict: Verdict) -> dict[str, dict[int, str]]:
+    """What the model was told of every step of every job. It may not be told one thing now and another later."""
+    told: dict[str, dict[int, str]] = defaultdict(dict)
+    asked: Counter[tuple[str, int]] = Counter()
+    for request in requests:
+        job, results = job_of(request), results_of(request)
+        asked[job, len(results)] += 1
+        for step, text in results.items():
+            if told[job].setdefault(step, text) != text:
+                verdict.broken.append(f"step {step} of job {job} was '{told[job][step]}' and is now '{text}'")
+    verdict.asked_again = sum(asked.values()) - len(asked)
+    return told
+
+
+def _executions(lines: Sequence[Mapping[str, Any]], told: Mapping[str, Mapping[int, str]], verdict: Verdict) -> None:
+    keys: dict[Step, list[str | None]] = defaultdict(list)
+    for line in lines:
+        keys[line["job"], line["step"]].append(line["key"])
+    for job, results in told.items():
+        for step, text in results.items():
+            _one_step(job, step, text, keys.pop((job, step), []), verdict)
+    for (job, step), left in keys.items():  # the model was not told of it, so it must be the last one of a job
+        verdict.broken.append(f"step {step} of job {job} was executed {len(left)} times, and the model does not know")
+
+
+def _one_step(job: str, step: int, text: str, keys: list[str | None], verdict: Verdict) -> None:
+    name = f"step {step} of job {job} ({tool_of(job, step)})"
+    is_idempotent = tool_of(job, step) in IDEMPOTENT
+    if len(keys) > 1 and is_idempotent and len(set(keys)) == 1 and keys[0]:
+        verdict.repeated += len(keys) - 1
+    elif len(keys) > 1:
+        verdict.duplicated += len(keys) - 1
+        verdict.broken.append(f"{name} was executed {len(keys)} times, with the keys {keys}")
+    if UNKNOWN in text:
+        verdict.unknown += 1
+        verdict.unknown_done += bool(keys)
+        if is_idempotent:
+            verdict.broken.append(f"{name} may be repeated, and its outcome was called unknown")
+    elif DONE not in text:
+        verdict.broken.append(f"{name} failed: {text}")
+    elif not keys:
+        verdict.lost += 1
+        verdict.broken.append(f"{name} was called done, and was not executed")
+
+
+def _stream_problems(final: Mapping[str, Any], events: Sequence[Event]) -> list[str]:
+    """A stream read after everything: all numbers, every item done once, and its end is what the response is."""
+    problems = []
+    numbers = [event["sequence_number"] for event in events]
+    if numbers != list(range(len(events))):
+        problems.append(f"the stream is numbered {numbers}")
+    if not events or events[-1].get("response") != final:
+        problems.append(f"the stream does not end with the response but with {events[-1]['type'] if events else None}")
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    if done != final.get("output"):
+        places = [event["output_index"] for event in events if event["type"] == "response.output_item.done"]
+        problems.append(f"the items done in the stream are at {places}; the response has {len(final['output'])}")
+    return problems
+
+
+def _heard_problems(events: Sequence[Event], heard: Sequence[Event] | None) -> list[str]:
+    """What a reader heard who came back after every crash must be the very same."""
+    if heard is None or list(heard) == list(events):
+        return []
+    numbers = [event["sequence_number"] for event in heard]
+    place = next((at for at, (one, other) in enumerate(zip(heard, events, strict=False)) if one != other), len(heard))
+    return [f"a reader heard the numbers {numbers}, and something else from the event at {place} on"]

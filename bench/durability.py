@@ -1,0 +1,241 @@
+"""What it costs that background runs survive: beside the same run in process, with many gateways, at start, idle."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from bench.filled_store import fill_postgres, fill_sqlite
+from bench.fleet import GatewayProcess, gateway_file
+from bench.postgres import running_postgres
+from bench.table import show
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing.script import Turn
+from holodeck.testing.scripted_server import Received
+
+if TYPE_CHECKING:
+    from storage.postgres_server import PostgresServer
+
+STEPS = 5
+GATEWAYS = (1, 2, 4)
+_TICKS = os.sysconf("SC_CLK_TCK")
+_END = b'data: {"type":"response.completed"'
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def model() -> ScriptedModel:
+    """Calls a tool as often as the question says, one call a turn, and answers at once."""
+
+    def turn(received: Received) -> Turn:
+        messages = received.json["messages"]
+        wanted = int(next(message["content"] for message in messages if message["role"] == "user"))
+        taken = sum(message["role"] == "tool" for message in messages)
+        return call("echo", text=str(taken)) if taken < wanted else say("Done.")
+
+    return ScriptedModel(turn)
+
+
+@dataclass(kw_only=True)
+class Place:
+    """Where gateways keep things, and what stands behind them."""
+
+    folder: Path
+    model: str
+    tools: str
+    server: PostgresServer
+    made: int = 0
+
+    def gateway(self, storage: str, *, durable: bool, database: str | None = None) -> GatewayProcess:
+        """A gateway on a store of its own, or on this database."""
+        self.made += 1
+        folder = self.folder / str(self.made)
+        folder.mkdir()
+        url = database or (self.server.new_database() if storage == "postgres" else f"sqlite:///{folder}/kept.db")
+        file = gateway_file(
+            folder / "gateway.yaml",
+            model=self.model,
+            tools=self.tools,
+            storage="${DATABASE_URL}",
+            background={"durable": durable},
+            limits={"key": {"in_flight": 1000}},
+        )
+        return GatewayProcess(file, {"DATABASE_URL": url})
+
+
+async def run(session: aiohttp.ClientSession, gateway: GatewayProcess, steps: int) -> tuple[str, float]:
+    """One background run, followed to its end: its id, and the seconds it took."""
+    began = time.perf_counter()
+    body = {"model": "demo", "input": str(steps), "background": True, "stream": True}
+    async with session.post(f"{gateway.url}/v1/responses", json=body) as answer:
+        answer.raise_for_status()
+        text = await answer.read()
+    if _END not in text:
+        raise RuntimeError(text.decode())
+    return text.partition(b'"id":"')[2].partition(b'"')[0].decode(), time.perf_counter() - began
+
+
+async def load(gateways: Sequence[GatewayProcess], runs: int, width: int, steps: int) -> tuple[float, list[float]]:
+    """Many runs, some at once, spread over the gateways: the seconds for all, and for each."""
+    left = iter(range(runs))
+    took: list[float] = []
+
+    async def client(session: aiohttp.ClientSession) -> None:
+        for number in left:
+            took.append((await run(session, gateways[number % len(gateways)], steps))[1])
+
+    began = time.perf_counter()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        await asyncio.gather(*(client(session) for _ in range(width)))
+    return time.perf_counter() - began, took
+
+
+@dataclass
+class Cost:
+    """The best of some rounds, for runs without a call and for runs of five."""
+
+    cpu: dict[int, float] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+
+    def note(self, steps: int, spent: float, took: float) -> None:
+        self.cpu[steps] = min(self.cpu.get(steps, spent), spent)
+        self.seconds[steps] = min(self.seconds.get(steps, took), took)
+
+
+async def costs(place: Place, options: argparse.Namespace) -> None:
+    """Per run and per step, interleaved."""
+    kinds = [(storage, durable) for storage in ("sqlite", "postgres") for durable in (False, True)]
+    gateways = {kind: await asyncio.to_thread(place.gateway, kind[0], durable=kind[1]) for kind in kinds}
+    found = {kind: Cost() for kind in kinds}
+    async with started(gateways.values()):
+        for gateway in gateways.values():
+            await load([gateway], 4, 2, STEPS)
+        for _ in range(options.rounds):
+            for steps in (0, STEPS):
+                for kind, gateway in gateways.items():
+                    before = cpu(gateway.pid)
+                    await load([gateway], options.runs, 8, steps)
+                    spent = (cpu(gateway.pid) - before) / options.runs
+                    _, took = await load([gateway], 5, 1, steps)
+                    found[kind].note(steps, spent, statistics.median(took))
+        idle = await _idle(list(gateways.values()), options.idle)
+    rows = []
+    for (storage, durable), cost in found.items():
+        per_step = [(values[STEPS] - values[0]) / STEPS for values in (cost.cpu, cost.seconds)]
+        cells = [cost.cpu[0], cost.cpu[STEPS], per_step[0], cost.seconds[0], cost.seconds[STEPS], per_step[1]]
+        rows.append([storage, "durable" if durable else "in process", *(f"{1000 * cell:.1f} ms" for cell in cells)])
+    header = ["storage", "runs", "CPU, no call", f"CPU, {STEPS} calls", "CPU a step", "takes, no call"]
+    header += [f"takes, {STEPS} calls", "a step takes"]
+    show(f"What a background run costs the gateway (best of {options.rounds} rounds of {options.runs})", header, rows)
+    rows = [[*_names(kind), f"{1000 * each:.0f} ms"] for kind, each in zip(gateways, idle, strict=True)]
+    show(f"A gateway that has nothing to do (over {options.idle:.0f} s)", ["storage", "runs", "CPU in a minute"], rows)
+
+
+async def throughput(place: Place, options: argparse.Namespace) -> None:
+    """Durable runs a second of several gateways on one PostgreSQL."""
+    rows = []
+    database = await asyncio.to_thread(place.server.new_database)
+    for count in GATEWAYS:
+        gateways = [place.gateway("postgres", durable=True, database=database) for _ in range(count)]
+        async with started(gateways):
+            await load(gateways, 4 * count, 4, 1)
+            before = sum(cpu(gateway.pid) for gateway in gateways)
+            seconds, took = await load(gateways, 3 * options.runs, 32, 1)
+            spent = sum(cpu(gateway.pid) for gateway in gateways) - before
+        rate = 3 * options.runs / seconds
+        row = [f"{rate:.1f}", f"{1000 * statistics.median(took):.0f} ms", f"{spent / seconds:.2f} cores"]
+        rows.append([str(count), *row])
+    header = ["gateways", "runs/s", "a run takes (32 at once)", "the gateways use"]
+    show(f"Durable runs of one call on one PostgreSQL ({os.cpu_count()} cores for everything)", header, rows)
+
+
+async def starts(place: Place, options: argparse.Namespace) -> None:
+    """How long a gateway takes to serve, with an empty store and with a full one."""
+    rows = []
+    for storage in ("sqlite", "postgres"):
+        gateway = await asyncio.to_thread(place.gateway, storage, durable=True)
+        await _start(gateway)
+        empty = [await _start(gateway) for _ in range(options.rounds)]
+        await gateway.start()
+        await gateway.ready()
+        async with aiohttp.ClientSession() as session:
+            run_id, _ = await run(session, gateway, STEPS)
+        await gateway.kill()
+        url = gateway.environ["DATABASE_URL"]
+        if storage == "sqlite":
+            fill_sqlite(Path(url.removeprefix("sqlite:///")), run_id, options.stored)
+        else:
+            await asyncio.to_thread(fill_postgres, place.server, url.rpartition("/")[2], run_id, options.stored)
+        full = [await _start(gateway) for _ in range(options.rounds)]
+        rows.append([storage, *(f"{min(found):.2f} s" for found in (empty, full))])
+    header = ["storage", "empty", f"{options.stored} finished runs of {STEPS} calls"]
+    show(f"From the start of a durable gateway until it serves (best of {options.rounds})", header, rows)
+
+
+async def _start(gateway: GatewayProcess) -> float:
+    began = time.perf_counter()
+    await gateway.start()
+    await gateway.ready()
+    took = time.perf_counter() - began
+    await gateway.kill()
+    return took
+
+
+async def _idle(gateways: Sequence[GatewayProcess], seconds: float) -> list[float]:
+    before = [cpu(gateway.pid) for gateway in gateways]
+    await asyncio.sleep(seconds)
+    return [(cpu(gateway.pid) - used) * 60 / seconds for gateway, used in zip(gateways, before, strict=True)]
+
+
+@asynccontextmanager
+async def started(gateways: Any) -> AsyncIterator[None]:
+    try:
+        for gateway in gateways:
+            await gateway.start()
+        for gateway in gateways:
+            await gateway.ready()
+        yield
+    finally:
+        for gateway in gateways:
+            await gateway.kill()
+
+
+def _names(kind: tuple[str, bool]) -> tuple[str, str]:
+    return kind[0], "durable" if kind[1] else "in process"
+
+
+async def _all(options: argparse.Namespace) -> None:
+    parts = {"costs": costs, "throughput": throughput, "starts": starts}
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holodeck-durability-")))
+        server = await asyncio.to_thread(stack.enter_context, running_postgres())
+        scripted = await stack.enter_async_context(model().serve())
+        mcp = await stack.enter_async_context(FaultyMCPServer())
+        place = Place(folder=folder, model=scripted.url, tools=mcp.url, server=server)
+        for name in options.parts.split(","):
+            await parts[name](place, options)
+
+
+def main(*words: str) -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench durability", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=40, help="runs of one kind in a round")
+    parser.add_argument("--stored", type=int, default=10_000, help="finished runs in the full store")
+    parser.add_argument("--idle", type=float, default=20.0, help="seconds without work")
+    parser.add_argument("--parts", default="costs,throughput,starts")
+    asyncio.run(_all(parser.parse_args(words)))

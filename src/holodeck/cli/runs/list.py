@@ -1,0 +1,53 @@
+"""`holodeck runs list`: a line for each run, from wherever it was begun."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+import click
+
+from holodeck.cli.events_json import json_text
+from holodeck.cli.runs.words import run_data
+from holodeck.cli.terminal import Terminal
+from holodeck.lib.display import one_line
+from holodeck.lib.limits import MAX_QUESTION_SHOWN, MAX_RUNS_LISTED
+from holodeck.runs.home import find_home
+from holodeck.runs.kept_run import KeptRun
+from holodeck.runs.shelf import NO_RUNS, Shelf
+
+_COLUMNS = ("RUN", "AGENT", "STATUS", "STARTED", "STEPS", "QUESTION")
+_EPILOG = """\b
+Examples:
+  holodeck runs list
+  holodeck runs list --json | jq -r '.[] | select(.status == "interrupted") | .id'
+
+\b
+Status: running (its process is alive), interrupted (`holodeck runs resume` goes on with it), and how it ended."""
+
+
+@click.command("list", epilog=_EPILOG)
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=MAX_RUNS_LISTED, show_default=True, help="At most so many."
+)
+def command(as_json: bool, limit: int) -> None:
+    """Show the newest durable runs of all agents."""
+    home = find_home(os.environ)
+    runs: list[KeptRun] = []
+    if not home.is_empty:
+        with Shelf(home) as shelf:
+            shelf.forget_old()
+            runs = list(shelf.runs(limit))
+    if as_json:
+        click.echo(json_text([run_data(run) for run in runs], indent=2))
+    elif runs:
+        Terminal().table(_COLUMNS, [_row(run) for run in runs])
+    else:
+        click.echo(NO_RUNS, err=True)
+
+
+def _row(run: KeptRun) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(run.task.began).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    question = one_line(run.task.question.text, MAX_QUESTION_SHOWN)
+    return (run.id, run.task.agent, run.status, started, str(run.steps), question)

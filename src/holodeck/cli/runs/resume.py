@@ -1,0 +1,61 @@
+"""`holodeck runs resume`: what is done is told again, the rest happens now."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from holodeck.cli.answering import EXIT_CODES, form_of
+from holodeck.cli.durable import go_on
+from holodeck.cli.opening import read
+from holodeck.cli.terminal import Terminal
+from holodeck.lib.errors import ExecutionError
+from holodeck.runs.home import find_home
+from holodeck.runs.kept_run import KeptRun
+from holodeck.runs.shelf import Shelf
+
+_EPILOG = """\b
+Examples:
+  holodeck runs resume --last
+  holodeck runs resume run_0123456789abcdef01234567 > answer.txt
+
+\b
+No finished step is done again. A tool call that was under way when the process died is repeated only if its tool
+is in `idempotent_tools`; otherwise the model is told that its outcome is unknown.
+Exit codes are those of `holodeck run`."""
+
+
+@click.command("resume", epilog=_EPILOG)
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--last", is_flag=True, help="The run that was interrupted last.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
+@click.option("--events", "as_events", is_flag=True, help="Print what happens as JSON lines, as it happens.")
+@click.option("-q", "--quiet", is_flag=True, help="Nothing but the answer and errors.")
+def command(run_id: str | None, last: bool, as_json: bool, as_events: bool, quiet: bool) -> int:
+    """Go on with an interrupted RUN from its last finished step to its answer."""
+    form = form_of(as_json=as_json, as_events=as_events)
+    if bool(run_id) == last:
+        raise click.UsageError("Give the id of a run, or --last. See: holodeck runs list")
+    home, terminal = find_home(os.environ), Terminal(is_quiet=quiet)
+    with Shelf(home) as shelf:
+        run = shelf.find(run_id) if run_id else shelf.last_interrupted()
+    _check(run)
+    if run.task.has_changed:
+        terminal.note(f"{run.task.file} has changed since this run began; it goes on with the new one.", fg="yellow")
+    loaded = read(str(run.task.file), terminal)
+    if loaded.agent.name != run.task.agent:
+        raise ExecutionError(
+            f"{run.id} is a run of '{run.task.agent}', and {run.task.file} is '{loaded.agent.name}' now. "
+            "Put the agent back to go on with the run, or cancel it."
+        )
+    return EXIT_CODES[go_on(home, run, loaded, terminal, form).status]
+
+
+def _check(run: KeptRun) -> None:
+    if run.status == "running":
+        raise ExecutionError(f"{run.id} is running in another process; nothing was done here.")
+    if run.status != "interrupted":
+        raise ExecutionError(f"{run.id} has ended: {run.status}. See: holodeck runs show {run.id}")
+    if not run.is_current:
+        raise ExecutionError(f"{run.id} was begun by another version of HoloDeck, which must go on with it.")

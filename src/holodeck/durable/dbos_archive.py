@@ -1,0 +1,101 @@
+"""All the work that DBOS keeps in one database, read without doing any of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from dbos import DBOS, DBOSClient
+
+from holodeck.durable.dbos_engine import SCHEMA, STAGES, WORK_VERSION, PlainJSON, first_line, listen_to_its_log
+from holodeck.durable.engine import KeptStep, KeptWork, Plain
+from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import FORGET_BATCH
+
+_MILLISECONDS = 1000.0
+T = TypeVar("T")
+
+
+class DBOSArchive:
+    """Reads a database that an engine has made; opening one that is not there fails at its first use."""
+
+    def __init__(self, url: str) -> None:
+        self._place = url.removeprefix("sqlite:///").rpartition("@")[2]  # a URL may have a password before its host
+        listen_to_its_log()
+        self._asked(lambda: DBOS.migrate(url, schema=SCHEMA))  # whoever began to make it may have died over that
+        self._client = self._asked(
+            lambda: DBOSClient(
+                system_database_url=url,
+                dbos_system_schema=SCHEMA,
+                serializer=PlainJSON(),
+                retry_connection_errors=False,
+            )
+        )
+
+    def list(self, limit: int) -> Sequence[KeptWork]:
+        return [_work(each) for each in self._asked(lambda: self._client.list_workflows(limit=limit, sort_desc=True))]
+
+    def find(self, work_id: str) -> KeptWork | None:
+        found = self._asked(lambda: self._client.list_workflows(workflow_ids=[work_id]))
+        return _work(found[0]) if found else None
+
+    def step_names(self, work_id: str) -> Sequence[str]:
+        steps = self._asked(lambda: self._client.list_workflow_steps(work_id, load_output=False))
+        return [each["function_name"] for each in steps]
+
+    def steps(self, work_id: str) -> Sequence[KeptStep]:
+        return [_step(each) for each in self._asked(lambda: self._client.list_workflow_steps(work_id))]
+
+    def drop(self, work_id: str) -> None:
+        self._asked(lambda: self._client.cancel_workflow(work_id))
+
+    def forget(self, before: float) -> int:
+        gone, until = 0, datetime.fromtimestamp(before, UTC).isoformat()
+        while count := self._asked(lambda: self._forget_some(until)):
+            gone += count
+        return gone
+
+    def _forget_some(self, until: str) -> int:
+        old = self._client.list_workflows(
+            completed_before=until, limit=FORGET_BATCH, load_input=False, load_output=False
+        )
+        if old:
+            self._client.delete_workflows([each.workflow_id for each in old])
+        return len(old)
+
+    def close(self) -> None:
+        with suppress(Exception):  # there is nothing that could be lost
+            self._client.destroy()
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except Exception as error:
+            raise StorageError(f"What is kept in {self._place} cannot be read: {first_line(error)}") from error
+
+
+def _work(status: Any) -> KeptWork:
+    """`status` is what DBOS tells of a workflow: its types are its own affair."""
+    given: Plain = status.input["args"][1] if status.input else {}
+    return KeptWork(
+        id=status.workflow_id,
+        stage=STAGES.get(status.status, "ended"),
+        executor=status.executor_id or "",
+        given=given,
+        outcome=status.output if isinstance(status.output, dict) else None,
+        is_dropped=status.status == "CANCELLED",
+        is_current=(status.app_version or "").split(" ")[0] == WORK_VERSION,
+    )
+
+
+def _step(info: Any) -> KeptStep:
+    output = info["output"]
+    began = (info["started_at_epoch_ms"] or 0) / _MILLISECONDS
+    return KeptStep(
+        name=info["function_name"],
+        result=output if isinstance(output, dict) else {},
+        began=began,
+        ended=(info["completed_at_epoch_ms"] or 0) / _MILLISECONDS or began,
+    )

@@ -1,0 +1,87 @@
+"""Where a person's durable runs are kept: one database, beside it a folder that shows which processes are alive."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+from holodeck.durable.engine import WorkArchive, WorkEngine
+from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.storage.presence_files import FilePresence
+
+_EXECUTOR = "holodeck-"
+_OWNER_ONLY = 0o700  # questions and answers are nobody else's
+
+
+class Home:
+    """The place. Nothing is made before it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = folder / "runs.db"
+
+    @property
+    def is_empty(self) -> bool:
+        """True before the first durable run."""
+        return not self.database.exists() or not self.database.stat().st_size
+
+    def presence(self) -> FilePresence:
+        return FilePresence(self.folder / "alive")
+
+    def engine(self, run_id: str, presence: FilePresence) -> WorkEngine:
+        """What keeps the steps of one run. Runs are done by the process that a person started for them, so each
+        has a circle of its own."""
+        from holodeck.durable.dbos_engine import DBOSEngine
+
+        return DBOSEngine(self._url, executor=executor_name(presence), at_once=1, circle=run_id)
+
+    def archive(self) -> WorkArchive:
+        from holodeck.durable.dbos_archive import DBOSArchive
+
+        return DBOSArchive(self._url)
+
+    @contextmanager
+    def door(self) -> Iterator[None]:
+        """One process at a time makes the database or brings it up to date."""
+        try:
+            self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+            handle = os.open(self.folder / "runs.door", os.O_RDWR | os.O_CREAT, 0o600)
+            os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise StorageError(f"Durable runs cannot be kept in {self.folder}: {error.strerror}.") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    @property
+    def _url(self) -> str:
+        return f"sqlite:///{self.database.absolute()}"
+
+
+def find_home(environ: Mapping[str, str]) -> Home:
+    """`$HOLODECK_STATE`, else `$XDG_STATE_HOME/holodeck`, else `~/.local/state/holodeck`.
+
+    Raises `ConfigError` when durable runs are not installed.
+    """
+    if find_spec("dbos") is None:
+        raise ConfigError("Durable runs need an extra: pip install 'holodeck[durable]'.")
+    own = environ.get("HOLODECK_STATE")
+    if own:
+        return Home(Path(own).expanduser())
+    return Home(Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck")
+
+
+def executor_name(presence: FilePresence) -> str:
+    return f"{_EXECUTOR}{presence.number}"
+
+
+def is_alive(executor: str, presence: FilePresence) -> bool:
+    """Whether the process that has begun a run is still there."""
+    number = executor.removeprefix(_EXECUTOR)
+    return number.isdecimal() and presence.is_there(int(number))

@@ -1,0 +1,130 @@
+"""A durable run as it stands: what was asked of whom, how far it has come, and what it came to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from holodeck.durable.engine import KeptWork, Plain
+from holodeck.lib.errors import ExecutionError
+from holodeck.models.events import RunResult
+from holodeck.models.items import Message
+from holodeck.models.items_codec import decode_item, encode_item
+
+RunStatus = Literal["running", "interrupted", "completed", "incomplete", "requires_action", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """All that it takes to make a run again."""
+
+    agent: str
+    file: Path
+    """The agent file, absolute."""
+    digest: str
+    """Of the file as it was when the run began."""
+    question: Message
+    began: float
+    """Seconds since 1970."""
+    max_turns: int | None = None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the agent file is another than at the beginning. Raises `ExecutionError` when it is gone."""
+        try:
+            return digest_of(self.file) != self.digest
+        except OSError as error:
+            raise ExecutionError(
+                f"The agent file of this run cannot be read: {self.file}: {error.strerror}. "
+                "Put it back to go on with the run."
+            ) from None
+
+    def plain(self) -> Plain:
+        return {
+            "agent": self.agent,
+            "file": str(self.file),
+            "digest": self.digest,
+            "question": encode_item(self.question),
+            "began": self.began,
+            "max_turns": self.max_turns,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptRun:
+    """One run."""
+
+    id: str
+    task: Task
+    status: RunStatus
+    is_current: bool
+    """False for a run of a HoloDeck that kept its steps in another way: it cannot be gone on with."""
+    outcome: Plain
+    """What `outcome_of` said at its end; empty before."""
+    steps: int
+    """Turns and calls that are done."""
+
+    @property
+    def reason(self) -> str:
+        """Why it is not complete, in words."""
+        return str(self.outcome.get("error") or self.outcome.get("reason") or "")
+
+
+def digest_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def outcome_of(result: RunResult) -> dict[str, Any]:
+    """The end of a run as plain data. Its items are in its steps."""
+    return {
+        "status": result.status,
+        "text": result.text,
+        "reason": result.reason,
+        "error": result.error.message if result.error is not None else "",
+        "turns": result.turns,
+        "tool_calls": result.tool_calls,
+        "usage": {**asdict(result.usage), "total_tokens": result.usage.total_tokens},
+    }
+
+
+def read_task(given: Plain) -> Task:
+    question = decode_item(given["question"])
+    assert isinstance(question, Message)  # noqa: S101 - it was written as one
+    return Task(
+        agent=given["agent"],
+        file=Path(given["file"]),
+        digest=given["digest"],
+        question=question,
+        began=given["began"],
+        max_turns=given["max_turns"],
+    )
+
+
+def read_run(work: KeptWork, step_names: Sequence[str], *, is_alive: bool) -> KeptRun:
+    return KeptRun(
+        id=work.id,
+        task=read_task(work.given),
+        status=_status(work, is_alive=is_alive),
+        is_current=work.is_current,
+        outcome=work.outcome or {},
+        steps=count_steps(step_names),
+    )
+
+
+def count_steps(names: Sequence[str]) -> int:
+    """Turns and calls: that a call was about to be sent is no step to a person."""
+    return sum(name.startswith(("turn ", "call ")) for name in names)
+
+
+def _status(work: KeptWork, *, is_alive: bool) -> RunStatus:
+    if work.is_dropped:
+        return "cancelled"
+    if work.stage == "running" and is_alive:
+        return "running"
+    if work.stage in {"running", "waiting"}:
+        return "interrupted"
+    status: RunStatus = work.outcome["status"] if work.outcome else "failed"
+    return status

@@ -1,0 +1,97 @@
+"""`holodeck serve` that kills itself at one boundary, which `CRASH_AT` names: "turn 2 after", "dispatch 1 before".
+
+Nothing is replaced: every seam does what it does, and is told before it begins, when its work is done and not yet
+kept, and after it was kept. A seam is counted each time that the first background response of this process reaches it,
+so what is left of another can be finished before.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+PROGRAM = (str(Path(__file__)),)
+AT = "CRASH_AT"
+
+
+class Boundaries:
+    """Counts what is reached, and ends the process at the one that was chosen."""
+
+    def __init__(self, chosen: str) -> None:
+        self._chosen = chosen
+        self._reached: Counter[tuple[str, str]] = Counter()
+        self._response = ""
+
+    def reached(self, seam: str, moment: str, response: str) -> None:
+        if seam == "submit":
+            self._response = self._response or response
+        if response != self._response:
+            return
+        self._reached[seam, moment] += 1
+        if self._chosen == f"{seam} {self._reached[seam, moment]} {moment}":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, owner: type[Any], method: str, seam: str, response: Callable[[Any], str | None]) -> None:
+        """Tell before and after a method of a class. `response` says whose it is, by the first argument."""
+        inner = getattr(owner, method)
+
+        async def told(this: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
+            whose = response(first) or ""
+            self.reached(seam, "before", whose)
+            result = await inner(this, first, *args, **kwargs)
+            self.reached(seam, "after", whose)
+            return result
+
+        setattr(owner, method, told)
+
+    def around_steps(self, owner: type[Any]) -> None:
+        """Tell of every checkpoint: `turn`, `send` and `call`."""
+        from dbos import DBOS
+
+        inner = owner.step
+
+        async def step(checkpoints: Any, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
+            seam, whose = name.partition(" ")[0], DBOS.workflow_id or ""
+
+            async def do() -> Any:
+                result = await work()
+                self.reached(seam, "done", whose)
+                return result
+
+            self.reached(seam, "before", whose)
+            result = await inner(checkpoints, name, do)
+            self.reached(seam, "after", whose)
+            return result
+
+        owner.step = step
+
+
+def main() -> None:
+    from dbos import DBOS
+
+    from holodeck.cli.main import main as holodeck
+    from holodeck.durable import dbos_engine
+    from holodeck.storage.postgres import PostgresStore
+    from holodeck.storage.sqlite import SQLiteStore
+    from holodeck.tools.mcp.executor import MCPExecutor
+
+    boundaries = Boundaries(os.environ.get(AT, ""))
+    boundaries.around_steps(dbos_engine._Checkpoints)
+    boundaries.around(dbos_engine.DBOSEngine, "submit", "submit", str)
+    boundaries.around(MCPExecutor, "execute", "dispatch", lambda _: DBOS.workflow_id)
+    for store in (SQLiteStore, PostgresStore):
+        boundaries.around(store, "grow", "grow", str)
+        boundaries.around(store, "finish", "finish", lambda record: record.id)
+        boundaries.around(store, "add_items", "add_items", lambda _: DBOS.workflow_id)
+    holodeck()
+
+
+if __name__ == "__main__":
+    # As `python -m holodeck` has it: the folder of this file would hide packages behind those of the tests.
+    sys.path[0] = str(Path.cwd())
+    main()

@@ -1,0 +1,79 @@
+"""One run for each boundary, and its gateway killed exactly there: nothing is done twice, nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from durable.survival import UNKNOWN, Case, Survivor, answers, survivors
+
+from holodeck.testing import call, say
+from holodeck.testing.script import Turn
+
+SECONDS = 600.0
+PAUSE = 0.5  # longer than the stream waits before more of it is written
+
+QUIET = [
+    *("submit 1 after", "turn 1 before", "turn 1 done", "turn 1 after"),
+    *("send 1 before", "send 1 done", "call 1 after"),
+]
+LATER = [
+    *("turn 2 done", "call 2 after", "turn 3 done", "grow 1 before", "grow 1 after", "grow 2 after"),
+    *("finish 1 before", "finish 1 after"),
+]
+"""Where no call is under way that could have done harm."""
+NOT_BEGUN = ["send 1 after", "dispatch 1 before"]
+"""Where the first call may have been made, and was not."""
+BEGUN = ["dispatch 1 after", "call 1 done"]
+"""Where the first call was made, and its result was not kept."""
+
+
+def case(point: str) -> Case:
+    """Two calls, one after the other, and an answer."""
+    name = f"<{point}>"
+
+    def script(messages: list[dict[str, Any]]) -> Turn:
+        match len(answers(messages)):
+            case 0:
+                return [say("I begin."), call("echo", text=f"{name} one")]
+            case 1:
+                return [call("echo", text=f"{name} two"), call("slow", seconds=PAUSE)]
+            case _:
+                return say("done")
+
+    return Case(name=name, point=point, script=script)
+
+
+async def killed_at(folder: Path, *chains: list[str]) -> dict[str, Survivor]:
+    """What came of a run for each boundary. Each chain has gateways of its own."""
+    found: dict[str, Survivor] = {}
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        for number, points in enumerate(chains):
+            place = folder / str(number)
+            place.mkdir()
+            tasks.append(group.create_task(survivors(place, [case(point) for point in points])))
+    for task in tasks:
+        found |= task.result()
+    return found
+
+
+@pytest.mark.proves("D-32", "D-28", "D-16")
+@aio(SECONDS)
+async def test_a_run_survives_a_kill_at_every_boundary(tmp_path: Path) -> None:
+    found = await killed_at(tmp_path, [*QUIET, *NOT_BEGUN], [*LATER, *BEGUN])
+    assert len(found) == len([*QUIET, *LATER, *NOT_BEGUN, *BEGUN])
+    for name, survivor in found.items():
+        point = name.strip("<>")
+        assert survivor.found["status"] == "completed", point
+        assert survivor.executed == (["two"] if point in NOT_BEGUN else ["one", "two"]), point
+        first, second, _ = survivor.told
+        is_unknown = point in {*NOT_BEGUN, *BEGUN}
+        assert (UNKNOWN in first) == is_unknown, point
+        assert is_unknown or first == f"{name} one", point
+        assert second == f"{name} two", point
+        survivor.check_stream()
+        survivor.check_once()

@@ -1,0 +1,133 @@
+"""What is known to go wrong with engines for durable work, and does not: on one SQLite file, in real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aio import aio
+from durable.crashing_gateway import AT, PROGRAM
+from durable.survival import ended, heard, latest, stream, tools
+from gateway.process import process_of, write_file
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
+from holodeck.testing.script import Turn
+
+SECONDS = 90.0
+RUNS = 4
+PLAIN = {"workflow_input": ["inputs"], "workflow_output": ["output", "error"], "operation_outputs": ["output", "error"]}
+
+
+def rows(folder: Path, table: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    """What the engine has kept."""
+    with closing(sqlite3.connect(next(folder.glob("*.work")))) as database:
+        return database.execute(f"SELECT {', '.join(columns)} FROM {table}").fetchall()
+
+
+def made_by_another_version(folder: Path) -> None:
+    """Let all work have been begun by a HoloDeck whose runs had other steps."""
+    with closing(sqlite3.connect(next(folder.glob("*.work")))) as database, database:
+        database.execute("UPDATE workflow_status SET application_version = 'holodeck-0'")
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_two_processes_on_one_file_leave_each_other_alone_and_can_cancel_for_each_other(tmp_path: Path) -> None:
+    never = asyncio.Event()
+
+    def script(received: Any) -> Turn:
+        match received.json["messages"]:
+            case [{"content": "think"}]:
+                return [say("Hel"), wait(never)]
+            case [{"content": "act"}]:
+                return call("slow", seconds=60)
+            case _:
+                return say("done")
+
+    async with FaultyMCPServer() as mcp, ScriptedModel(script).serve() as model:
+        file = write_file(tmp_path, model.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
+        async with process_of(file) as first, process_of(file) as second:
+            thinking = (await first.ask("think", background=True))[1]["id"]
+            acting = (await first.ask("act", background=True))[1]["id"]
+            await heard(second, thinking, "response.output_text.delta")
+            await mcp.received("tools/call")
+            async with process_of(file) as third:
+                quick = (await third.ask("quick", background=True))[1]["id"]
+                assert (await ended(third, quick))["status"] == "completed"
+                metrics = (await third.send("GET", "/metrics"))[1]
+                assert "holodeck_background_recovered_total 0" in metrics
+                assert "holodeck_background_taken_over_total 0" in metrics
+            assert len(model.received) == 3, "nothing was begun again"
+            for response_id in (thinking, acting):
+                _, cancelled, _ = await second.send("POST", f"/v1/responses/{response_id}/cancel")
+                assert cancelled["status"] == "cancelled"
+                events = await stream(second, response_id)
+                assert events[-1]["response"] == cancelled
+            await model.left.wait()
+            await mcp.received("notifications/cancelled")
+    said = "".join([*first.said, *second.said, *third.said]).lower()
+    assert "dbos" not in said
+    assert "conductor" not in said
+    assert len(mcp.calls()) == 1
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_what_is_kept_is_json(tmp_path: Path) -> None:
+    def script(received: Any) -> Turn:
+        return call("echo", text="kept") if received.json["messages"][-1]["role"] == "user" else say("done")
+
+    async with FaultyMCPServer() as mcp, ScriptedModel(script).serve() as model:
+        file = write_file(tmp_path, model.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
+        async with process_of(file) as served:
+            await served.ask()
+            for _ in range(RUNS):
+                _, events, _ = await served.ask(background=True, stream=True)
+                assert "response.completed" in events
+    for table, columns in PLAIN.items():
+        kept = [value for row in rows(tmp_path, table, columns) for value in row if value is not None]
+        assert len(kept) >= RUNS - 1, "the last may not have been noted as ended"
+        for value in kept:
+            orjson.loads(value)
+    assert {row[0] for row in rows(tmp_path, "operation_outputs", ["serialization"])} == {"holodeck_json"}
+    with closing(sqlite3.connect(next(tmp_path.glob("*.work")))) as database:  # noqa: ASYNC240
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.proves("D-32", "D-28")
+@aio(SECONDS)
+async def test_what_nobody_can_go_on_with_has_failed_and_says_why(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    model = ScriptedModel(lambda _: [say("Hel"), wait(never)])
+    async with model.serve() as scripted:
+        file = write_file(tmp_path, scripted.url, background={"durable": True, "at_once": 1})
+        async with process_of(file, program=PROGRAM, environ={AT: "submit 1 before"}) as served:
+            with pytest.raises(aiohttp.ClientError):
+                await served.ask(background=True)
+        unsubmitted = latest(tmp_path)
+        async with process_of(file) as served:
+            assert (await ended(served, unsubmitted))["status"] == "failed"
+            assert (await stream(served, unsubmitted))[-1]["type"] == "response.failed"
+            made = [(await served.ask(background=True))[1]["id"] for _ in range(3)]
+            told = await heard(served, made[0], "response.output_text.delta")
+            served.stop(signal.SIGKILL)
+            await served.ended()
+        made_by_another_version(tmp_path)
+        async with process_of(file) as served:
+            for response_id in made:
+                found = await ended(served, response_id)
+                assert found["status"] == "failed"
+                assert "another one began" in found["error"]["message"]
+                events = await stream(served, response_id)
+                assert [event["sequence_number"] for event in events] == list(range(len(events)))
+                assert events[-1]["type"] == "response.failed"
+                assert events[-1]["response"] == found
+            assert (await stream(served, made[0]))[: len(told)] == told

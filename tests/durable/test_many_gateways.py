@@ -1,0 +1,214 @@
+"""Several gateways on one PostgreSQL are one: any of them answers for any response, and none is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from durable.survival import UNKNOWN, answers, asked, ended, heard, stream, tools
+from gateway.process import Served, process_of, write_file
+from storage.postgres_server import PostgresServer
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
+from holodeck.testing.script import Turn
+from holodeck.testing.scripted_server import ScriptedServer
+
+SECONDS = 180.0
+DRAIN = 30.0
+
+
+@dataclass
+class Scene:
+    """Gateways on one database, and what stands behind them."""
+
+    gateways: list[Served]
+    mcp: FaultyMCPServer
+    model: ScriptedServer
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    """The model waits for it in every answer that is to be watched."""
+
+    def calls(self, name: str) -> list[str]:
+        """What a tool was told on behalf of a response, in order."""
+        texts = [str(one.params["arguments"].get("text", "")) for one in self.mcp.calls()]
+        return [text.removeprefix(f"{name} ") for text in texts if text.startswith(name)]
+
+    def told(self, name: str) -> list[str]:
+        """What tools have answered, as the model was given it last for a response."""
+        return answers([m for m in (one.json["messages"] for one in self.model.received) if _name(m) == name][-1])
+
+
+class Script:
+    """How the model answers, by the name that the user gave."""
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        self._gate = gate
+        self._times: Counter[tuple[str, int]] = Counter()
+
+    def __call__(self, received: Any) -> Turn:
+        messages = received.json["messages"]
+        name, known = _name(messages), len(answers(messages))
+        self._times[name, known] += 1
+        is_first = self._times[name, known] == 1
+        if name.startswith("<watched"):
+            return [say("Hel"), wait(self._gate), say("lo")]
+        if name == "<slow>":
+            return call("slow", seconds=60)
+        if name == "<long>" and known == 0:
+            return call("slow", seconds=2)
+        if name.startswith("<two") and known < 2:
+            return call("echo", text=f"{name} {known}")
+        if name.startswith("<two") and is_first:
+            return [say("Now"), wait(self._gate), say(" done")]
+        return say("done")
+
+
+def _name(messages: list[dict[str, Any]]) -> str:
+    return str(messages[0]["content"])
+
+
+@asynccontextmanager
+async def gateways(folder: Path, url: str, count: int, **config: Any) -> AsyncIterator[Scene]:
+    """So many of them, with one file and one database."""
+    gate = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        mcp = await stack.enter_async_context(FaultyMCPServer())
+        model = await stack.enter_async_context(ScriptedModel(Script(gate)).serve())
+        file = write_file(
+            folder,
+            model.url,
+            **{
+                "mcp_servers": [tools(mcp.url)],
+                "storage": {"url": "${DATABASE_URL}"},
+                "background": {"durable": True},
+                "limits": {"drain_seconds": DRAIN},
+                **config,
+            },
+        )
+        serving = [stack.enter_async_context(process_of(file, environ={"DATABASE_URL": url})) for _ in range(count)]
+        yield Scene(gateways=list(await asyncio.gather(*serving)), mcp=mcp, model=model, gate=gate)
+
+
+async def begun(served: Served, name: str) -> str:
+    """The id of a background response."""
+    status, made, _ = await served.ask(name, background=True)
+    assert status == 200, made
+    return str(made["id"])
+
+
+async def check_whole(served: Served, response_id: str) -> dict[str, Any]:
+    """A response that has a stream without a gap, which says what it says."""
+    found, events = await ended(served, response_id), await stream(served, response_id)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert events[-1]["response"] == found
+    done = {e["output_index"]: e["item"] for e in events if e["type"] == "response.output_item.done"}
+    assert [done[place] for place in sorted(done)] == found["output"]
+    return found
+
+
+@pytest.mark.proves("D-32", "D-28", "D-16")
+@aio(SECONDS)
+async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: Path, postgres: PostgresServer) -> None:
+    url = await asyncio.to_thread(postgres.new_database)
+    async with gateways(tmp_path, url, 3) as scene:
+        first, second, third = scene.gateways
+
+        watched = await begun(second, "<watched>")
+        live = asyncio.create_task(stream(first, watched))
+        before = await heard(first, watched, "response.output_text.delta")
+        _, polled, _ = await first.send("GET", f"/v1/responses/{watched}")
+        assert polled["status"] == "in_progress"
+
+        unwanted, stuck, gone = [await begun(second, name) for name in ("<watched 2>", "<slow>", "<watched 3>")]
+        await scene.mcp.received("tools/call")
+        await heard(second, unwanted, "response.output_text.delta")
+        await heard(second, gone, "response.output_text.delta")
+        scene.model.left.clear()
+        _, cancelled, _ = await first.send("POST", f"/v1/responses/{unwanted}/cancel")
+        assert cancelled["status"] == "cancelled"
+        await scene.model.left.wait()
+        _, cancelled, _ = await first.send("POST", f"/v1/responses/{stuck}/cancel")
+        assert cancelled["status"] == "cancelled"
+        scene.model.left.clear()
+        status, deleted, _ = await first.send("DELETE", f"/v1/responses/{gone}")
+        assert (status, deleted["deleted"]) == (200, True)
+        await scene.model.left.wait()
+
+        scene.gate.set()
+        events = await live
+        assert events == await stream(second, watched) == await stream(third, watched)
+        assert events[: len(before)] == before
+        assert (await check_whole(first, watched))["output"][0]["content"][0]["text"] == "Hello"
+        assert (await second.send("GET", f"/v1/responses/{gone}"))[0] == 404
+
+        scene.gate.clear()
+        killed = await begun(second, "<two killed>")
+        seen = await heard(first, killed, "response.output_text.delta")
+        following = asyncio.create_task(stream(third, killed))
+        second.stop(signal.SIGKILL)
+        found = await check_whole(first, killed)
+        assert found["status"] == "completed"
+        assert scene.calls("<two killed>") == ["0", "1"]
+        events = await following
+        assert events[: len(seen)] == seen
+        assert events[-1]["response"] == found
+
+        calls = len(scene.mcp.calls())
+        handed = await begun(third, "<long>")
+        await scene.mcp.received("tools/call", count=calls + 1)
+        third.stop(signal.SIGTERM)
+        assert await third.ended() == 0
+        found = await check_whole(first, handed)
+        assert found["status"] == "completed"
+        assert UNKNOWN not in scene.told("<long>")[0], "the call was finished before the gateway left"
+        assert (await first.send("GET", f"/v1/responses/{gone}"))[0] == 404
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_a_database_that_restarts_under_two_gateways_loses_nothing(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = await asyncio.to_thread(postgres.new_database)
+    async with gateways(tmp_path, url, 2) as scene:
+        names = [f"<two {number}>" for number in range(4)]
+        made = [await begun(scene.gateways[number % 2], name) for number, name in enumerate(names)]
+        for response_id in made:
+            await heard(scene.gateways[0], response_id, "response.output_text.delta")
+        calls = len(scene.mcp.calls())
+        acting = await begun(scene.gateways[0], "<long>")
+        await scene.mcp.received("tools/call", count=calls + 1)
+        await asyncio.to_thread(postgres.stop)
+        await asyncio.to_thread(postgres.start)
+        scene.gate.set()
+        for name, response_id in zip(names, made, strict=True):
+            assert (await check_whole(scene.gateways[1], response_id))["status"] == "completed"
+            assert scene.calls(name) == ["0", "1"]
+            assert scene.told(name) == [f"{name} 0", f"{name} 1"]
+        assert (await check_whole(scene.gateways[1], acting))["status"] == "completed"
+        assert len(scene.mcp.calls()) == calls + 1, "the call that was under way was not made again"
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_what_waits_for_room_is_taken_by_whichever_gateway_has_it(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = await asyncio.to_thread(postgres.new_database)
+    async with gateways(tmp_path, url, 2, background={"durable": True, "at_once": 1}) as scene:
+        busy, idle = scene.gateways
+        made = [await begun(busy, f"<watched {number}>") for number in range(5)]
+        while "holodeck_background_running 1" not in (await idle.send("GET", "/metrics"))[1]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        await asked(scene.model, 2)
+        scene.gate.set()
+        for response_id in made:
+            assert (await check_whole(idle, response_id))["status"] == "completed"
+        assert len(scene.model.received) == len(made), "each was begun once"

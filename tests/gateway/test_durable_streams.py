@@ -1,0 +1,37 @@
+"""The stream of a background response that survives: nothing in it is called done that may still become another."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+from aio import aio
+from gateway.process import process_of, write_file
+from gateway.test_durable_runs import SECONDS, ended, heard, stream, tools
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think, wait
+from holodeck.testing.script import Turn
+
+
+@pytest.mark.proves("D-28", "D-32")
+@aio(SECONDS)
+async def test_an_item_of_a_turn_that_is_asked_again_is_done_once(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    first: Turn = [think("Hm."), say("First I "), wait(never)]
+    model = ScriptedModel(first, [think("Hm!"), say("I call."), call("echo", text="it")], say("done"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
+        async with process_of(file) as served:
+            _, begun, _ = await served.ask(background=True)
+            before = await heard(served, begun["id"], "response.output_text.delta")
+            served.stop(signal.SIGKILL)
+            await served.ended()
+        async with process_of(file) as served:
+            found = await ended(served, begun["id"])
+            events = await stream(served, begun["id"])
+    assert "response.output_item.done" not in [event["type"] for event in before]
+    assert events[: len(before)] == before
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == found["output"]
