@@ -18,7 +18,8 @@ import orjson
 from holodeck.durable.engine import Checkpoints, Plain, WorkEngine, WorkTakenError
 from holodeck.engine.kept_steps import KeptSteps
 from holodeck.gateway.keeping import StreamKeeper
-from holodeck.gateway.runs import LiveRun, Runs
+from holodeck.gateway.live_run import LiveRun
+from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.writer import ResponseWriter

@@ -7,9 +7,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from holodeck.gateway.callers import Caller
+from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.problems import reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
-from holodeck.gateway.runs import LiveRun, Runs
+from holodeck.gateway.runs import Runs
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.wire.chat import ChatWriter, chat_sse
 from holodeck.gateway.wire.chat_request import ChatRequest, read_chat

@@ -10,8 +10,8 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continued, Continuing, Recent, Waiting
+from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.mcp_view import RequestServers
-from holodeck.gateway.runs import LiveRun
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.dialects import Dialect
