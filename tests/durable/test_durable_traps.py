@@ -131,3 +131,23 @@ async def test_what_nobody_can_go_on_with_has_failed_and_says_why(tmp_path: Path
                 assert events[-1]["type"] == "response.failed"
                 assert events[-1]["response"] == found
             assert (await stream(served, made[0]))[: len(told)] == told
+
+
+@pytest.mark.proves("D-28", "D-32")
+@aio(SECONDS)
+async def test_what_is_old_is_forgotten_by_the_engine_too(tmp_path: Path) -> None:
+    async with ScriptedModel(lambda _: say("done")).serve() as model:
+        file = write_file(tmp_path, model.url, background={"durable": True})
+        async with process_of(file) as served:
+            _, made, _ = await served.ask(background=True)
+            assert (await ended(served, made["id"]))["status"] == "completed"
+            served.stop()
+            await served.ended()
+        assert len(rows(tmp_path, "workflow_status", ["workflow_uuid"])) == 1
+        storage = {"retention_days": 1e-6}
+        file = write_file(tmp_path, model.url, background={"durable": True}, storage=storage)
+        async with process_of(file) as served:
+            while rows(tmp_path, "workflow_status", ["workflow_uuid"]):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(0.02)
+            assert (await served.send("GET", f"/v1/responses/{made['id']}"))[0] == 404
+    assert not rows(tmp_path, "operation_outputs", ["output"])
