@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -143,6 +144,11 @@ class _Stream:
         self._usage: Usage | None = None
 
     async def play(self, steps: list[Step]) -> web.StreamResponse:
+        with suppress(ConnectionResetError):  # whoever asked is gone
+            await self._play(steps)
+        return self._response
+
+    async def _play(self, steps: list[Step]) -> None:
         await self._response.prepare(self._request)
         is_raw = bool(steps) and all(isinstance(step, Raw | Wait | Cut) for step in steps)
         if not is_raw:
@@ -152,13 +158,12 @@ class _Stream:
                 await self._flush()
                 if not step.clean and self._request.transport:
                     self._request.transport.close()
-                return self._response
+                return
             await self._step(step)
         if not is_raw:
             await self._send(self._writer.end(self._finish, self._usage))
             await self._write(self._writer.last_words().encode())
         await self._flush()
-        return self._response
 
     async def _step(self, step: Step) -> None:
         match step:
