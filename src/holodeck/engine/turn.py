@@ -38,7 +38,7 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
     items = tuple(ids.named(item) for item in answered.items)
     for item in items:
         append(ItemFinished(item=item))
-    return replace(answered, items=items)
+    return Answered(items=items, finish=answered.finish, usage=answered.usage, model=answered.model)
 
 
 class _Ids:
@@ -57,8 +57,8 @@ class _Ids:
 
     def named(self, item: Item) -> Item:
         match item:
-            case Message():
-                return replace(item, id=self._once(self.message, "msg"))
+            case Message():  # spelled out, because `replace` takes longer than all the rest of it
+                return Message(role=item.role, content=item.content, id=self._once(self.message, "msg"))
             case Reasoning():
                 return replace(item, id=self._once(self.reasoning, "rs"))
             case FunctionCall():

@@ -22,6 +22,7 @@ from holodeck.models.items_codec import decode_item, decode_items, encode_item, 
 from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore
 
 _MAX_CONVERSATION = 10_000
+_NOTHING_WAITS = b'{"calls":"[]","asks":[],"listed":[],"places":{}}'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,8 @@ class Waiting:
     """The server and the tool of each call. A name alone may lead elsewhere when other servers are there as well."""
 
     def encode(self) -> bytes:
+        if not (self.calls or self.listed or self.places):
+            return _NOTHING_WAITS
         plain = {
             "calls": encode_items(self.calls).decode(),
             "asks": sorted(self.asks),

@@ -169,7 +169,7 @@ def record_of(
         status=str(resource["status"]),
         previous_id=request.previous_response_id if before is None or before.is_stored else None,
         conversation_id=request.conversation_id,
-        resource=orjson.dumps(resource),
+        resource=live.writer.encoded(resource),
         input_items=orjson.dumps(request.input.shown),
         items=encode_items((*earlier, *_added(live, request))),
         pending=Waiting(calls=pending, asks=asks, listed=listed, places=places).encode(),

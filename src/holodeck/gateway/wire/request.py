@@ -17,6 +17,11 @@ from holodeck.models.items import Item
 
 _TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
 _NOT_HERE = "This gateway does not have it."
+_NO_CACHE = "This gateway has no prompt cache of its own."
+_REFUSED = {
+    **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
+    **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,9 +81,9 @@ def read_request(
 ) -> ResponseRequest:
     """Read a body. Raises `BadRequestError`, which names the field."""
     fields = Fields(body)
-    fields.refuse_given(_NOT_HERE, "prompt", "moderation", "image", "access_programs", "context_management")
-    fields.refuse_given("This gateway has no prompt cache of its own.", "prompt_cache_options")
-    fields.refuse_given("This gateway has no prompt cache of its own.", "prompt_cache_retention")
+    if not fields.lacks(_REFUSED):
+        for key, reason in _REFUSED.items():
+            fields.refuse_given(reason, key)
     given = fields.take("input")
     previous = fields.text("previous_response_id")
     conversation = _conversation(fields)

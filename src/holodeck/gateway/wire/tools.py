@@ -62,7 +62,13 @@ class Choice:
         return ToolChoice(mode=self.mode, allowed=tuple(dict.fromkeys(known)))
 
 
+_NO_TOOLS = Tools()
+_FREE = Choice()
+
+
 def read_tools(fields: Fields) -> Tools:
+    if fields.lacks(("tools",)):
+        return _NO_TOOLS
     functions: list[ToolSpec] = []
     declarations: list[MCPDeclaration] = []
     echo: list[Mapping[str, Any]] = []
@@ -112,7 +118,7 @@ def function_spec(fields: Fields) -> ToolSpec:
 def read_choice(value: object) -> Choice:
     """`tool_choice` in each of its forms."""
     if value is None:
-        return Choice()
+        return _FREE
     if isinstance(value, str):
         if value not in _MODES:
             not_one_of("tool_choice", value, _MODES)
