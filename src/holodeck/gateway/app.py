@@ -19,7 +19,7 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, reply_for, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
-from holodeck.gateway.visits import Visit, request_id, socket_span, visiting
+from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
@@ -110,7 +110,7 @@ class Gateway:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        with visiting(scope, headers, self._metrics) as visit:
+        with Visit(scope, headers, self._metrics) as visit:
 
             async def write(message: MutableMapping[str, Any]) -> None:
                 if message["type"] == "http.response.start":
