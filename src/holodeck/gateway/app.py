@@ -24,12 +24,13 @@ from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS
+from holodeck.lib.record import record
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Call:
     """A request on its way to its route."""
 

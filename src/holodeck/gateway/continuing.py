@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import orjson
@@ -17,6 +17,7 @@ from holodeck.gateway.wire.reading import Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_codec import decode_item, decode_items, encode_item, encode_items
 from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore
@@ -25,7 +26,7 @@ _MAX_CONVERSATION = 10_000
 _NOTHING_WAITS = b'{"calls":"[]","asks":[],"listed":[],"places":{}}'
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Waiting:
     """Calls that were not run, and the ids of those that a person must approve. Kept with the response, not guessed."""
 
@@ -61,7 +62,7 @@ class Waiting:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Continued:
     """Where a request starts from."""
 

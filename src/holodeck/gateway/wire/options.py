@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
@@ -17,6 +17,7 @@ from holodeck.lib.limits import (
     MAX_TOP_LOGPROBS,
     MIN_OUTPUT_TOKENS,
 )
+from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
@@ -39,7 +40,7 @@ _SUMMARIES = ("auto", "concise", "detailed")
 _TEXT_FORMAT: Mapping[str, Any] = {"type": "text"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Answer:
     """None is the model's own choice."""
 

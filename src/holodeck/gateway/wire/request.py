@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from holodeck.gateway.wire.fields import Fields, refuse, unsupported
 from holodeck.gateway.wire.input import read_input
@@ -12,6 +12,7 @@ from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored,
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.tools import Choice, Tools, read_choice, read_tools
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
+from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
@@ -24,7 +25,7 @@ _REFUSED = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ResponseRequest:
     """A request for a response, whichever way it came."""
 
