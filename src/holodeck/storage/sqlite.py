@@ -77,10 +77,10 @@ class SQLiteStore:
 
     async def save(self, record: StoredResponse) -> None:
         values = (*_values(record), self.keeper)
+        if await self._writer.run(lambda db: db.execute(_ADD, values).rowcount, is_one_statement=True):
+            return  # it is new, so nothing else is there of it
 
         def save(db: sqlite3.Connection) -> None:
-            if db.execute(_ADD, values).rowcount:  # it is new, so nothing else is there of it
-                return
             db.execute(_SAVE, values)
             if unfinished.is_finished(record.status):
                 db.execute(for_sqlite(unfinished.DROP_CHUNKS), (record.id,))
