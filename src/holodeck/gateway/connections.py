@@ -9,6 +9,7 @@ from typing import ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.gateway.attending import CLIENT
+from holodeck.gateway.gathering import Gathering
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -36,7 +37,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {CLIENT: self}  # type: ignore[dict-item] # of a kind that uvicorn does not know
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
-        super().connection_made(transport)
+        super().connection_made(Gathering(transport, self.loop))  # type: ignore[arg-type] # it does as a transport
         self._start()
 
     def data_received(self, data: bytes) -> None:

@@ -75,6 +75,7 @@ MAX_SNIFFED_BYTES = 64 * KIB  # of a malformed message searched slowly and thoro
 MAX_LIST_PAGES = 1_000  # a server that still has a next page then is counting, not listing
 MAX_LISTED = 20_000  # tools or prompts of one server
 HTTP_READ_CHUNK = 256 * KIB  # big answers arrive in few pieces
+GATHERED_BYTES = 64 * KIB  # of what is written at one moment: then it is sent, whatever follows
 MAX_HTTP_HEAD_BYTES = 64 * KIB  # of the headers of an answer; real ones have a few KiB
 SECOND_ADDRESS_DELAY = 0.25  # before the next address of a name is tried beside one that does not answer
 HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
