@@ -155,8 +155,10 @@ def record_of(
     """Everything that is kept of a response, as far as it has come."""
     resource = live.writer.resource()
     pending = live.result.pending if live.result is not None else ()
-    asks = frozenset(call.call_id for call in pending if servers is not None and servers.holds(call))
-    places = servers.places(pending) if servers is not None else {}
+    asks: frozenset[str] = frozenset()
+    places: Mapping[str, tuple[str, str]] = {}
+    if pending and servers is not None:
+        asks, places = frozenset(call.call_id for call in pending if servers.holds(call)), servers.places(pending)
     earlier: tuple[Item, ...] = ()
     if before is not None:  # what nobody stored is in no chain, so it is kept here
         earlier = before.decided.refused if before.is_stored else before.items

@@ -53,9 +53,7 @@ class Runs:
     async def finish(self, live: LiveRun[Any]) -> None:
         """Run one to its end; `live.failure` says whether it was kept."""
         with self._known(live):
-            async with aclosing(live.advance()) as batches:
-                async for _ in batches:
-                    pass
+            await live.finish()
 
     @contextmanager
     def _known(self, live: LiveRun[Any]) -> Iterator[None]:

@@ -116,12 +116,14 @@ class Service:
     async def run(self, on_ready: Callable[[str], None]) -> None:
         """Serve. SIGTERM and SIGINT drain: new requests are refused, running ones get their time."""
         listener = _listener(self.config.listen.host, self.config.listen.port)
+        tracer = start_tracing(self.config.otel, os.environ)
         self._server = server = _Server(
             uvicorn.Config(
                 self.app,
                 http=bounded(self.config.limits.request_seconds),
                 log_config=None,
                 access_log=False,
+                proxy_headers=tracer is not None,  # only traces tell how a client reached the proxy in front of us
                 timeout_keep_alive=HEADER_TIMEOUT,
                 timeout_graceful_shutdown=int(self.config.limits.drain_seconds) + HEADER_TIMEOUT,
                 server_header=False,
@@ -133,7 +135,6 @@ class Service:
         )
         host, port = listener.getsockname()[:2]
         keeping: list[asyncio.Task[None]] = []
-        tracer = start_tracing(self.config.otel, os.environ)
         try:
             await self.background.open(self._revive)
             keeping = [

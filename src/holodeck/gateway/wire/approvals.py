@@ -28,11 +28,16 @@ class Decided:
     """What the model is told about the others."""
 
 
+_NOTHING = Decided()
+
+
 def decide(pending: Sequence[FunctionCall], asked: Iterable[str], answers: Sequence[ApprovalAnswer]) -> Decided:
     """`asked` are the ids of the pending calls that need approval. Raises `BadRequestError` for an unknown request.
 
     The arguments are those of the call that waits: an approval is for them and for no others.
     """
+    if not pending and not answers:
+        return _NOTHING
     needed = set(asked)
     requests = {approval_id(call): call for call in pending if call.call_id in needed}
     given: dict[str, ApprovalAnswer] = {}

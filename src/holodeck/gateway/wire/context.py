@@ -17,11 +17,11 @@ def settled(
 ) -> tuple[Item, ...]:
     """The items of a run with an answer for each call of ours that got none. Calls that wait stay as they are."""
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    waiting = {call.call_id for call in pending}
+    answered |= {call.call_id for call in pending}
     settled: list[Item] = []
     for item in items:
         settled.append(item)
-        if not isinstance(item, FunctionCall) or item.call_id in answered | waiting or is_client(item.name):
+        if not isinstance(item, FunctionCall) or item.call_id in answered or is_client(item.name):
             continue
         content = (TextContent(text=NOT_RUN),)
         settled.append(FunctionCallOutput(call_id=item.call_id, content=content, is_error=True, id=new_id("out")))
@@ -32,9 +32,11 @@ def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], 
     """Refuse a conversation in which the client has not answered one of its functions, or answers one nobody called."""
     called = {item.call_id for item in items if isinstance(item, FunctionCall)}
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    waiting = {call.call_id for call in pending}
+    if not called and not answered:
+        return
+    answered |= {call.call_id for call in pending}
     for item in items:
-        if isinstance(item, FunctionCall) and item.call_id not in answered | waiting:
+        if isinstance(item, FunctionCall) and item.call_id not in answered:
             refuse(f"No tool output found for function call {item.call_id}.", param, "missing_tool_output")
         if isinstance(item, FunctionCallOutput) and item.call_id not in called:
             message = f"No tool call found for function call output with call_id {item.call_id}."

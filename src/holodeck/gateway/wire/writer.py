@@ -83,7 +83,7 @@ class ResponseWriter:
         self._output = Output(self._encoder)
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
         self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
-        self._is_silent = is_silent
+        self.is_silent = is_silent
         self._is_kept = is_kept
         self._is_begun = False
         self._status = "queued"
@@ -154,7 +154,7 @@ class ResponseWriter:
 
     def _begin(self) -> None:
         self._status = "in_progress"
-        if self._is_silent:
+        if self.is_silent:
             return
         if not self._is_begun:
             self._is_begun = True
@@ -196,7 +196,7 @@ class ResponseWriter:
             "incomplete": ending.incomplete,
             "usage": result.usage,
         }
-        if self._is_silent:
+        if self.is_silent:
             return
         if ending.error is not None:
             flat = {"code": ending.error["code"], "message": ending.error["message"], "param": None}
