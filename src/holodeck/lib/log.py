@@ -101,7 +101,10 @@ class Line:
 
 def words(event: str, fields: Mapping[str, object]) -> str:
     """An event with its fields as people read it."""
-    return " ".join([event, *[f"{key}={_shown(value)}" for key, value in fields.items()]])
+    parts = [event]
+    for key, value in fields.items():
+        parts.append(f"{key}={value}" if type(value) in _NUMBERS else f"{key}={_shown(value)}")
+    return " ".join(parts)
 
 
 @cache
@@ -132,7 +135,5 @@ def _is_alone(logger: logging.Logger) -> bool:
 
 def _shown(value: object) -> str:
     """Plain words stay plain; anything that could break a line or a field is quoted."""
-    if type(value) in _NUMBERS:
-        return str(value)
     text = value if type(value) is str else str(value)
     return text if text and text.isprintable() and " " not in text and "=" not in text else repr(text)
