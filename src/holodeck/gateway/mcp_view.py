@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
+from holodeck.engine.kept_steps import OUTCOME_UNKNOWN
 from holodeck.gateway.pool import ServerPool
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration
@@ -36,8 +37,11 @@ class RequestServers:
         caller: str,
         can_ask: bool = False,
         approved: Collection[str] = (),
+        unknown: Collection[str] = (),
     ) -> None:
         """`can_ask`: the client can be shown a request for approval. `approved`: ids of calls that were approved.
+
+        `unknown`: ids of calls that somebody who died may have run; they are not run again.
 
         Raises `BadRequestError` for a server that may not be used.
         """
@@ -49,6 +53,7 @@ class RequestServers:
         self._caller = caller
         self._can_ask = can_ask
         self._approved = frozenset(approved)
+        self._unknown = frozenset(unknown)
         if declarations:
             configured = executor.offers
             pool.rules.check(declarations, configured)
@@ -75,6 +80,8 @@ class RequestServers:
         return self._sees(name) and self._executor.may_repeat(name)
 
     async def execute(self, call: ToolCall) -> ToolResult:
+        if call.call_id in self._unknown:
+            return ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown")
         route = self._executor.route(call.name)
         if route is None or not self._sees(call.name):
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")

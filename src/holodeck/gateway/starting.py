@@ -61,11 +61,13 @@ class Starter:
         caller: str,
         approved: Collection[str] = (),
         places: Mapping[str, tuple[str, str]] | None = None,
+        unknown: Collection[str] = (),
         can_ask: bool = False,
     ) -> Start:
         """Put a run together. `items` came before the request, `pending` are calls of it that may now run.
 
         `approved`: the ids of those that a person approved. `places`: the server and the tool of each, by its id.
+        `unknown`: the ids of those that somebody may have run already.
         `can_ask`: the client knows requests for approval.
         """
         backend = self.backend(request.model)
@@ -76,6 +78,7 @@ class Starter:
             caller=caller,
             can_ask=can_ask and shows_openai(request, self.config.mcp_output),
             approved=approved,
+            unknown=unknown,
         )
         if request.tool_choice.server is not None or request.tool_choice.allowed is not None:
             await servers.specs()  # a choice by server needs to know the names of its tools

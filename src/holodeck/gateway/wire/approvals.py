@@ -76,7 +76,7 @@ def close_past(read: Input) -> None:
     for call in read.waiting:
         answer = given.get(approval_id(call))
         if answer is not None and answer.approve:
-            over.append(_told(call, NO_RESULT))
+            over.append(told(call, NO_RESULT))
         elif answer is not None or read.items.index(call) < last:
             over.append(_refusal(call, answer))
     answer_in_place(read, over)
@@ -100,8 +100,9 @@ def _refusal(call: FunctionCall, answer: ApprovalAnswer | None) -> FunctionCallO
     words = UNDECIDED if answer is None else REFUSED
     if answer is not None and answer.reason:
         words = f"{words} Their reason: {answer.reason}"
-    return _told(call, words)
+    return told(call, words)
 
 
-def _told(call: FunctionCall, words: str) -> FunctionCallOutput:
+def told(call: FunctionCall, words: str) -> FunctionCallOutput:
+    """What the model hears instead of a result."""
     return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=words),), is_error=True, id=new_id("out"))
