@@ -86,14 +86,18 @@ def close_past(read: Input) -> None:
 
 
 def answer_in_place(read: Input, outputs: Sequence[FunctionCallOutput]) -> None:
-    """Put each output behind its call, where a model expects it."""
+    """Put each output behind its call, where a model expects it: calls that were made together stay together."""
     behind = {output.call_id: output for output in outputs}
     items: list[Item] = []
+    due: list[Item] = []
     for item in read.items:
+        if not isinstance(item, FunctionCall):
+            items += due
+            due = []
+        elif item.call_id in behind:
+            due.append(behind[item.call_id])
         items.append(item)
-        if isinstance(item, FunctionCall) and item.call_id in behind:
-            items.append(behind[item.call_id])
-    read.items = items
+    read.items = [*items, *due]
 
 
 def _refusal(call: FunctionCall, answer: ApprovalAnswer | None) -> FunctionCallOutput:
