@@ -145,6 +145,31 @@ async def test_a_background_response_that_another_gateway_ends_has_gone_on_with_
         assert len(server.calls("slow")) == 1
 
 
+@pytest.mark.proves("D-23", "D-28", "D-16")
+@aio(90)
+async def test_a_background_response_that_died_with_its_gateway_can_be_gone_on_from(tmp_path: Path) -> None:
+    model = ScriptedModel([call("slow", seconds=60), call("get_time")], say("Bye."))
+    async with FaultyMCPServer() as server, model.serve() as scripted:
+        file = tmp_path / "gateway.yaml"
+        file.write_bytes(orjson.dumps(gateway_file(scripted.url, {"sums": server})))
+        async with process_of(file) as gateway:
+            _, first, _ = await gateway.ask("Go", tools=[GET_TIME])
+            before = {"previous_response_id": first["id"], "tools": [GET_TIME]}
+            _, queued, _ = await gateway.ask(**before, input=[noon(first)], background=True)
+            await server.received("tools/call", name="slow")
+            gateway.stop(signal.SIGKILL)
+            await gateway.ended()
+        async with process_of(file) as gateway:
+            _, failed, _ = await gateway.send("GET", f"/v1/responses/{queued['id']}")
+            assert failed["status"] == "failed"
+            status, answer, _ = await gateway.ask("And?", previous_response_id=queued["id"])
+            assert status == 200, answer
+            words = sorted(m["content"] for m in _messages(scripted) if m["role"] == "tool")
+            assert [len(words), words[1]] == [2, "noon"]
+            assert "not known whether" in words[0]
+        assert len(server.calls("slow")) == 1
+
+
 def _messages(scripted: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = scripted.received[-1].json["messages"]
     return found

@@ -54,13 +54,17 @@ class ResponseMaker:
 
     async def prepare_for_long(
         self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
-    ) -> tuple[Live, Mapping[str, Any] | None]:
-        """The same, with all that `revive` needs; `body` is the whole request. None: it has secrets, and nobody may."""
+    ) -> tuple[Live, Mapping[str, Any] | None, StoredResponse]:
+        """The same, and its record, with all that `revive` needs; `body` is the whole request.
+
+        None: it has secrets, and nobody may.
+        """
         self._starter.backend(request.model)
         live, before = await self._begun(request, caller, dialect=dialect)
+        record = record_of(live, request, before)
         if request.has_secrets:
-            return live, None
-        return live, {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}
+            return live, None, record
+        return live, {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}, record
 
     async def revive(self, response_id: str, given: Mapping[str, Any]) -> Live | None:
         """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted."""
@@ -152,7 +156,7 @@ class ResponseMaker:
             waiting = _waiting_of(live, resource, before, start.servers)
             record = record_of(live, request, before, waiting, resource)
             if recent is not None:
-                recent.keep(live.id, (*before.items, *_added(live, request)), waiting, is_stored=request.store)
+                recent.keep(live.id, (*before.items, *_added(live, request, before)), waiting, is_stored=request.store)
             if request.conversation_id is not None:
                 # First: what has ended is not gone on with, and adding to a conversation again does nothing.
                 await self._continuing.threads.extend(request, resource["output"], waiting, caller, live.id)
@@ -195,7 +199,7 @@ def record_of(
         conversation_id=request.conversation_id,
         resource=orjson.dumps(resource),
         input_items=orjson.dumps(request.input.shown),
-        items=encode_items((*earlier, *_added(live, request))),
+        items=encode_items((*earlier, *_added(live, request, before))),
         pending=(waiting or Waiting()).encode(),
         events=b"\n".join(live.payloads),
     )
@@ -218,9 +222,14 @@ def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, serv
     )
 
 
-def _added(live: Live, request: ResponseRequest) -> tuple[Item, ...]:
+def _added(live: Live, request: ResponseRequest, before: Continued | None) -> tuple[Item, ...]:
     """What a response adds to the conversation: its input, then its output."""
-    if live.result is None:
-        return tuple(request.input.items)
-    output = settled(live.result.items, pending=live.result.pending, is_client=request.is_client)
+    result = live.result  # none yet: this is what there is of it should the gateway die
+    output = settled(
+        result.items if result is not None else (),
+        resumed=before.decided.run if before is not None else (),
+        pending=result.pending if result is not None else (),
+        is_client=request.is_client,
+        is_cut=result is None or result.status in ("cancelled", "failed"),
+    )
     return (*request.input.items, *output)
