@@ -37,6 +37,8 @@ class Continued:
     """What the model is told of calls that stand in the input of the request itself: see `Continued.complete`."""
     is_stored: bool = True
     """False when the previous response is only in the memory of a connection."""
+    own: frozenset[str] = frozenset()
+    """The ids of calls that run only with credentials that the caller brings."""
     unknown: frozenset[str] = frozenset()
     """The ids of calls that waited and may have been run by somebody who died; they are not run again."""
     to_take: Thread | None = None
@@ -129,6 +131,7 @@ class Continuing:
             places=waiting.places,
             in_place=in_place,
             is_stored=is_stored,
+            own=waiting.own,
             unknown=standing.unknown,
             to_take=standing.to_take,
         )

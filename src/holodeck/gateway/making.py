@@ -130,6 +130,7 @@ class ResponseMaker:
             caller=caller.id,
             approved=before.decided.approved,
             places=before.places,
+            own=before.own,
             unknown=before.unknown,
             can_ask=True,
         )
@@ -218,6 +219,7 @@ def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, serv
         asks=frozenset(call.call_id for call in pending if servers.holds(call)),
         listed=before.listed | seen,
         places=servers.places(pending),
+        own=servers.own(pending),
         turn=tuple(call for call in calls if call.call_id not in answered),
     )
 

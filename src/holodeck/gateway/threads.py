@@ -122,6 +122,7 @@ def _stand(read: Input, kept: Waiting, asked: Input, thread: Thread) -> Standing
             asks=other.asks | {call.call_id for call in kept.calls if call.call_id in kept.asks},
             listed=other.listed,
             places={**other.places, **kept.places},
+            own=kept.own,
         ),
         approvals=approvals,
         unknown=unknown,

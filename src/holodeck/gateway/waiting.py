@@ -25,6 +25,8 @@ class Waiting:
     """The labels of servers whose tools the client has seen in this chain of responses."""
     places: Places = field(default_factory=dict)
     """The server and the tool of each call. A name alone may lead elsewhere when other servers are there as well."""
+    own: frozenset[str] = frozenset()
+    """The ids of calls for which the caller brought credentials of its own: they run with nobody else's."""
     turn: tuple[FunctionCall, ...] = ()
     """All calls of the turn that paused, in its order, the client's own among them."""
 
@@ -40,6 +42,8 @@ class Waiting:
             "listed": sorted(self.listed),
             "places": dict(self.places),
         }
+        if self.own:
+            plain["own"] = sorted(self.own)
         if self.turn:
             plain["turn"] = encode_items(self.turn).decode()
         return orjson.dumps(plain)
@@ -54,6 +58,7 @@ class Waiting:
             asks=frozenset(plain["asks"]),
             listed=frozenset(plain["listed"]),
             places=places_of(plain.get("places", {})),
+            own=frozenset(plain.get("own", ())),
             turn=_calls(decode_items(plain.get("turn", "[]").encode())),
         )
 
