@@ -45,7 +45,7 @@ async def test_a_mixed_turn_is_gone_on_with_in_its_conversation(tmp_path: Path, 
             second = await ask(stand, [noon(first)], **here)
         assert types(second) == ["function_call", "function_call_output", "message"]
         assert [one.params["arguments"] for one in server.calls()] == [{"a": 1, "b": 2}]
-        assert told(stand) == ["Go", ["add", "get_time"], ("get_time", "noon"), ("add", "3")]
+        assert told(stand) == ["Go", ["add", "get_time"], ("add", "3"), ("get_time", "noon")]
         assert await items(stand, here) == [
             *["message", "function_call"],
             *["function_call_output", "function_call", "function_call_output", "message"],
@@ -173,6 +173,25 @@ async def test_of_two_that_go_on_at_once_one_does_and_the_other_is_told(tmp_path
         assert len(server.calls()) == 1
 
 
+@pytest.mark.proves("D-23")
+@aio(30)
+async def test_what_waits_still_does_when_a_response_that_began_before_it_ends(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel([wait(go), say("Hello.")], MIXED, say("3, at noon."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        other = asyncio.create_task(ask(stand, "Hello?", **here))
+        while not stand.asked:  # noqa: ASYNC110 - until the model has it
+            await asyncio.sleep(0)
+        first = await ask(stand, "Go", **here)
+        go.set()
+        await other
+        assert types(await ask(stand, [noon(first)], **here))[-1] == "message"
+        calls = [["add", "get_time"], ("add", "3"), ("get_time", "noon")]
+        assert told(stand) == ["Go", *calls, "Hello?", "Hello."]
+        assert len(server.calls()) == 1
+
+
 @pytest.mark.proves("D-26", "D-16")
 @aio(30)
 async def test_an_approval_that_is_given_twice_at_once_is_used_once(tmp_path: Path) -> None:
@@ -271,7 +290,7 @@ async def test_over_a_socket_and_unstored_it_is_the_same_conversation(tmp_path: 
             while (event := orjson.loads(await socket.recv()))["type"] != "response.completed":
                 assert event["type"] != "error", event
         assert types(event["response"]) == ["function_call", "function_call_output", "message"]
-        assert told(stand) == ["Go", ["add", "get_time"], ("get_time", "noon"), ("add", "3")]
+        assert told(stand) == ["Go", ["add", "get_time"], ("add", "3"), ("get_time", "noon")]
         assert len(server.calls()) == 1
         assert (await stand.send("GET", f"/v1/responses/{first['id']}"))[0] == (200 if store else 404)
 
