@@ -91,10 +91,10 @@ class ResponseMaker:
                 return await self._assemble(
                     request, caller, before, response_id, dialect=dialect, recent=recent
                 ), before
-            hold = await threads.take(str(request.conversation_id), before.to_take, caller, response_id)
-            if hold is None:
-                continue
+            hold = threads.hold(str(request.conversation_id), response_id)
             try:
+                if not await threads.take(hold, before.to_take, caller):
+                    continue
                 live = await self._assemble(
                     request, caller, before, response_id, dialect=dialect, recent=recent, hold=hold
                 )

@@ -69,16 +69,18 @@ class Threads:
         found = _stand(read, Waiting() if thread.waiting is None else Waiting.decode(thread.waiting), asked, thread)
         return replace(found, items=tuple(read.items))
 
-    async def take(self, conversation_id: str, seen: Thread, caller: Caller, response_id: str) -> Hold | None:
-        """Take what waits for a response. None: the conversation has changed since it was seen."""
-        if not await self._store.take(conversation_id, caller.id, seen, response_id):
-            return None
+    def hold(self, conversation_id: str, response_id: str) -> Hold:
+        """What a response has to keep for as long as it has something taken."""
         hold = Hold(conversation_id, response_id)
         self._holds[response_id] = hold
         return hold
 
+    async def take(self, hold: Hold, seen: Thread, caller: Caller) -> bool:
+        """Take what waits for a response. False: the conversation has changed since it was seen."""
+        return await self._store.take(hold.conversation_id, caller.id, seen, hold.response_id)
+
     async def give_back(self, hold: Hold, caller: Caller) -> None:
-        """The response was not begun."""
+        """The response was not begun; it may not have come to taking anything."""
         await self._store.give_back(hold.conversation_id, caller.id, hold.response_id)
 
     async def extend(
