@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import orjson
@@ -19,12 +19,13 @@ from holodeck.gateway.wire.reading import Find
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_codec import decode_item, decode_items, encode_item
 from holodeck.storage.store import UNFINISHED, ResponseStore, Thread
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Continued:
     """Where a request starts from."""
 

@@ -184,7 +184,7 @@ def record_of(
     request: ResponseRequest,
     before: Continued | None = None,
     waiting: Waiting | None = None,
-    resource: Mapping[str, Any] | None = None,
+    resource: dict[str, Any] | None = None,
 ) -> StoredResponse:
     """Everything that is kept of a response, as far as it has come. `resource`: how it shows, if that is known."""
     resource = live.writer.resource() if resource is None else resource
@@ -198,7 +198,7 @@ def record_of(
         status=str(resource["status"]),
         previous_id=request.previous_response_id if before is None or before.is_stored else None,
         conversation_id=request.conversation_id,
-        resource=orjson.dumps(resource),
+        resource=live.writer.encoded(resource),
         input_items=orjson.dumps(request.input.shown),
         items=encode_items((*earlier, *_added(live, request, before))),
         pending=(waiting or Waiting()).encode(),

@@ -163,10 +163,9 @@ class Responses:
 
 
 def _answer(live: Live) -> Reply:
-    resource = live.writer.resource()
     if live.result is not None and live.result.status == "failed":
-        return reply_for_failed_run(live.result, resource)
-    return json_reply(resource)
+        return reply_for_failed_run(live.result, live.writer.resource())
+    return Reply(body=live.writer.encoded())
 
 
 async def _framed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
@@ -13,6 +13,7 @@ from holodeck.gateway.pool import ServerPool
 from holodeck.gateway.problems import WireError
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.writer import shows_openai
+from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
@@ -20,7 +21,7 @@ from holodeck.tools.registry import Toolbox
 from holodeck.tools.results import ResultReader
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Start:
     """A run that only needs somebody to write it down."""
 

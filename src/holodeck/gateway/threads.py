@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -19,13 +19,14 @@ from holodeck.gateway.wire.paused import check_new, drop, pass_over, restore
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
+from holodeck.lib.record import record
 from holodeck.models.items import Item
 from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore, Thread
 
 _MAX_CONVERSATION = 10_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Standing:
     """Where a conversation stands for one request."""
 

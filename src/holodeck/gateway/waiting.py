@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import orjson
 
 from holodeck.gateway.wire.reading import Input
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.items_codec import decode_items, encode_items
 
 Places = Mapping[str, tuple[str, str]]
+_NOTHING_WAITS = b'{"calls":"[]","asks":[],"listed":[],"places":{}}'
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Waiting:
     """Calls that were not run, and the ids of those that a person must approve. Kept, not guessed."""
 
@@ -36,6 +38,8 @@ class Waiting:
         return tuple(call for call in self.calls if call.call_id not in self.asks)
 
     def encode(self) -> bytes:
+        if not (self.calls or self.listed or self.places):
+            return _NOTHING_WAITS
         plain: dict[str, Any] = {
             "calls": encode_items(self.calls).decode(),
             "asks": sorted(self.asks),

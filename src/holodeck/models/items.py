@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 
 Role = Literal["system", "developer", "user", "assistant"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ImageLink:
     """An image that a person sent: the address of it, or the whole of it as a `data:` URL."""
 
@@ -20,7 +21,7 @@ class ImageLink:
     type: Literal["image_link"] = "image_link"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FileData:
     """A file that a person sent: its bytes as a `data:` URL, or its address."""
 
@@ -32,7 +33,7 @@ class FileData:
 Part = ContentBlock | ImageLink | FileData
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Message:
     """Something that somebody said."""
 
@@ -47,7 +48,7 @@ class Message:
         return "".join(part.text for part in self.content if isinstance(part, TextContent))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FunctionCall:
     """A tool call as the model wrote it: `arguments` is its text, which may not be JSON at all."""
 
@@ -58,7 +59,7 @@ class FunctionCall:
     type: Literal["function_call"] = "function_call"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FunctionCallOutput:
     """What a tool call came to, as the model is told."""
 
@@ -69,7 +70,7 @@ class FunctionCallOutput:
     type: Literal["function_call_output"] = "function_call_output"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Reasoning:
     """What a model thought before it spoke. `opaque` is handed back to the same provider unchanged."""
 
@@ -83,7 +84,7 @@ class Reasoning:
 Item = Message | FunctionCall | FunctionCallOutput | Reasoning
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Usage:
     """Tokens, summed over the turns of a run."""
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_ATTEMPTS, MODEL_FIRST_PAUSE, MODEL_MAX_PAUSE, MODEL_MAX_RETRY_AFTER
-from holodeck.models.exchange import ModelEvent, ModelRequest
-from holodeck.providers.leaving import left_at_the_end
+from holodeck.models.exchange import ModelRequest
+from holodeck.providers.batches import Batches, Batching, batches_of
 from holodeck.providers.provider import ModelProvider
 
 
-class Retrying:
+class Retrying(Batching):
     """A model that is asked up to `attempts` times. `chance` spreads the pauses of many clients: 0 to 1."""
 
     def __init__(
@@ -34,16 +35,16 @@ class Retrying:
     def name(self) -> str:
         return self._inner.name
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def batches(self, request: ModelRequest) -> Batches:
         """Ask, and ask again while nothing was answered and it may help."""
         attempt = 1
         while True:
             has_begun = False
             try:
-                async with left_at_the_end(self._inner.stream(request)) as events:
-                    async for event in events:
+                async with aclosing(batches_of(self._inner, request)) as batches:
+                    async for batch in batches:
                         has_begun = True
-                        yield event
+                        yield batch
             except ModelError as error:
                 pause = self._pause(error, attempt)
                 if has_begun or pause is None:

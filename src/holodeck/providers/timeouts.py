@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
-from holodeck.models.exchange import ModelEvent, ModelRequest
-from holodeck.providers.leaving import left_at_the_end
+from holodeck.models.exchange import ModelRequest
+from holodeck.providers.batches import Batches, Batching, batches_of
 from holodeck.providers.provider import ModelProvider
 
 
-class Timeouts:
+class Timeouts(Batching):
     """A model that must begin to answer within `first` seconds, and then not pause for more than `idle`.
 
-    The time that the reader takes between two events does not count.
+    The time that the reader takes between two batches does not count.
     """
 
     def __init__(
@@ -33,16 +33,16 @@ class Timeouts:
     def name(self) -> str:
         return self._inner.name
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def batches(self, request: ModelRequest) -> Batches:
         """Ask, and watch the silence."""
         limit, what = self._first, "did not begin to answer within"
         silence = _Silence()
-        async with left_at_the_end(self._inner.stream(request)) as events:
+        async with aclosing(batches_of(self._inner, request)) as batches:
             try:
                 while True:
                     silence.begin(limit)
                     try:
-                        event = await anext(events)
+                        batch = await anext(batches)
                     except StopAsyncIteration:
                         return
                     except asyncio.CancelledError as error:
@@ -51,7 +51,7 @@ class Timeouts:
                         raise self._error(what, limit) from error
                     finally:
                         silence.end()
-                    yield event
+                    yield batch
                     limit, what = self._idle, "fell silent in the middle of its answer for"
             finally:
                 silence.close()

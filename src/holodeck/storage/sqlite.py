@@ -10,6 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
@@ -22,6 +23,7 @@ from holodeck.storage.workers import Worker
 
 _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
 _NAMES = _COLUMNS.split(", ")
+_values = attrgetter(*_NAMES)
 _NEWER = ", ".join(f"{name} = excluded.{name}" for name in (*_NAMES[1:], "keeper"))
 _MARKS = ", ".join("?" * (len(_NAMES) + 1))
 _ADD = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
@@ -76,11 +78,11 @@ class SQLiteStore:
         return connection
 
     async def save(self, record: StoredResponse) -> None:
-        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+        values = (*_values(record), self.keeper)
+        if await self._writer.run(lambda db: db.execute(_ADD, values).rowcount, is_one_statement=True):
+            return  # it is new, so nothing else is there of it
 
         def save(db: sqlite3.Connection) -> None:
-            if db.execute(_ADD, values).rowcount:  # it is new, so nothing else is there of it
-                return
             db.execute(_SAVE, values)
             if unfinished.is_finished(record.status):
                 db.execute(for_sqlite(unfinished.DROP_CHUNKS), (record.id,))
@@ -88,7 +90,7 @@ class SQLiteStore:
         await self._writer.run(save)
 
     async def finish(self, record: StoredResponse) -> bool:
-        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+        values = (*_values(record), self.keeper)
 
         def finish(db: sqlite3.Connection) -> bool:
             row = db.execute(for_sqlite(unfinished.KEEPER), (record.id,)).fetchone()

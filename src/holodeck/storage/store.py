@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from holodeck.lib.record import record
 
 Order = Literal["asc", "desc"]
 UNFINISHED = ("queued", "in_progress")
 """The statuses of responses in the making."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StoredResponse:
     """A response with everything that a later request may need of it. The bytes are JSON, made by the gateway."""
 
@@ -33,7 +34,7 @@ class StoredResponse:
     """Its stream, one event a line; empty when it was not streamed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Conversation:
     """A conversation that clients add items to."""
 
@@ -43,7 +44,7 @@ class Conversation:
     metadata: bytes = b"{}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ConversationItem:
     """One item of a conversation. Its wire form is JSON, made by the gateway."""
 
@@ -51,7 +52,7 @@ class ConversationItem:
     data: bytes
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Thread:
     """A conversation as it stood at one moment, with the calls that wait in it."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
 from holodeck.lib.ids import new_id
+from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
@@ -17,7 +17,7 @@ NO_RESULT = "This call was approved, and came to no result."
 UNDECIDED = "The person went on without approving this call; it was not run."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Decided:
     """What happens to the calls that waited."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
+import orjson
+
 from holodeck.gateway.wire.calls import Calls
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.encoder import Encoder
@@ -86,10 +88,20 @@ class ResponseWriter:
         self._is_begun = False
         self._status = "queued"
         self._end: dict[str, Any] = {}
+        self._encoded: bytes | None = None
 
     def resource(self) -> dict[str, Any]:
         """The response as it is now."""
         return self._frame.at(self._status, self._output.done(), **self._end)
+
+    def encoded(self, resource: dict[str, Any] | None = None) -> bytes:
+        """The same as JSON, made once when it is finished: what is stored and what is answered are the same bytes."""
+        if self._encoded is not None:
+            return self._encoded
+        encoded = orjson.dumps(self.resource() if resource is None else resource)
+        if self.is_finished:
+            self._encoded = encoded
+        return encoded
 
     @property
     def is_finished(self) -> bool:

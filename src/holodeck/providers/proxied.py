@@ -1,0 +1,78 @@
+"""A model behind a proxy that the environment names: the same answers and errors as without one."""
+
+from __future__ import annotations
+
+import io
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import aiohttp
+
+from holodeck.lib import net
+from holodeck.lib.limits import HTTP_READ_CHUNK
+from holodeck.lib.posted import AnswerLostError
+from holodeck.lib.posting import NotAURLError, UnreachedError
+
+
+class ProxiedAnswer:
+    """An answer that came through the proxy."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self.content_type = response.content_type
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._response.content.at_eof()
+
+    async def read(self) -> bytes:
+        with _explained():
+            return await self._response.content.readany()
+
+    def close(self) -> None:
+        self._response.close()
+
+
+class ProxiedPoster:
+    """Posts to one URL through a proxy."""
+
+    def __init__(self, url: str, proxy: str, *, connect_timeout: float) -> None:
+        self._url = url
+        self._proxy = proxy
+        self._connect_timeout = connect_timeout
+        self._client: aiohttp.ClientSession | None = None
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> ProxiedAnswer:
+        if self._client is None or self._client.closed:
+            self._client = net.http_client(connect_timeout=self._connect_timeout)
+        # What is large goes in several pieces, so that others get their turn.
+        data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
+        with _explained():
+            response = await self._client.post(
+                self._url, data=data, headers=headers, allow_redirects=False, proxy=self._proxy
+            )
+        return ProxiedAnswer(response)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except aiohttp.InvalidURL as error:
+        raise NotAURLError from error
+    except aiohttp.ClientConnectorDNSError as error:
+        raise UnreachedError(socket.gaierror(str(error))) from error
+    except aiohttp.ConnectionTimeoutError as error:
+        raise UnreachedError(TimeoutError()) from error
+    except aiohttp.ClientConnectorError as error:
+        raise UnreachedError(error.os_error) from error
+    except aiohttp.ClientError as error:
+        raise AnswerLostError(type(error).__name__) from error
