@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aio import aio
 from gateway.personal_server import PersonalServer
+from gateway.process import process_of, write_file
 from gateway.stand import MODEL, Stand, serving
 
 from holodeck.testing import ScriptedModel, call, say
@@ -174,4 +175,25 @@ async def test_a_background_response_uses_the_token_and_nobody_keeps_it(tmp_path
             assert "You are alice." in await answer.text()
         assert queued["id"].encode() in _kept(tmp_path)
         assert TOKENS[ALICE].encode() not in _kept(tmp_path)
+        assert server.called == ["alice"]
+
+
+@pytest.mark.proves("D-27", "D-32")
+@aio(60)
+async def test_a_durable_gateway_keeps_no_work_that_has_a_token_in_it(tmp_path: Path) -> None:
+    async with PersonalServer(PEOPLE).serve() as server, _asks_who().serve() as scripted:
+        entry = {"name": "work", "description": "w", "url": server.url, "caller_authorization": True}
+        config = {"mcp_servers": [entry], "background": {"durable": True}}
+        async with process_of(write_file(tmp_path, scripted.url, **config)) as gateway:
+            for tools in ([_tool(TOKENS[ALICE])], []):
+                _, queued, _ = await gateway.ask(background=True, tools=tools)
+                await gateway.send("GET", f"/v1/responses/{queued['id']}?stream=true")
+                _, ended, _ = await gateway.send("GET", f"/v1/responses/{queued['id']}")
+                assert ended["status"] == "completed"
+                assert queued["id"].encode() in _kept(tmp_path)
+            assert (tmp_path / "holodeck.db.work").stat().st_size  # noqa: ASYNC240
+            gateway.stop()
+            assert await gateway.ended() == 0
+        assert TOKENS[ALICE].encode() not in _kept(tmp_path)
+        assert TOKENS[ALICE] not in "".join(gateway.said)
         assert server.called == ["alice"]
