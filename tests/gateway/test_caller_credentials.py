@@ -191,7 +191,7 @@ async def test_a_durable_gateway_keeps_no_work_that_has_a_token_in_it(tmp_path: 
                 _, ended, _ = await gateway.send("GET", f"/v1/responses/{queued['id']}")
                 assert ended["status"] == "completed"
                 assert queued["id"].encode() in _kept(tmp_path)
-            assert (tmp_path / "holodeck.db.work").stat().st_size  # noqa: ASYNC240
+            assert (tmp_path / "holodeck.db.work").stat().st_size
             gateway.stop()
             assert await gateway.ended() == 0
         assert TOKENS[ALICE].encode() not in _kept(tmp_path)
