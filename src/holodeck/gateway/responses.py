@@ -11,7 +11,7 @@ import orjson
 from holodeck.gateway.background import Background
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing
-from holodeck.gateway.making import Live, ResponseMaker, record_of
+from holodeck.gateway.making import Live, ResponseMaker
 from holodeck.gateway.pages import integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
@@ -146,9 +146,9 @@ class Responses:
     async def _begin_background(
         self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
     ) -> Reply | Streamed:
-        live, given = await self._maker.prepare_for_long(request, body, caller, dialect=dialect)
+        live, given, record = await self._maker.prepare_for_long(request, body, caller, dialect=dialect)
         queued = live.writer.queue()
-        await self._store.save(record_of(live, request))
+        await self._store.save(record)
         await self._store.grow(live.id, 0, queued)
         live.payloads += queued
         try:

@@ -107,24 +107,39 @@ class Usage:
 
 
 def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
-    """The same items, with each output before what a person says after its call: models insist on that."""
+    """The same items, with each output before what a person says after its call: models insist on that.
+
+    Outputs that stand together are in the order of their calls.
+    """
     outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutput)}
     waiting: dict[str, FunctionCallOutput] = {}
     early: set[str] = set()
+    order: dict[str, int] = {}
     placed: list[Item] = []
-    for item in items:
-        if isinstance(item, FunctionCall) and item.call_id in outputs:
-            waiting[item.call_id] = outputs[item.call_id]
-        elif isinstance(item, FunctionCallOutput):
+    together: list[FunctionCallOutput] = []
+    for index, item in enumerate(items):
+        if isinstance(item, FunctionCallOutput):
             waiting.pop(item.call_id, None)
-            if item.call_id in early:
-                continue
+            if item.call_id not in early:
+                together.append(item)
+            continue
+        if isinstance(item, FunctionCall):
+            order[item.call_id] = index
+            if item.call_id in outputs:
+                waiting[item.call_id] = outputs[item.call_id]
         elif isinstance(item, Message) and item.role != "assistant" and waiting:
-            placed += waiting.values()
+            together += waiting.values()
             early |= waiting.keys()
             waiting.clear()
+        if together:
+            placed += _in_order(together, order)
+            together = []
         placed.append(item)
-    return tuple(placed)
+    return (*placed, *_in_order(together, order))
+
+
+def _in_order(outputs: list[FunctionCallOutput], order: Mapping[str, int]) -> list[FunctionCallOutput]:
+    return sorted(outputs, key=lambda output: order.get(output.call_id, -1))
 
 
 def said(role: Role, text: str) -> Message:

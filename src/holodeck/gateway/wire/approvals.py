@@ -81,7 +81,7 @@ def close_past(read: Input) -> None:
     for call in read.waiting:
         answer = given.get(approval_id(call))
         if answer is not None and answer.approve:
-            over.append(_told(call, NO_RESULT))
+            over.append(told(call, NO_RESULT))
         elif answer is not None or read.items.index(call) < last:
             over.append(_refusal(call, answer))
     answer_in_place(read, over)
@@ -91,22 +91,27 @@ def close_past(read: Input) -> None:
 
 
 def answer_in_place(read: Input, outputs: Sequence[FunctionCallOutput]) -> None:
-    """Put each output behind its call, where a model expects it."""
+    """Put each output behind its call, where a model expects it: calls that were made together stay together."""
     behind = {output.call_id: output for output in outputs}
     items: list[Item] = []
+    due: list[Item] = []
     for item in read.items:
+        if not isinstance(item, FunctionCall):
+            items += due
+            due = []
+        elif item.call_id in behind:
+            due.append(behind[item.call_id])
         items.append(item)
-        if isinstance(item, FunctionCall) and item.call_id in behind:
-            items.append(behind[item.call_id])
-    read.items = items
+    read.items = [*items, *due]
 
 
 def _refusal(call: FunctionCall, answer: ApprovalAnswer | None) -> FunctionCallOutput:
     words = UNDECIDED if answer is None else REFUSED
     if answer is not None and answer.reason:
         words = f"{words} Their reason: {answer.reason}"
-    return _told(call, words)
+    return told(call, words)
 
 
-def _told(call: FunctionCall, words: str) -> FunctionCallOutput:
+def told(call: FunctionCall, words: str) -> FunctionCallOutput:
+    """What the model hears instead of a result."""
     return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=words),), is_error=True, id=new_id("out"))
