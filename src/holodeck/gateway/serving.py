@@ -19,7 +19,7 @@ from holodeck.gateway.backends import Backend
 from holodeck.gateway.background import Background
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
 from holodeck.gateway.chat import ChatCompletions
-from holodeck.gateway.connections import bounded
+from holodeck.gateway.connections import bounded, bounded_socket
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
@@ -119,14 +119,14 @@ class Service:
         self._server = server = _Server(
             uvicorn.Config(
                 self.app,
-                http=bounded(self.config.limits.request_seconds),
+                http=bounded(self.config.limits.request_seconds, self.config.limits.reader_seconds),
                 log_config=None,
                 access_log=False,
                 timeout_keep_alive=HEADER_TIMEOUT,
-                timeout_graceful_shutdown=int(self.config.limits.drain_seconds) + HEADER_TIMEOUT,
+                timeout_graceful_shutdown=HEADER_TIMEOUT,  # the runs have had their time by then
                 server_header=False,
                 lifespan="off",
-                ws="websockets-sansio",
+                ws=bounded_socket(self.config.limits.reader_seconds),
                 ws_max_size=self.config.limits.body_bytes,
             ),
             on_exit=self._drain,

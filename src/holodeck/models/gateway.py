@@ -13,6 +13,7 @@ from holodeck.lib.limits import (
     DEFAULT_IN_FLIGHT,
     DEFAULT_KEY_IN_FLIGHT,
     DEFAULT_MAX_TURNS,
+    DEFAULT_READER_SECONDS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SERVERS_PER_REQUEST,
@@ -136,6 +137,8 @@ class GatewayLimits(FileModel):
     """How long a request waits for an MCP server to say what it has."""
     request_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_SECONDS
     """How long a client may take to send its headers, and between two pieces of a body."""
+    reader_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_READER_SECONDS
+    """How long a client may take nothing of an answer that waits for it; then its connection is closed."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
     """How long running requests may go on after SIGTERM."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
