@@ -131,6 +131,14 @@ async def test_pages_and_names_that_were_not_invited_are_turned_away(tmp_path: P
                 "OPTIONS", "/v1/responses", headers={"origin": "https://good.example"}
             )
             assert (status, headers["access-control-allow-origin"]) == (204, "https://good.example")
+            wanted = "authorization, x-stainless-lang"
+            preflight = {"origin": "https://good.example", "access-control-request-headers": wanted}
+            _, _, headers = await served.send("OPTIONS", "/v1/responses", headers=preflight)
+            assert headers["access-control-allow-headers"] == wanted, "what the stock client in a page sends"
+            assert "x-should-retry" in headers["access-control-expose-headers"], "what it reads"
+            for origin in ("null", "http://[::1", "//"):
+                status, data, _ = await served.send("GET", "/v1/models", headers={"origin": origin})
+                assert (status, data["error"]["code"]) == (403, "origin_not_allowed")
 
 
 @aio(SECONDS)
@@ -148,6 +156,18 @@ async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(t
                 assert "2048 bytes" in (await answer.json())["error"]["message"]
         status, data, _ = await served.send("POST", "/v1/responses", b"{" * 2000)
         assert (status, data["error"]["code"]) == (400, "invalid_json")
+
+
+@aio(SECONDS)
+async def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE)) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        for said in (b"GET /" + b"x" * 70_000, b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(said)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+            writer.close()
+        assert (await served.send("GET", "/v1/models"))[0] == 200
 
 
 @aio(SECONDS)

@@ -139,7 +139,9 @@ class Gateway:
             self._hosts.check(headers)
             handler, caller = self._socket(path), await self._known(headers)
         except Exception as error:  # the boundary, as for HTTP
-            await _refuse_socket(send, reply_for(error, request))
+            reply = reply_for(error, request)
+            log.info("gateway.socket", path=path, status=reply.status, request=request)
+            await _refuse_socket(send, reply, request)
             return
         await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
         with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
@@ -266,10 +268,12 @@ async def _write_reply(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _refuse_socket(send: Send, reply: Reply) -> None:
+async def _refuse_socket(send: Send, reply: Reply, request: str) -> None:
     """Say no before there is a WebSocket."""
 
     async def write(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"x-request-id", request.encode())]
         await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
 
     await _write_reply(write, reply)

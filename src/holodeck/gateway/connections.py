@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import ClassVar
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from holodeck.gateway.attending import CLIENT
-from holodeck.lib.limits import GOODBYE_SECONDS
+from holodeck.lib.limits import GOODBYE_SECONDS, MAX_HEAD_BYTES
 
 
 class _Reader(asyncio.Protocol):
@@ -62,13 +63,15 @@ class _Reader(asyncio.Protocol):
 
 
 class BoundedProtocol(_Reader, HttpToolsProtocol):
-    """HTTP, with a limit on the time from the first byte (or the connection) to the end of the headers.
+    """HTTP, with a limit on the time from the first byte (or the connection) to the end of the headers, and on them.
 
     It is the `Client` of its requests: who waits for its leaving needs no task for that.
     """
 
     seconds: ClassVar[float]
     _silence: asyncio.TimerHandle | None = None
+    _head: int | None = None
+    """Bytes of headers that have not ended yet."""
     _on_leaving: Callable[[], None] | None = None
     is_gone = False
 
@@ -83,14 +86,23 @@ class BoundedProtocol(_Reader, HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._head = 0
         self.scope["extensions"] = {CLIENT: self}  # type: ignore[dict-item] # of a kind that uvicorn does not know
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
         self._start()
 
+    def on_headers_complete(self) -> None:
+        self._head = None
+        super().on_headers_complete()
+
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The headers are too large.")
         is_upgraded = self.transport.get_protocol() is not self
         has_request = self.cycle is not None and not self.cycle.response_complete
         if is_upgraded or has_request:
@@ -116,6 +128,11 @@ class BoundedProtocol(_Reader, HttpToolsProtocol):
 
 class BoundedSocket(_Reader, WebSocketsSansIOProtocol):
     """A WebSocket whose reader may not stop reading."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # it was refused; uvicorn would log that nobody has answered
 
 
 def bounded(seconds: float, reader_seconds: float) -> type[BoundedProtocol]:
