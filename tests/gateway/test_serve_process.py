@@ -159,6 +159,18 @@ async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(t
 
 
 @aio(SECONDS)
+async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        async with process_of(write_file(tmp_path, NOWHERE)) as served:
+            allowed, _ = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert allowed == min(hard, 65_536), "1,024 are not enough for 1,000 requests, each with its model and tools"
+
+
+@aio(SECONDS)
 async def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
     async with process_of(write_file(tmp_path, NOWHERE)) as served:
         host, port = served.url.removeprefix("http://").split(":")

@@ -149,6 +149,7 @@ REQUEST_SERVER_START = 30.0  # seconds for such a server to answer for the first
 MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server that a stranger chose
 MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose from, and few enough to prepare at once
 MAX_REQUEST_HEADERS = 32  # for such a server
+MAX_OPEN_FILES = 65_536  # of a gateway: a request takes two or three, and the usual 1,024 are for one user's program
 GC_NEW_OBJECTS = 20_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
 
 # The terminal
