@@ -170,6 +170,28 @@ async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path
     assert allowed == min(hard, 65_536), "1,024 are not enough for 1,000 requests, each with its model and tools"
 
 
+def modes_of_files(folder: Path) -> dict[str, int]:
+    """What others than the owner may do with each file of the storage."""
+    kept = [path for path in folder.glob("holodeck.db*") if path.is_file()]
+    return {path.name: path.stat().st_mode & 0o077 for path in kept}
+
+
+@aio(SECONDS)
+async def test_what_callers_asked_and_were_told_is_for_no_other_user_of_the_machine(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        async with (
+            ScriptedModel(lambda _: say("hi")).serve() as scripted,
+            process_of(write_file(tmp_path, scripted.url, background={"durable": True})) as served,
+        ):
+            assert (await served.ask())[0] == 200
+            modes = modes_of_files(tmp_path)
+    finally:
+        os.umask(before)
+    assert {"holodeck.db", "holodeck.db.work", "holodeck.db.key"} <= set(modes)
+    assert not any(modes.values()), modes
+
+
 @aio(SECONDS)
 async def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
     async with process_of(write_file(tmp_path, NOWHERE)) as served:

@@ -25,6 +25,7 @@ from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenEr
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DURABLE_CONNECTIONS, DURABLE_POLL, FORGET_BATCH, KEEP_RETRY, MAX_DURABLE_ATTEMPTS
+from holodeck.lib.private_files import make_private
 
 WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: work of another version is not picked up."""
@@ -261,6 +262,7 @@ def _use_wal(url: str) -> None:
     path = Path(url.removeprefix(prefix))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         connection = sqlite3.connect(path)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
