@@ -82,6 +82,17 @@ async def test_told_to_stop_it_refuses_new_requests_and_finishes_a_running_strea
             assert await served.ended() == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@aio(SECONDS)
+async def test_told_to_stop_as_soon_as_it_says_that_it_serves_it_ends_in_order(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE)) as served:
+        served.stop(number)
+        assert await served.ended() == 0
+    assert any("gateway.draining" in line and number.name in line for line in served.said)
+
+
 @aio(SECONDS)
 async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_stays(tmp_path: Path) -> None:
     pids = tmp_path / "pids"

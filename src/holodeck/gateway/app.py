@@ -129,6 +129,10 @@ class Gateway:
                 if visit.status:
                     raise
                 await _write_reply(write, reply_for(error, visit.id))
+            except asyncio.CancelledError:
+                if visit.status or not self.is_draining:
+                    raise
+                await _write_reply(write, reply_for(_shutting_down(), visit.id))
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
@@ -163,7 +167,7 @@ class Gateway:
         if caller.id:
             log.note(caller=caller.id)
         if self.is_draining and ((route.is_counted and not route.is_open) or route.path == READY):
-            raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+            raise _shutting_down()
         client = client_of(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if scope["query_string"] else {}
         body = await self._body(receive, headers, client) if scope["method"] in {"POST", "PATCH"} else b""
@@ -254,6 +258,10 @@ async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, clie
 
 def _too_large(limit: int) -> WireError:
     return WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
+
+
+def _shutting_down() -> WireError:
+    return WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
 
 
 def _gone() -> WireError:
