@@ -12,9 +12,11 @@ import orjson
 import pytest
 from aio import aio
 from gateway.process import Served, process_of, write_file
+from sqlalchemy.exc import OperationalError
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
+from holodeck.durable.dbos_engine import listen_to_its_log
 from holodeck.gateway.callers import hash_key
 from holodeck.lib.limits import MAX_LOG_LINES_WAITING
 from holodeck.lib.log_lines import Lines
@@ -139,6 +141,16 @@ def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() -> None
             said.append(reader.readline())
     assert said[0] == "line 0\n"
     assert len(said) < 4 * MAX_LOG_LINES_WAITING
+
+
+def test_what_the_engine_of_durable_runs_says_of_its_database_has_no_content(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listen_to_its_log()
+    error = OperationalError("INSERT INTO work VALUES (?)", ("pomegranate",), Exception("database is locked"))
+    logging.getLogger("dbos").warning(f"Database connection failed: {error}. Retrying in 1.00s")
+    assert "database is locked" in caplog.text
+    assert "pomegranate" not in caplog.text
 
 
 @aio(SECONDS)

@@ -239,11 +239,12 @@ class PlainJSON(Serializer):
 
 class _ToOurLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith(_EXPECTED):
+        said = (record.getMessage().splitlines() or [""])[0]  # what follows are statements, with prompts in them
+        if said.startswith(_EXPECTED):
             return
         tell = log.error if record.levelno >= logging.ERROR else log.warning
         cause = f": {first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
-        tell("durable.engine", message=record.getMessage() + cause)
+        tell("durable.engine", message=said + cause)
 
 
 def listen_to_its_log() -> None:
