@@ -160,6 +160,7 @@ MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
 MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
 JWT_LEEWAY = 30  # seconds between two clocks that are both right
 JWKS_MIN_REFRESH = 30.0  # tokens with made-up key ids must not make us hammer the identity provider
+JWKS_MAX_AGE = 600.0  # seconds until keys are asked for again: one that was withdrawn opens nothing for longer
 JWKS_TIMEOUT = 10.0
 MAX_ARGUMENTS_SHOWN = 100  # characters of a call's arguments: the line stays a line
 MAX_OUTCOME_SHOWN = 120  # characters of a call's result in its line
