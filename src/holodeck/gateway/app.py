@@ -129,6 +129,10 @@ class Gateway:
                 if visit.status:
                     raise
                 await _write_reply(write, reply_for(error, visit.id))
+            except asyncio.CancelledError:
+                if visit.status or not self.is_draining:
+                    raise
+                await _write_reply(write, reply_for(_shutting_down(), visit.id))
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
@@ -139,7 +143,9 @@ class Gateway:
             self._hosts.check(headers)
             handler, caller = self._socket(path), await self._known(headers)
         except Exception as error:  # the boundary, as for HTTP
-            await _refuse_socket(send, reply_for(error, request))
+            reply = reply_for(error, request)
+            log.info("gateway.socket", path=path, status=reply.status, request=request)
+            await _refuse_socket(send, reply, request)
             return
         await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
         with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
@@ -161,7 +167,7 @@ class Gateway:
         if caller.id:
             log.note(caller=caller.id)
         if self.is_draining and ((route.is_counted and not route.is_open) or route.path == READY):
-            raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+            raise _shutting_down()
         client = client_of(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if scope["query_string"] else {}
         body = await self._body(receive, headers, client) if scope["method"] in {"POST", "PATCH"} else b""
@@ -254,6 +260,10 @@ def _too_large(limit: int) -> WireError:
     return WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
 
 
+def _shutting_down() -> WireError:
+    return WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+
+
 def _gone() -> WireError:
     """Nobody reads this; it stands in the log."""
     return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
@@ -266,10 +276,12 @@ async def _write_reply(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _refuse_socket(send: Send, reply: Reply) -> None:
+async def _refuse_socket(send: Send, reply: Reply, request: str) -> None:
     """Say no before there is a WebSocket."""
 
     async def write(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"x-request-id", request.encode())]
         await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
 
     await _write_reply(write, reply)

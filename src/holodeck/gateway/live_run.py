@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.engine.eventlog import EventLog
@@ -132,14 +132,15 @@ class LiveRun(Generic[W]):
             try:
                 await run(self._request, self._model, self.toolbox, events)
             except asyncio.CancelledError:
-                is_ours = self._is_cancelled and task.uncancel() <= cancels
-                if not is_ours:
-                    await self._keep_the_end(events)
+                if not self._is_cancelled or task.uncancel() > cancels:
                     raise
             except Exception as bug:  # it has been told as a failed run
                 log.error("gateway.run_crashed", response=self.id, error=repr(bug))
             self._task = None  # what is left to do is not stopped by `cancel`
             await self._ended(self._hear_the_end(events), [])
+        except asyncio.CancelledError:  # nobody waits for it any more
+            await self._finish_unfollowed([events.last] if self.result is None and events.last is not None else [])
+            raise
         finally:
             self._task = None
             self.is_done.set()
@@ -182,14 +183,12 @@ class LiveRun(Generic[W]):
                     self._tell()
                     yield payloads
         finally:
-            if self._keeper is not None:
-                await self._keeper.end()
-            if not self._task.done():
-                await self._stop(events)
-            elif not self._task.cancelled() and (bug := self._task.exception()) is not None:
-                log.error("gateway.run_crashed", response=self.id, error=repr(bug))
-            self.is_done.set()
-            self._tell()
+            try:
+                await self._stopped(self._task)
+                await self._finish_unfollowed(await events.since(seen) if events.is_finished else [])
+            finally:
+                self.is_done.set()
+                self._tell()
 
     def cancel(self) -> None:
         """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
@@ -257,25 +256,30 @@ class LiveRun(Generic[W]):
             self._news.set()
             self._news = None
 
-    async def _stop(self, events: EventLog) -> None:
-        """Nobody follows any more: end the run, then keep it."""
-        assert self._task is not None  # noqa: S101 - it is made before anything can be cancelled
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        await self._keep_the_end(events)
+    async def _stopped(self, task: asyncio.Task[RunResult]) -> None:
+        """Nothing of the run is under way any more."""
+        if self._keeper is not None:
+            await self._keeper.end()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("gateway.run_crashed", response=self.id, error=repr(bug))
 
-    async def _keep_the_end(self, events: EventLog) -> None:
-        if events.is_finished and self.result is None and not self.is_left:
-            async for _, event in events.read():
-                if isinstance(event, RunFinished):
-                    self.observe(event)
-                    self.payloads += self.writer.feed(event)
-                    self.result = event.result
-            try:
-                await asyncio.shield(self._kept())
-            except StorageError as error:
-                self._not_kept(error, [])
+    async def _finish_unfollowed(self, rest: list[Event]) -> None:
+        """Keep a run whose reader left before its end, or before that was stored. `rest`: what nobody has heard."""
+        is_over = self._is_kept or self.failure is not None or self.is_left
+        if is_over or (self.result is None and not rest):
+            return
+        for event in rest:
+            self.observe(event)
+            self.payloads += self.writer.feed(event)
+            if isinstance(event, RunFinished):
+                self.result = event.result
+        try:
+            await asyncio.shield(self._kept())
+        except StorageError as error:
+            self._not_kept(error, [])
 
 
 class _Heard(EventLog):

@@ -124,6 +124,8 @@ class Responses:
     async def _stored_events(self, record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
         """A stored stream after a number; that of a response which another gateway makes is followed to its end."""
         while record.status in UNFINISHED:
+            if self._background.is_leaving:  # the reader goes on where it was, at another gateway
+                return
             fresh = await self._store.grown(record.id, record.owner, after) or []
             if fresh:
                 after += len(fresh)

@@ -12,7 +12,7 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.run_log import run_log
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
-from holodeck.lib.limits import KEEP_RETRY
+from holodeck.lib.limits import KEEP_RETRY, STOP_WAIT
 
 
 class Runs:
@@ -112,5 +112,8 @@ class Runs:
             if live.is_durable:
                 live.lose()
             live.cancel()
-        for live in list(self._live.values()):
-            await live.is_done.wait()
+        waits = [asyncio.create_task(live.is_done.wait()) for live in self._live.values()]
+        if waits:
+            await asyncio.wait(waits, timeout=STOP_WAIT)
+        for wait in waits:
+            wait.cancel()

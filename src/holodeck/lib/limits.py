@@ -150,6 +150,7 @@ REQUEST_SERVER_START = 30.0  # seconds for such a server to answer for the first
 MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server that a stranger chose
 MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose from, and few enough to prepare at once
 MAX_REQUEST_HEADERS = 32  # for such a server
+MAX_OPEN_FILES = 65_536  # of a gateway: a request takes two or three, and the usual 1,024 are for one user's program
 GC_NEW_OBJECTS = 20_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
 
 # The terminal
@@ -160,6 +161,7 @@ MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
 MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
 JWT_LEEWAY = 30  # seconds between two clocks that are both right
 JWKS_MIN_REFRESH = 30.0  # tokens with made-up key ids must not make us hammer the identity provider
+JWKS_MAX_AGE = 600.0  # seconds until keys are asked for again: one that was withdrawn opens nothing for longer
 JWKS_TIMEOUT = 10.0
 MAX_ARGUMENTS_SHOWN = 100  # characters of a call's arguments: the line stays a line
 MAX_OUTCOME_SHOWN = 120  # characters of a call's result in its line
@@ -207,6 +209,10 @@ MAX_TEMPERATURE = 2.0
 MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
 HEADER_TIMEOUT = 10  # seconds for a client to keep a connection idle
+MAX_HEAD_BYTES = 64 * KIB  # of a request line and headers: several of the longest tokens fit in
+DEFAULT_READER_SECONDS = 60.0  # in which a reader takes nothing of its answer: it sleeps, or is gone without a word
+STOP_WAIT = 2.0  # seconds for runs that were stopped to be stored and told; no reader is waited for longer
+GOODBYE_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends
 DEFAULT_REQUEST_SECONDS = 20.0  # for headers, and between two pieces of a body, also from a slow phone
 POSTGRES_CONNECTIONS = 10  # of one gateway: ten gateways fit into a server with its usual limit of 100
 POSTGRES_TIMEOUT = 10.0  # seconds to connect, and for one statement; each touches few rows
