@@ -136,9 +136,7 @@ def bounded(test: Callable[..., Coroutine[Any, Any, None]], loop: str, **given: 
         async with asyncio.timeout(LIMIT):
             await test(**given)
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        gc.collect()
 
-    gc.collect()
     before = open_sockets()
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(within())
