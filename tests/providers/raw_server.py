@@ -22,7 +22,9 @@ from providers.asking import LIMIT, collected, question
 from holodeck.models.exchange import TextDelta
 from holodeck.providers.provider import ModelProvider
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+AsyncTest = Callable[..., Coroutine[Any, Any, None]]
+MakeLoop = Callable[[], asyncio.AbstractEventLoop]
+LOOPS: dict[str, MakeLoop] = {
     "asyncio": asyncio.SelectorEventLoop,
     "uvloop": uvloop.new_event_loop,
 }
@@ -106,11 +108,11 @@ class RawServer:
 
 @asynccontextmanager
 async def serving(
-    handler: Handler, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+    handler: Handler, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RawServer]:
     """A server on loopback; a fault of its handler fails the test."""
     raw = RawServer(handler)
-    server = await asyncio.start_server(raw.serve, host, port, ssl=tls)
+    server = await asyncio.start_server(raw.serve, host, 0, ssl=tls)
     raw.port = server.sockets[0].getsockname()[1]
     try:
         yield raw
@@ -127,29 +129,31 @@ def open_sockets() -> int:
     return found
 
 
-def bounded(test: Callable[..., Coroutine[Any, Any, None]], loop: str, **given: Any) -> None:
+def bounded(
+    test: Callable[..., Coroutine[Any, Any, None]], make_loop: MakeLoop, *, limit: float = LIMIT, **given: Any
+) -> None:
     """Run on one kind of loop. No task, no socket and no complaint is left."""
     complaints: list[dict[str, Any]] = []
 
     async def within() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(limit):
             await test(**given)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     before = open_sockets()
-    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+    with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(within())
     gc.collect()
     assert complaints == []
     assert open_sockets() <= before
 
 
-def both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def both_loops(test: AsyncTest) -> Callable[..., None]:
     """An async test that is run on asyncio's loop and on uvloop, and must leave nothing behind on either."""
 
     def run(loop: str, **given: Any) -> None:
-        bounded(test, loop, **given)
+        bounded(test, LOOPS[loop], **given)
 
     on_each: Any = pytest.mark.parametrize("loop", list(LOOPS))(wraps(test)(run))
     # What pytest is to give: all that the test wants, and the loop.

@@ -13,7 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from providers.asking import model_at, question, run
-from providers.raw_server import DONE, Peer, answer, asking, both_loops, bounded, chunked, event, said, serving, words
+from providers.raw_server import (
+    DONE,
+    LOOPS,
+    Peer,
+    answer,
+    asking,
+    both_loops,
+    bounded,
+    chunked,
+    event,
+    said,
+    serving,
+    words,
+)
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import HTTP_READ_CHUNK, MAX_HTTP_HEAD_BYTES
@@ -197,7 +210,7 @@ def test_a_small_answer_that_unpacks_to_hundreds_of_megabytes_takes_little_memor
         assert peak < 160 * MIB  # twice the limit of a body, which is joined once, and the packed bytes
         assert turns > 100  # others got their turn
 
-    bounded(exchange, "asyncio")
+    bounded(exchange, LOOPS["asyncio"])
 
 
 @both_loops

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
+import queue
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from providers.asking import model_at
-from providers.raw_server import LOOPS, Peer, answer, asking, both_loops, chunked, event, serving, words
+from providers.asking import LIMIT, model_at
+from providers.raw_server import LOOPS, Peer, RawServer, answer, asking, both_loops, chunked, event, serving, words
 from providers.test_wrappers import Pauses
 
 from holodeck.lib.errors import ModelError
@@ -19,12 +22,6 @@ from holodeck.providers.provider import ModelProvider
 from holodeck.providers.retrying import Retrying
 
 BIG = "x" * 10_000_000
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def echo(peer: Peer) -> None:
@@ -288,27 +285,46 @@ async def test_a_closed_model_can_be_asked_again() -> None:
         assert len(server.peers) == 2
 
 
+@contextmanager
+def serving_elsewhere() -> Iterator[RawServer]:
+    """A server in a thread: it outlives the loops of the test."""
+    started: queue.Queue[tuple[RawServer, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
+
+    async def serve() -> None:
+        async with serving(echo) as server:
+            over = asyncio.Event()
+            started.put((server, asyncio.get_running_loop(), over))
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    server, loop, over = started.get(timeout=LIMIT)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+
+
 @pytest.mark.parametrize("first", list(LOOPS))
 @pytest.mark.parametrize("second", list(LOOPS))
 @pytest.mark.parametrize("is_asked_again", [True, False])
 def test_a_model_is_used_in_one_loop_after_the_other(first: str, second: str, is_asked_again: bool) -> None:
-    async def ask(model: ModelProvider, port: int) -> None:
-        async with serving(echo, port=port) as server:
-            assert [await words(model), await words(model)] == ["hello", "hello"]
-            assert len(server.peers) == 1
+    async def ask(model: ModelProvider) -> None:
+        assert [await words(model), await words(model)] == ["hello", "hello"]
 
-    async def ask_last(model: ModelProvider, port: int) -> None:
+    async def ask_last(model: ModelProvider) -> None:
         if is_asked_again:
-            await ask(model, port)
+            await ask(model)
         await model.close()
 
-    with warnings.catch_warnings():
+    with serving_elsewhere() as server, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # nobody closed the connection of the first loop
-        port = free_port()
-        model = model_at(f"http://127.0.0.1:{port}/v1")
+        model = model_at(server.url)
         with asyncio.Runner(loop_factory=LOOPS[first]) as runner:
-            runner.run(ask(model, port))
+            runner.run(ask(model))
         with asyncio.Runner(loop_factory=LOOPS[second]) as runner:
-            runner.run(ask_last(model, port))
+            runner.run(ask_last(model))
+        assert len(server.peers) == 1 + is_asked_again
         del runner, model
         gc.collect()

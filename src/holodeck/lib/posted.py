@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
         except BaseException:
             if self._asked is asked:  # else it has all come, and the connection may be another's already
                 self.abort()
-            if asked.done() and not asked.cancelled():
+            if not asked.cancel() and not asked.cancelled():
                 asked.exception()  # seen: nobody else will look
             raise
 
