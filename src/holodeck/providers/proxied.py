@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 
@@ -49,8 +50,10 @@ class ProxiedPoster:
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> ProxiedAnswer:
         header_lines(headers)  # or say that they cannot be sent
-        if not self._proxy.lower().startswith(("http://", "https://")):
-            raise UnreachedError(NoWayThroughError("the proxy in the environment is not an HTTP proxy"))
+        if not _is_http(self._url):
+            raise NotAURLError
+        if not _is_http(self._proxy):
+            raise UnreachedError(NoWayThroughError("the proxy in the environment is no HTTP proxy"))
         loop = asyncio.get_running_loop()
         if self._client is None or self._client.closed or self._loop is not loop:
             self._client, self._loop = net.http_client(connect_timeout=self._connect_timeout), loop
@@ -58,7 +61,11 @@ class ProxiedPoster:
         data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
         with _explained(), self._explained():
             response = await self._client.post(
-                self._url, data=data, headers=headers, allow_redirects=False, proxy=self._proxy
+                _without_login(self._url) if "Authorization" in headers else self._url,
+                data=data,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._proxy,
             )
         return ProxiedAnswer(response)
 
@@ -83,6 +90,19 @@ class ProxiedPoster:
 
     def _no_way(self, what: str) -> UnreachedError:
         return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}"))
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 @contextmanager
