@@ -90,7 +90,16 @@ class Endpoint:
             if answer.content_type in _STREAMS:
                 decoder = EventDecoder()
                 while not (is_over() or answer.is_at_end):
-                    yield await self._more(answer, decoder)
+                    events: list[dict[str, Any]] = []
+                    try:
+                        for data in await self._more(answer, decoder):
+                            events.append(self._decoded(data))
+                    except ModelError:
+                        yield events  # what came before it stands
+                        if not is_over():
+                            raise
+                    else:
+                        yield events
                 if not is_over():
                     yield self._remains(decoder)
             else:
@@ -120,12 +129,11 @@ class Endpoint:
                 self._carrier = ProxiedPoster(self._url, proxy, connect_timeout=MODEL_CONNECT_TIMEOUT)
         return self._carrier
 
-    async def _more(self, answer: Answer, decoder: EventDecoder) -> list[dict[str, Any]]:
+    async def _more(self, answer: Answer, decoder: EventDecoder) -> list[bytes]:
         try:
-            found = decoder.feed(await answer.read())
+            return decoder.feed(await answer.read())
         except _TROUBLES as error:  # spelled out here: a context manager for each chunk costs as much as the chunk
             raise self._explanation(error) from _cause(error)
-        return [self._decoded(data) for data in found]
 
     def _remains(self, decoder: EventDecoder) -> list[dict[str, Any]]:
         """An event without its blank line; or half of one that was cut, which is no JSON and no event."""
