@@ -122,6 +122,7 @@ MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it
 MODEL_CONNECT_TIMEOUT = 15.0  # to reach an API: name, connection and TLS
 MODEL_FIRST_EVENT_TIMEOUT = 600.0  # a reasoning model may think this long before it says anything
 MODEL_IDLE_TIMEOUT = 300.0  # between two events; some think again in the middle
+MODEL_REFUSAL = 5.0  # for the words of a refusal whose status is known
 MODEL_TAIL = 0.05  # for an API to end the stream after its last event, so that the connection can be used again
 MODEL_ATTEMPTS = 4  # one and three more: a short overload passes, a long one is reported
 MODEL_FIRST_PAUSE = 0.5  # before the second attempt; doubled each time

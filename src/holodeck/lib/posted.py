@@ -7,6 +7,7 @@ cookies, redirects and forms that none of them has. Parsing is the same C librar
 from __future__ import annotations
 
 import asyncio
+import select
 import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,24 +21,42 @@ if TYPE_CHECKING:
 
 _OK = 200
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+_PLAIN = frozenset({"", "identity"})
+_TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
+_ZLIB_METHOD = 8  # in the first byte of what has zlib's header; some send "deflate" without one
 
 
 class AnswerLostError(ConnectionError):
-    """The connection ended before the answer was whole, or brought something that is no HTTP."""
+    """The connection ended before the answer was whole."""
+
+
+class UnreadableAnswerError(AnswerLostError):
+    """What came is no answer that can be read; the text says why."""
 
 
 class Posted:
     """An answer whose head has come. `read` gives what follows; `close` before its end closes the connection."""
 
-    __slots__ = ("_connection", "_error", "_inflate", "_is_whole", "_news", "_pieces", "_size", "headers", "status")
+    __slots__ = (
+        "_connection",
+        "_encoding",
+        "_error",
+        "_inflate",
+        "_is_whole",
+        "_news",
+        "_pieces",
+        "_size",
+        "headers",
+        "status",
+    )
 
     def __init__(self, connection: Connection, status: int, headers: dict[str, str]) -> None:
         """The names in `headers` are in lower case."""
         self.status = status
         self.headers = headers
         self._connection = connection
-        encoding = headers.get("content-encoding", "").lower()
-        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32) if encoding in _ENCODINGS else None
+        self._encoding = headers.get("content-encoding", "").strip().lower()
+        self._inflate: zlib._Decompress | None = None
         self._pieces: list[bytes] = []
         self._size = 0
         self._is_whole = False
@@ -46,7 +65,8 @@ class Posted:
 
     @property
     def content_type(self) -> str:
-        return self.headers.get("content-type", "application/octet-stream").partition(";")[0].strip().lower()
+        named = self.headers.get("content-type", "application/octet-stream")
+        return named.partition(";")[0].partition(",")[0].strip().lower()  # some say it twice
 
     @property
     def is_at_end(self) -> bool:
@@ -62,8 +82,9 @@ class Posted:
                 raise self._error
             self._news = asyncio.get_running_loop().create_future()
             await self._news
-        if self._inflate is not None:
-            return self._inflated(self._inflate)
+        if self._encoding not in _PLAIN:
+            await asyncio.sleep(0)  # little can grow to much: others get their turn
+            return self._inflated()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
         self._taken()
@@ -86,18 +107,26 @@ class Posted:
         self._is_whole, self._error = error is None, error
         self._tell()
 
-    def _inflated(self, inflate: zlib._Decompress) -> bytes:
+    def _inflated(self) -> bytes:
         """The next part, however much the rest may grow to."""
         packed = b"".join(self._pieces)
+        inflate = self._inflate = self._inflate or self._unpacker(packed)
         try:
             data = inflate.decompress(packed, HTTP_READ_CHUNK)
         except zlib.error as error:
-            raise AnswerLostError(f"its {self.headers['content-encoding']} cannot be read") from error
+            raise UnreadableAnswerError(f"its {self._encoding} is broken") from error
         left = inflate.unconsumed_tail
-        self._pieces = [left] if left else []
-        if not left:
+        has_more = left or (len(data) == HTTP_READ_CHUNK and not inflate.eof)  # also of what it has taken in
+        self._pieces = [left] if has_more else []
+        if not has_more:
             self._taken()
         return data
+
+    def _unpacker(self, packed: bytes) -> zlib._Decompress:
+        if self._encoding not in _ENCODINGS:
+            raise UnreadableAnswerError(f"it came as '{self._encoding}', which nobody asked for")
+        is_bare = self._encoding == "deflate" and packed[0] & 0x0F != _ZLIB_METHOD
+        return zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32)
 
     def _taken(self) -> None:
         self._size = 0
@@ -121,7 +150,10 @@ class Connection(asyncio.Protocol):
         self._answer: Posted | None = None
         self._headers: dict[str, str] = {}
         self._head_size = 0
+        self._aside = 0  # bytes since the last that were of a body
         self._is_paused = False
+        self._is_gone = False
+        self._watch: select.poll | None = None
         self._may_write: asyncio.Future[None] | None = None
         self._is_sending = False
         self._transport: asyncio.Transport
@@ -130,17 +162,34 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return not self._transport.is_closing()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the server still waits for a question: it neither left nor said anything since, even just now."""
+        if self._transport.is_closing():
+            return False
+        if self._watch is None:
+            self._watch = select.poll()
+            self._watch.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not self._watch.poll(0)
+
     async def post(self, head: bytes, body: bytes) -> Posted:
         """Send a request. Leaving before its answer begins closes the connection."""
-        self._asked = self.loop.create_future()
+        if self._is_gone:
+            raise AnswerLostError("the connection was closed")
+        asked: asyncio.Future[Posted] = self.loop.create_future()
+        self._asked = asked
+        self._aside = 0
         try:
             if len(body) <= HTTP_READ_CHUNK:
                 self._transport.writelines((head, body))
             else:
-                await self._send(head, body)
-            return await self._asked
+                await self._send(head, body, asked)
+            return await asked
         except BaseException:
-            self.abort()
+            if self._asked is asked:  # else it has all come, and the connection may be another's already
+                self.abort()
+            if not asked.cancel() and not asked.cancelled():
+                asked.exception()  # seen: nobody else will look
             raise
 
     def abort(self) -> None:
@@ -152,17 +201,16 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
 
-    async def _send(self, head: bytes, body: bytes) -> None:
+    async def _send(self, head: bytes, body: bytes, asked: asyncio.Future[Posted]) -> None:
         """In pieces, so that others get their turn. An answer that comes before the end is a refusal: stop there."""
-        assert self._asked is not None  # noqa: S101 - `post` has just made it
         self._is_sending = True
         self._transport.write(head)
         for at in range(0, len(body), HTTP_READ_CHUNK):
-            if self._asked.done():
+            if asked.done():
                 return
             self._transport.write(body[at : at + HTTP_READ_CHUNK])
             if self._may_write is not None:
-                await asyncio.wait((self._may_write, self._asked), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((self._may_write, asked), return_when=asyncio.FIRST_COMPLETED)
             else:
                 await asyncio.sleep(0)
         self._is_sending = False
@@ -176,19 +224,23 @@ class Connection(asyncio.Protocol):
         if self._asked is None:  # nobody has
             self.abort()
             return
+        self._aside += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(AnswerLostError(f"it does not speak HTTP ({error})"))
-            self.abort()
+            self._break(error.__context__ or error)
+            return
+        if self._aside > MAX_HTTP_HEAD_BYTES:  # the parser keeps a header until it is whole
+            self._break(UnreadableAnswerError(_TOO_LONG))
+
+    def eof_received(self) -> None:
+        # What is still to be sent nobody waits for; the loop would, before it tells that the connection is lost.
+        self._end(None)
+        self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        answer = self._answer
-        if answer is not None and exc is None and not {"content-length", "transfer-encoding"} & answer.headers.keys():
-            self._asked = self._answer = None
-            answer.end()  # it had no other way to say so
-        else:
-            self._fail(AnswerLostError("the connection was closed"))
+        self._is_gone = True
+        self._end(exc)
         self.resume_writing()
         self._on_lost(self)
 
@@ -210,7 +262,9 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_size += len(name) + len(value)
         if self._head_size > MAX_HTTP_HEAD_BYTES:
-            raise AnswerLostError(f"headers of more than {MAX_HTTP_HEAD_BYTES} bytes")
+            raise UnreadableAnswerError(_TOO_LONG)
+        if self._answer is not None:  # behind its body: nothing that is needed
+            return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
@@ -223,6 +277,7 @@ class Connection(asyncio.Protocol):
             self._asked.set_result(self._answer)
 
     def on_body(self, data: bytes) -> None:
+        self._aside = 0
         if self._answer is not None and self._answer.add(data) > HTTP_READ_CHUNK and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
@@ -232,12 +287,29 @@ class Connection(asyncio.Protocol):
         if answer is None:
             return
         self._asked = None
+        self._aside = 0
         answer.end()
-        if self._parser.should_keep_alive() and not self._is_sending and self.is_open:
+        is_all_sent = not self._is_sending and not self._transport.get_write_buffer_size()
+        if is_all_sent and self._parser.should_keep_alive() and self.is_open:
             self.resume()
             self._on_free(self)
         else:
             self.abort()
+
+    def _end(self, exc: Exception | None) -> None:
+        """The connection has ended, and with it an answer that has no other way to say so."""
+        answer = self._answer
+        if answer is not None and exc is None and _ends_with_connection(answer.headers):
+            self._asked = self._answer = None
+            answer.end()
+        else:
+            self._fail(AnswerLostError("the connection was closed"))
+
+    def _break(self, error: BaseException) -> None:
+        if not isinstance(error, UnreadableAnswerError):
+            error = UnreadableAnswerError(f"it is not HTTP ({error})")
+        self._fail(error)
+        self.abort()
 
     def _fail(self, error: AnswerLostError) -> None:
         asked, answer, self._asked, self._answer = self._asked, self._answer, None, None
@@ -245,3 +317,7 @@ class Connection(asyncio.Protocol):
             answer.end(error)
         elif asked is not None and not asked.done():
             asked.set_exception(error)
+
+
+def _ends_with_connection(headers: dict[str, str]) -> bool:
+    return "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()

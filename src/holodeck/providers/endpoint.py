@@ -18,10 +18,11 @@ from holodeck.lib.limits import (
     MAX_MODEL_BODY_BYTES,
     MAX_MODEL_ERROR_BYTES,
     MODEL_CONNECT_TIMEOUT,
+    MODEL_REFUSAL,
     MODEL_TAIL,
 )
-from holodeck.lib.posted import AnswerLostError
-from holodeck.lib.posting import NotAURLError, Poster, UnreachedError
+from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
+from holodeck.lib.posting import NotAURLError, NoWayThroughError, Poster, UnreachedError, UnsendableError
 from holodeck.providers.address import Address
 from holodeck.providers.failures import refused
 from holodeck.providers.sse import EventDecoder, LineTooLongError
@@ -36,7 +37,7 @@ _HEADERS = {
     "User-Agent": "holodeck",
 }
 _STREAMS = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})  # some name it wrongly, or not
-_TROUBLES = (OSError, LineTooLongError, NotAURLError)
+_TROUBLES = (OSError, LineTooLongError, NotAURLError, UnsendableError)
 _OK = HTTPStatus.OK.value
 Headers = Callable[[], Mapping[str, str]]
 
@@ -89,7 +90,16 @@ class Endpoint:
             if answer.content_type in _STREAMS:
                 decoder = EventDecoder()
                 while not (is_over() or answer.is_at_end):
-                    yield await self._more(answer, decoder)
+                    events: list[dict[str, Any]] = []
+                    try:
+                        for data in await self._more(answer, decoder):
+                            events.append(self._decoded(data))
+                    except ModelError:
+                        yield events  # what came before it stands
+                        if not is_over():
+                            raise
+                    else:
+                        yield events
                 if not is_over():
                     yield self._remains(decoder)
             else:
@@ -107,7 +117,10 @@ class Endpoint:
 
     def _reached(self) -> Carrier:
         if self._carrier is None:
-            proxy = net.proxy_for(self._url)
+            try:
+                proxy = net.proxy_for(self._url)
+            except ValueError as error:
+                raise NotAURLError from error
             if proxy is None:
                 self._carrier = Poster(self._url, connect_timeout=MODEL_CONNECT_TIMEOUT)
             else:
@@ -116,12 +129,11 @@ class Endpoint:
                 self._carrier = ProxiedPoster(self._url, proxy, connect_timeout=MODEL_CONNECT_TIMEOUT)
         return self._carrier
 
-    async def _more(self, answer: Answer, decoder: EventDecoder) -> list[dict[str, Any]]:
+    async def _more(self, answer: Answer, decoder: EventDecoder) -> list[bytes]:
         try:
-            found = decoder.feed(await answer.read())
+            return decoder.feed(await answer.read())
         except _TROUBLES as error:  # spelled out here: a context manager for each chunk costs as much as the chunk
             raise self._explanation(error) from _cause(error)
-        return [self._decoded(data) for data in found]
 
     def _remains(self, decoder: EventDecoder) -> list[dict[str, Any]]:
         """An event without its blank line; or half of one that was cut, which is no JSON and no event."""
@@ -144,7 +156,7 @@ class Endpoint:
 
     async def _whole(self, answer: Answer) -> dict[str, Any]:
         """The answer of a server that does not stream."""
-        body = await self._read(answer, MAX_MODEL_BODY_BYTES)
+        body = await self._body(answer)
         if len(body) > MAX_MODEL_BODY_BYTES:
             raise self.address.error(f"its answer is too big to be one: more than {MAX_MODEL_BODY_BYTES} bytes.")
         try:
@@ -159,17 +171,17 @@ class Endpoint:
         )
 
     async def _refuse(self, answer: Answer) -> NoReturn:
-        body = await self._read(answer, MAX_MODEL_ERROR_BYTES)
-        raise refused(self.address, answer.status, answer.headers, body[:MAX_MODEL_ERROR_BYTES])
+        pieces: list[bytes] = []
+        with suppress(OSError):  # the status says enough, whatever becomes of the words
+            async with asyncio.timeout(MODEL_REFUSAL):
+                await _read_into(pieces, answer, MAX_MODEL_ERROR_BYTES)
+        raise refused(self.address, answer.status, answer.headers, b"".join(pieces)[:MAX_MODEL_ERROR_BYTES])
 
-    async def _read(self, answer: Answer, limit: int) -> bytes:
+    async def _body(self, answer: Answer) -> bytes:
         """All of a body, or its beginning when it goes over the limit."""
         pieces: list[bytes] = []
-        size = 0
         try:
-            while size <= limit and not answer.is_at_end:
-                pieces.append(await answer.read())
-                size += len(pieces[-1])
+            await _read_into(pieces, answer, MAX_MODEL_BODY_BYTES)
         except _TROUBLES as error:
             raise self._explanation(error) from _cause(error)
         return b"".join(pieces)
@@ -188,6 +200,13 @@ class Endpoint:
                 return self._unreached(_why(error.reason))
             case NotAURLError():
                 return self.address.error("its endpoint is not a URL.")
+            case UnsendableError():
+                return self.address.error(
+                    "its key has a line break or another character that no key has, and was not sent. "
+                    f"Check the key in {self.address.key_source}."
+                )
+            case UnreadableAnswerError():
+                return self._unreached(f"its answer cannot be read: {error}. Check the endpoint and its port.")
             case LineTooLongError():
                 return self.address.error(f"its answer is too big to be one: {error}.")
         return self._unreached("the connection was lost before the answer was complete. Ask again.")
@@ -196,8 +215,17 @@ class Endpoint:
         return self.address.error(what, is_retryable=True)
 
 
+async def _read_into(pieces: list[bytes], answer: Answer, limit: int) -> None:
+    size = 0
+    while size <= limit and not answer.is_at_end:
+        pieces.append(await answer.read())
+        size += len(pieces[-1])
+
+
 def _why(reason: OSError) -> str:
     match reason:
+        case NoWayThroughError():
+            return f"{reason}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment."
         case socket.gaierror():
             return "its host name is not known. Check the endpoint."
         case ssl.SSLError():
