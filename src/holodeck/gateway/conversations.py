@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from holodeck.gateway.pages import page_of
+from holodeck.gateway.pages import page_of, whole_page
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.fields import Fields
@@ -66,7 +66,7 @@ class Conversations:
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
-        return json_reply(page_of(items, {"order": "asc", "limit": str(len(items))}))
+        return json_reply(whole_page(items))
 
     async def list_items(self, call: Call) -> Reply:
         listed = await self._store.items(call.path["id"], call.caller.id, limit=_MAX_LISTED)
