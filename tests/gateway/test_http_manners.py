@@ -40,3 +40,14 @@ async def test_a_packed_body_is_refused_in_words(tmp_path: Path) -> None:
             assert (await answer.json())["error"]["code"] == "unsupported_encoding"
         async with http.post("/v1/responses", data=body, headers={"content-encoding": "identity"}) as answer:
             assert answer.status == 200
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_model_whose_name_has_a_slash_is_found_by_it(tmp_path: Path) -> None:
+    llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": "http://127.0.0.1:1/v1"}
+    async with serving(tmp_path, models=[{"name": "maker/model:7b", "model": llm}]) as stand:
+        client = await stand.openai()
+        assert (await client.models.retrieve("maker/model:7b")).id == "maker/model:7b"
+        assert (await stand.send("GET", "/v1/models/maker/model:7b"))[0] == 200
+        assert (await stand.send("GET", "/v1/models/maker"))[0] == 404
