@@ -208,7 +208,8 @@ def record_of(
 
 def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, servers: RequestServers) -> Waiting:
     """What a response that has ended leaves to the next one."""
-    seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
+    lists = [item for item in resource["output"] if item["type"] == "mcp_list_tools"]
+    seen = {item["server_label"] for item in lists if item.get("error") is None}
     pending = live.result.pending if live.result is not None else ()
     if live.result is None or not pending:
         return Waiting(listed=before.listed | seen)
