@@ -123,7 +123,7 @@ class ResponseWriter:
         """What this event means on the wire: complete payloads, often none."""
         match event:
             case TextAdded():
-                self._speech.say(event.item_id, event.text)
+                self._speech.say(event.item_id, event.text, is_refusal=event.is_refusal)
             case ReasoningAdded():
                 self._speech.think(event.item_id, event.text)
             case CallAdded():
