@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -10,7 +11,7 @@ import orjson
 from holodeck.gateway.pages import page_of, whole_page
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
-from holodeck.gateway.wire.fields import Fields
+from holodeck.gateway.wire.fields import Fields, refuse
 from holodeck.gateway.wire.input import read_input
 from holodeck.gateway.wire.options import read_metadata
 from holodeck.gateway.wire.seal import Seal
@@ -34,6 +35,7 @@ class Conversations:
     async def create(self, call: Call) -> Reply:
         fields = Fields(call.json() if call.body else {})
         items = self._read(fields.take("items") or [])
+        _check_new(items, ())
         metadata = dict(read_metadata(fields))
         fields.done()
         made = Conversation(
@@ -48,6 +50,8 @@ class Conversations:
     async def update(self, call: Call) -> Reply:
         found = await self._found(call)
         fields = Fields(call.json())
+        if "metadata" not in fields.value:
+            fields.missing("metadata")
         metadata = orjson.dumps(dict(read_metadata(fields)))
         fields.done()
         await self._store.update_conversation(found.id, call.caller.id, metadata)
@@ -63,6 +67,8 @@ class Conversations:
         fields = Fields(call.json())
         items = self._read(fields.take("items"))
         fields.done()
+        found = [await self._store.item(call.path["id"], call.caller.id, item["id"]) for item in items]
+        _check_new(items, {item.id for item in found if item is not None})
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
@@ -97,6 +103,16 @@ class Conversations:
             message = f"Invalid 'items': at most {_MAX_NEW_ITEMS} at a time."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="items")
         return read_input(value, seal=self._seal, path="items").shown
+
+
+def _check_new(items: Sequence[Mapping[str, Any]], known: Collection[str]) -> None:
+    """Refuse what the conversation has already, or is given twice: its id would name two of them."""
+    seen = set(known)
+    for index, item in enumerate(items):
+        if item["id"] in seen:
+            message = f"The item {item['id']} is in this conversation already. Leave it out."
+            refuse(message, f"items[{index}].id", "duplicate_item")
+        seen.add(item["id"])
 
 
 def _kept(item: dict[str, Any]) -> ConversationItem:

@@ -21,7 +21,7 @@ from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.record import record
 from holodeck.models.items import Item
-from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore, Thread
+from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore, StoredResponse, Thread
 
 _MAX_CONVERSATION = 10_000
 
@@ -58,9 +58,11 @@ class Threads:
 
     async def standing(self, conversation_id: str, asked: Input, caller: Caller) -> Standing:
         """What a request finds. Raises when it is not there, or another response goes on with what waits in it."""
-        thread = await self._store.thread(conversation_id, caller.id, limit=_MAX_CONVERSATION)
+        thread = await self._store.thread(conversation_id, caller.id, limit=_MAX_CONVERSATION + 1)
         if thread is None:
             raise not_found("Conversation", conversation_id)
+        if len(thread.items) > _MAX_CONVERSATION:
+            raise too_long(f"the conversation has more than {_MAX_CONVERSATION} items", "conversation")
         if thread.taken_by is not None and await self._is_held(thread, caller):
             raise _locked(thread.taken_by)
         read = Input()
@@ -69,6 +71,19 @@ class Threads:
         check_new(read, asked, {item.id for item in thread.items})
         found = _stand(read, Waiting() if thread.waiting is None else Waiting.decode(thread.waiting), asked, thread)
         return replace(found, items=tuple(read.items))
+
+    async def up_to(self, record: StoredResponse, waiting: Waiting, caller: Caller) -> tuple[Item, ...] | None:
+        """A conversation as it stood when a response had ended. None: nothing of the response is in it any more."""
+        listed = await self._store.items(str(record.conversation_id), caller.id, limit=_MAX_CONVERSATION) or []
+        own = {item["id"] for item in (*orjson.loads(record.input_items), *orjson.loads(record.resource)["output"])}
+        last = max((index for index, item in enumerate(listed) if item.id in own), default=-1)
+        if last < 0:
+            return None
+        read = read_input([orjson.loads(item.data) for item in listed[: last + 1]], seal=self._seal)
+        turn = restore(read, waiting.turn, waiting.hidden)
+        close_past(read)
+        pass_over(read, Input(), turn=turn, waiting={call.call_id for call in (*waiting.calls, *read.waiting)})
+        return tuple(read.items)
 
     def hold(self, conversation_id: str, response_id: str) -> Hold:
         """What a response has to keep for as long as it has something taken."""
@@ -136,6 +151,12 @@ def _stand(read: Input, kept: Waiting, asked: Input, thread: Thread) -> Standing
 def _locked(taker: str) -> WireError:
     message = f"The response {taker} is going on with the calls that waited in this conversation. Try again later."
     return WireError(400, message, kind="invalid_request", code="conversation_locked", param="conversation")
+
+
+def too_long(reason: str, param: str) -> WireError:
+    """Nothing is ever left out of a context in silence."""
+    message = f"The context is too long: {reason}. Fold an earlier part of it with /v1/responses/compact."
+    return WireError(400, message, kind="invalid_request", code="context_too_long", param=param)
 
 
 def changed() -> WireError:

@@ -36,7 +36,7 @@ class Windows:
         self._starter.backend(request.model)
         items: tuple[Item, ...] = ()
         if request.previous_response_id is not None:
-            items, waiting = await self._continuing.response(request.previous_response_id, caller)
+            items, waiting, _ = await self._continuing.response(request.previous_response_id, caller)
             unrun = {call.name for call in waiting.calls}  # nobody can go on with them after this
             items = settled(items, pending=(), is_client=lambda name: name not in unrun)
         whole = (*items, *request.input.items)
