@@ -404,3 +404,16 @@ async def measured(served: Served) -> dict[str, float]:
         assert name not in samples
         samples[name] = float(value)
     return samples
+
+
+@aio(SECONDS)
+async def test_a_response_that_is_cancelled_before_it_has_begun_is_cancelled(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: [say("begun"), wait(asyncio.Event())])
+    async with model.serve() as scripted, process_of(write_file(tmp_path, scripted.url)) as served:
+
+        async def cancelled() -> str:
+            _, begun, _ = await served.ask(background=True)
+            return str((await served.send("POST", f"/v1/responses/{begun['id']}/cancel"))[1]["status"])
+
+        for _ in range(25):  # as fast as a client can be; one in ten came too early
+            assert set(await asyncio.gather(*(cancelled() for _ in range(8)))) == {"cancelled"}
