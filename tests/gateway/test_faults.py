@@ -37,6 +37,17 @@ async def test_a_server_that_is_down_takes_nothing_with_it_and_is_used_when_it_i
         assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "With: 3."
 
 
+@aio(60)
+async def test_a_dead_server_can_be_refreshed_by_several_operators_at_once(tmp_path: Path) -> None:
+    async with FaultyMCPServer(down=True) as server, serving(tmp_path, mcp={"sums": server}) as stand:
+        path = "/v1/mcp/servers/sums/refresh"
+        for status_, shown in await asyncio.gather(*(stand.send("POST", path) for _ in range(8))):
+            assert (status_, "cannot be reached" in shown["last_error"]) == (200, True)
+        await server.come_up()
+        for _, shown in await asyncio.gather(*(stand.send("POST", path) for _ in range(8))):
+            assert (shown["state"], shown["last_error"]) == ("connected", None)
+
+
 @pytest.mark.proves("004:FR-017", "004:SC-004", "D-14", "D-29")
 @aio(60)
 async def test_a_dead_server_is_tried_again_in_the_background_and_no_request_waits_for_it(tmp_path: Path) -> None:
