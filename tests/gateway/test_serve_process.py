@@ -169,6 +169,20 @@ async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(t
         assert (status, data["error"]["code"]) == (400, "invalid_json")
 
 
+CLOSED = "import os, sys; os.closerange(0, 2); own = sys.executable; os.execv(own, [own, '-m', 'holodeck', *sys.argv[1:]])"
+    "import os, sys; os.closerange(0, 2); os.execv(sys.executable, [sys.executable, '-m', 'holodeck', *sys.argv[1:]])"
+)
+
+
+@aio(SECONDS)
+async def test_it_lives_without_standard_input_and_output(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE), program=("-c", CLOSED)) as served:
+        for _ in range(3):
+            assert (await served.send("GET", "/healthz", headers={"connection": "close"}))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
+
+
 @aio(SECONDS)
 async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
