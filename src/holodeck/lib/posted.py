@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _OK = 200
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
-_PLAIN = frozenset({"", "identity"})
 _TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
 _ZLIB_METHOD = 8  # in the first byte of what has zlib's header; some send "deflate" without one
 
@@ -55,7 +54,8 @@ class Posted:
         self.status = status
         self.headers = headers
         self._connection = connection
-        self._encoding = headers.get("content-encoding", "").strip().lower()
+        encoding = headers.get("content-encoding", "").strip().lower()
+        self._encoding = "" if encoding == "identity" else encoding
         self._inflate: zlib._Decompress | None = None
         self._pieces: list[bytes] = []
         self._size = 0
@@ -82,7 +82,7 @@ class Posted:
                 raise self._error
             self._news = asyncio.get_running_loop().create_future()
             await self._news
-        if self._encoding not in _PLAIN:
+        if self._encoding:
             await asyncio.sleep(0)  # little can grow to much: others get their turn
             return self._inflated()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
