@@ -165,12 +165,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether the server still waits for a question: it neither left nor said anything since, even just now."""
-        if self._transport.is_closing():
-            return False
-        if self._watch is None:
-            self._watch = select.poll()
-            self._watch.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not self._watch.poll(0)
+        return not self._transport.is_closing() and not self._has_news()
 
     async def post(self, head: bytes, body: bytes) -> Posted:
         """Send a request. Leaving before its answer begins closes the connection."""
@@ -201,11 +196,21 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
 
+    def _has_news(self) -> bool:
+        """Whether something lies in the socket that the loop has not looked at."""
+        if self._watch is None:
+            self._watch = select.poll()
+            self._watch.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(self._watch.poll(0))
+
     async def _send(self, head: bytes, body: bytes, asked: asyncio.Future[Posted]) -> None:
         """In pieces, so that others get their turn. An answer that comes before the end is a refusal: stop there."""
         self._is_sending = True
         self._transport.write(head)
         for at in range(0, len(body), HTTP_READ_CHUNK):
+            # What the server said is read before more is sent: a write that fails takes it away with the connection.
+            while not asked.done() and self._has_news():  # noqa: ASYNC110 - it is the loop that looks
+                await asyncio.sleep(0)
             if asked.done():
                 return
             self._transport.write(body[at : at + HTTP_READ_CHUNK])
