@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
@@ -20,7 +19,8 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
     """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`."""
     ids = _Ids()
     answered: Answered | None = None
-    async with aclosing(batches_of(model, request)) as batches:
+    batches = batches_of(model, request)
+    try:
         async for batch in batches:
             for event in batch:
                 match event:
@@ -33,12 +33,14 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
                         append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
                     case Answered():
                         answered = event
+    finally:
+        await batches.aclose()
     if answered is None:
         raise ModelError("The model stopped without finishing its answer.", provider=model.name, is_retryable=True)
     items = tuple(ids.named(item) for item in answered.items)
     for item in items:
         append(ItemFinished(item=item))
-    return replace(answered, items=items)
+    return Answered(items=items, finish=answered.finish, usage=answered.usage, model=answered.model)
 
 
 class _Ids:
@@ -57,8 +59,8 @@ class _Ids:
 
     def named(self, item: Item) -> Item:
         match item:
-            case Message():
-                return replace(item, id=self._once(self.message, "msg"))
+            case Message():  # spelled out, because `replace` takes longer than all the rest of it
+                return Message(role=item.role, content=item.content, id=self._once(self.message, "msg"))
             case Reasoning():
                 return replace(item, id=self._once(self.reasoning, "rs"))
             case FunctionCall():

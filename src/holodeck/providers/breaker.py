@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import aclosing
 
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
@@ -45,10 +44,10 @@ class Breaker(Batching):
     async def batches(self, request: ModelRequest) -> Batches:
         """Ask, unless the provider is being left alone."""
         is_probe = self._admit()
+        batches = batches_of(self._inner, request)
         try:
-            async with aclosing(batches_of(self._inner, request)) as batches:
-                async for batch in batches:
-                    yield batch
+            async for batch in batches:
+                yield batch
         except ModelError as error:
             self._failed(error)
             raise
@@ -57,6 +56,7 @@ class Breaker(Batching):
         finally:
             if is_probe:
                 self._is_probing = False
+            await batches.aclose()
 
     async def close(self) -> None:
         await self._inner.close()

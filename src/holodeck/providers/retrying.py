@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
@@ -40,11 +39,11 @@ class Retrying(Batching):
         attempt = 1
         while True:
             has_begun = False
+            batches = batches_of(self._inner, request)
             try:
-                async with aclosing(batches_of(self._inner, request)) as batches:
-                    async for batch in batches:
-                        has_begun = True
-                        yield batch
+                async for batch in batches:
+                    has_begun = True
+                    yield batch
             except ModelError as error:
                 pause = self._pause(error, attempt)
                 if has_begun or pause is None:
@@ -52,6 +51,8 @@ class Retrying(Batching):
                 log.warning("model.retry", model=self.name, attempt=attempt, pause=f"{pause:.1f}", reason=str(error))
             else:
                 return
+            finally:
+                await batches.aclose()
             await self._sleep(pause)
             attempt += 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
@@ -37,24 +36,25 @@ class Timeouts(Batching):
         """Ask, and watch the silence."""
         limit, what = self._first, "did not begin to answer within"
         silence = _Silence()
-        async with aclosing(batches_of(self._inner, request)) as batches:
-            try:
-                while True:
-                    silence.begin(limit)
-                    try:
-                        batch = await anext(batches)
-                    except StopAsyncIteration:
-                        return
-                    except asyncio.CancelledError as error:
-                        if not silence.was_too_long():
-                            raise
-                        raise self._error(what, limit) from error
-                    finally:
-                        silence.end()
-                    yield batch
-                    limit, what = self._idle, "fell silent in the middle of its answer for"
-            finally:
-                silence.close()
+        batches = batches_of(self._inner, request)
+        try:
+            while True:
+                silence.begin(limit)
+                try:
+                    batch = await anext(batches)
+                except StopAsyncIteration:
+                    return
+                except asyncio.CancelledError as error:
+                    if not silence.was_too_long():
+                        raise
+                    raise self._error(what, limit) from error
+                finally:
+                    silence.end()
+                yield batch
+                limit, what = self._idle, "fell silent in the middle of its answer for"
+        finally:
+            silence.close()
+            await batches.aclose()
 
     async def close(self) -> None:
         await self._inner.close()
