@@ -142,6 +142,7 @@ class Continuing:
             items, waiting = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
             items, waiting = await self._conversation(request.conversation_id, caller)
+            items, waiting = await self._with_held(request.conversation_id, caller, items, waiting)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
         in_place: tuple[FunctionCallOutput, ...] = ()
         if decided.refused and waiting.calls == tuple(request.input.waiting):
@@ -208,6 +209,24 @@ class Continuing:
         read = read_input([orjson.loads(item.data) for item in listed], seal=self._seal)
         close_past(read)
         return tuple(read.items), _waiting_in(read)
+
+    async def _with_held(
+        self, conversation_id: str, caller: Caller, items: tuple[Item, ...], waiting: Waiting
+    ) -> tuple[tuple[Item, ...], Waiting]:
+        """With the calls of ours that wait for a function of the client. The items of a conversation show only that."""
+        answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+        closed = answered | {call.call_id for call in waiting.calls}
+        open_ = [item for item in items if isinstance(item, FunctionCall) and item.call_id not in closed]
+        if not open_:
+            return items, waiting
+        record = await self._store.mentioning(b'"id":%b' % orjson.dumps(open_[-1].id), caller.id)
+        if record is None or record.conversation_id != conversation_id:
+            return items, waiting
+        kept = Waiting.decode(record.pending)
+        held = tuple(call for call in kept.calls if call.call_id not in kept.asks | answered)
+        place = items.index(open_[-1]) + 1
+        more = replace(waiting, calls=(*waiting.calls, *held), places={**waiting.places, **kept.places})
+        return (*items[:place], *held, *items[place:]), more
 
 
 def _places(plain: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
