@@ -91,7 +91,7 @@ async def test_a_failed_continuation_is_forgotten_and_the_socket_goes_on(tmp_pat
         (missing,) = await _turn(socket, input="3", store=False, previous_response_id=before)
         assert not problems("WebSocketErrorEvent", missing)
         assert (missing["status"], missing["error"]["code"]) == (400, "previous_response_not_found")
-        for wrong in ("{", "[]", '{"type":"response.cancel"}', '{"type":"response.create","stream":true,"input":"x"}'):
+        for wrong in ("{", "[]", '{"type":"response.cancel"}', '{"type":"response.create","stream":false,"input":"x"}'):
             await socket.send(wrong)
             told = orjson.loads(await socket.recv())
             assert not problems("WebSocketErrorEvent", told)

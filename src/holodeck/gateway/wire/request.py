@@ -17,6 +17,7 @@ from holodeck.models.items import Item
 
 _TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
 _NOT_HERE = "This gateway does not have it."
+_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,12 +126,14 @@ def read_message(
     fields = Fields(body)
     if fields.choice("type", ("response.create",)) is None:
         fields.missing("type")
-    for key in ("stream", "stream_options", "background"):
-        if fields.has(key):
-            unsupported(key, "A WebSocket has no use for it.")
-    if fields.value.get("generate") is False:
+    if fields.flag("stream") is False:  # clients that build a body for HTTP leave a true one in it
+        unsupported("stream", "A WebSocket always streams.")
+    if fields.flag("background") or fields.has("stream_options"):
+        key = "stream_options" if fields.has("stream_options") else "background"
+        unsupported(key, "A WebSocket has no use for it.")
+    if fields.flag("generate") is False:
         unsupported("generate", "There is nothing to warm up.")
-    body = {key: value for key, value in fields.value.items() if key not in ("type", "generate")}
+    body = {key: value for key, value in fields.value.items() if key not in _OF_A_SOCKET}
     return read_request(body, find=find, tool_name=tool_name, seal=seal)
 
 
