@@ -49,6 +49,9 @@ class ModelRequest:
     verbosity: str | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    stop: tuple[str, ...] = ()
+    """Words at which the answer ends, before them."""
+    seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
