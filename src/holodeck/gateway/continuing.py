@@ -12,7 +12,7 @@ from holodeck.gateway.callers import Caller
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.wire.approvals import Decided, answer_in_place, close_past, decide
 from holodeck.gateway.wire.context import check_answered
-from holodeck.gateway.wire.input import read_input, references
+from holodeck.gateway.wire.input import check_unique, read_input, references
 from holodeck.gateway.wire.reading import Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
@@ -141,7 +141,7 @@ class Continuing:
         elif request.previous_response_id is not None:
             items, waiting = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
-            items, waiting = await self._conversation(request.conversation_id, caller)
+            items, waiting = await self._conversation(request.conversation_id, caller, request.input)
             items, waiting = await self._with_held(request.conversation_id, caller, items, waiting)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
         in_place: tuple[FunctionCallOutput, ...] = ()
@@ -200,10 +200,13 @@ class Continuing:
         chain = await self._store.context(response_id, caller.id) or []
         return tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
 
-    async def _conversation(self, conversation_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
+    async def _conversation(
+        self, conversation_id: str, caller: Caller, given: Input
+    ) -> tuple[tuple[Item, ...], Waiting]:
         listed = await self._store.items(conversation_id, caller.id, limit=_MAX_CONVERSATION)
         if listed is None:
             raise not_found("Conversation", conversation_id)
+        check_unique(given, (item.id for item in listed))
         if not listed:
             return (), Waiting()
         read = read_input([orjson.loads(item.data) for item in listed], seal=self._seal)

@@ -115,7 +115,7 @@ class ResponseMaker:
         )
 
         async def extend(live: Live) -> None:
-            if request.conversation_id is not None:
+            if request.conversation_id is not None and not _may_be_repeated(live):
                 await self._continuing.extend(request, live.writer.resource()["output"], caller)
 
         async def keep(live: Live) -> None:
@@ -175,6 +175,12 @@ def record_of(
         pending=Waiting(calls=pending, asks=asks, listed=listed, places=places).encode(),
         events=b"\n".join(live.payloads),
     )
+
+
+def _may_be_repeated(live: Live) -> bool:
+    """A run that failed before it did anything. SDKs ask again by themselves, and would be in a conversation twice."""
+    result = live.result
+    return result is not None and result.status in ("failed", "cancelled") and not result.tool_calls
 
 
 def _added(live: Live, request: ResponseRequest) -> tuple[Item, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 from holodeck.gateway.wire.approvals import close_answered
@@ -40,6 +40,16 @@ def read_input(
         _read_item(entry, f"{path}[{index}]", into)
     close_answered(into)
     return into
+
+
+def check_unique(read: Input, taken: Iterable[str] = (), path: str = "input") -> None:
+    """Refuse items whose ids are those of others, where the items are kept by their ids."""
+    known = set(taken)
+    for item in read.shown:
+        if item["id"] in known:
+            message = f"Duplicate item found with id '{item['id']}'. Leave it out, or leave its id out."
+            refuse(message, path, "duplicate_item")
+        known.add(item["id"])
 
 
 def references(value: object) -> list[str]:
