@@ -90,7 +90,8 @@ async def test_what_frameworks_send_with_every_request_reaches_the_model(tmp_pat
             model=MODEL, messages=asked, stop=["Observation:", "Calling tools:"], seed=7
         )
         said: Any = first.choices[0].message.model_dump(exclude_none=True)
-        said |= {"name": "helper", "provider_specific_fields": {"reasoning_content": "Hm."}}
+        parts = [{**said, "type": "text", "text": "Hi.", "content": None}]  # as OpenAI's agents of npm send it back
+        said |= {"name": "helper", "provider_specific_fields": {"reasoning_content": "Hm."}, "content": parts}
         await client.chat.completions.create(model=MODEL, messages=[*asked, said, asked[1]], stop="\n")
         before, after = stand.asked
         assert (before["stop"], before["seed"], before["messages"]) == (["Observation:", "Calling tools:"], 7, asked)

@@ -78,3 +78,17 @@ async def test_a_page_that_cannot_be_is_refused_by_its_parameter(tmp_path: Path)
         client = await stand.openai()
         listed = [item async for item in client.conversations.items.list(made["id"], limit=2, order="asc")]
         assert len(listed) == 5
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_call_that_a_client_adds_without_its_id_gets_one(tmp_path: Path) -> None:
+    """The sessions of OpenAI's npm agents leave out the ids of all calls."""
+    made = {"type": "mcp_call", "server_label": "sums", "name": "add", "arguments": "{}", "output": "3"}
+    async with serving(tmp_path, ScriptedModel(say("Yes."))) as stand:
+        _, kept = await stand.send("POST", "/v1/conversations", {"items": [made, made]})
+        _, page = await stand.send("GET", f"/v1/conversations/{kept['id']}/items")
+        assert len({item["id"] for item in page["data"]}) == 2
+        body = {"model": MODEL, "input": "3?", "conversation": kept["id"]}
+        assert (await stand.send("POST", "/v1/responses", body))[0] == 200
+        assert [message["role"] for message in stand.asked[0]["messages"]] == ["assistant", "tool"] * 2 + ["user"]

@@ -23,6 +23,8 @@ _PARTS = ("text", "image_url", "input_audio", "file")
 _SOUNDS = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 REASONING_FIELD = "reasoning_content"
 """In which many servers of this API send thoughts, and so do we."""
+_OF_OUR_MESSAGE = ("role", "refusal", "annotations", "tool_calls", REASONING_FIELD)
+"""What stood beside the text in our answer: the agents of OpenAI's npm package send it back as a part of the text."""
 
 
 def read_messages(fields: Fields) -> Input:
@@ -94,7 +96,7 @@ def _result(message: Fields, into: Input) -> None:
 
 
 def _content(message: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
-    value = message.value.get("content")
+    value, role = message.value.get("content"), message.value.get("role")
     if isinstance(value, str):
         return (TextContent(text=message.required("content", longest=MAX_INPUT_TEXT_CHARS)),)
     if value is None:
@@ -108,6 +110,9 @@ def _content(message: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
             not_one_of(part.at("type"), kind, kinds)
         part.refuse_given("This gateway has no prompt cache of its own.", "prompt_cache_breakpoint")
         parts.append(_part(part, kind))
+        if role == "assistant":
+            for key in _OF_OUR_MESSAGE:
+                part.take(key)
         part.done()
     return tuple(parts)
 
