@@ -201,7 +201,7 @@ def main(*words: str) -> None:
             show_cpu(measured, labels, rounds)
             show_latency(measured, labels)
             show_bars(measured, labels)
-        idle = [int(number) for number in options.idle.split(",") if number]
+        idle = [int(number) for number in options.idle.split(",") if number.strip("0")]
         if idle:
             idle_streams.main(runner, idle)
 

@@ -52,6 +52,15 @@ def test_a_program_reads_the_same_as_json(tmp_path: Path) -> None:
     assert "-value" not in done.stdout
 
 
+@pytest.mark.proves("D-27")
+def test_a_server_for_which_callers_bring_credentials_shows_as_such(tmp_path: Path) -> None:
+    project = _write(tmp_path, GOOD + "    caller_authorization: true\n")
+    done = holodeck("validate", cwd=project, env={**ENV, "COLUMNS": "200"})
+    assert done.stdout.count("http, callers' own credentials") == 1
+    shown = json.loads(holodeck("validate", "--json", cwd=project, env=ENV).stdout)["tools"]
+    assert [tool.get("caller_authorization") for tool in shown] == [None, True]
+
+
 @pytest.mark.proves("000:FR-026", "000:SC-004")
 def test_a_bad_file_exits_with_2_and_every_problem_without_a_traceback(tmp_path: Path) -> None:
     project = _write(tmp_path, GOOD.replace("command: npx", "comand: npx").replace("name: demo", "nam: demo"))

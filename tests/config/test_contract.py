@@ -275,6 +275,7 @@ FOREIGN = [
     ("sse_read_timeout: 5", "command: npx"),
     ("terminate_on_close: true", "command: npx"),
     ("auth: {type: bearer, token: x}", "command: npx"),
+    ("caller_authorization: true", "command: npx"),
     ("command: npx", "transport: http"),
     ("args: [x]", "transport: http"),
     ("env: {A: b}", "transport: sse"),

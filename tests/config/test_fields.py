@@ -30,6 +30,7 @@ ACCEPTED = [
         HTTP,
         "auth: {type: oauth_client_credentials, client_id: a, client_secret: '${T}', token_url: https://as.example/t}",
     ),
+    (SOCKET, "caller_authorization: true"),
     (HTTP, "auth: {type: oauth_authorization_code, scopes: [a, b]}"),
     (STDIO, "allowed_tools: [read_*, list]"),
     (STDIO, "denied_tools: ['delete_*']"),

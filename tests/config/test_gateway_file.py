@@ -169,3 +169,64 @@ def test_an_agent_file_can_be_served_as_it_is(folder: AgentFolder) -> None:
     loaded = read_gateway(folder.path / "agent.yaml", environ={}, home=folder.home)
     assert list(loaded.agents) == ["solo"]
     assert loaded.gateway.listen.host == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("modles: [{name: fast, model: {provider: rehearsal}}]\n", "Did you mean 'models'?"),
+        ("name: ours\n" + MODEL + "listen: {port: 1}\n", "unknown key 'name'"),
+        (MODEL + "keys: [{name: a, hash: plain}]\n", "holodeck keys create"),
+        (MODEL + "keys: [{name: a b, hash: plain}]\n", "keys[0].name: 'name' must be 1 to 128"),
+        (
+            MODEL + f"keys: [{{name: a, hash: 'sha256:{'0' * 64}'}}, {{name: b, hash: 'sha256:{'0' * 64}'}}]\n",
+            "same key",
+        ),
+        (MODEL + "storage: {url: 'mysql://host/name'}\n", "sqlite:///path"),
+        (MODEL + "storage: {url: 'sqlite://relative.db'}\n", "three slashes"),
+        (MODEL + "jwt: {issuer: a, audience: b, jwks_url: keys}\n", "'jwks_url' must begin with a scheme"),
+        (MODEL + "jwt: {issuer: a, audience: b, jwks_url: 'http://id.example/keys'}\n", "'jwks_url' must use https://"),
+        (MODEL + "jwt: {issuer: a, audience: b, jwks_file: gone.json}\n", "cannot read 'gone.json'"),
+        (MODEL + "jwt: {issuer: a, audience: b, jwks_file: gateway.yaml}\n", "is not JSON"),
+        (MODEL + "seal_key: '${NONE:-}'\n", "'seal_key' is empty"),
+        (MODEL + "seal_key_file: empty\n", "empty"),
+        (MODEL + "seal_key_file: two-lines\n", "more than one line"),
+        (MODEL + "seal_key_file: large\n", "larger than 64 KB"),
+    ],
+)
+def test_what_would_go_wrong_later_is_said_when_the_file_is_read(folder: AgentFolder, text: str, words: str) -> None:
+    folder.write("empty", "\n")
+    folder.write("two-lines", "one\ntwo\n")
+    folder.write("large", "x" * 70_000)
+    assert any(words in f"{problem.key}: {problem.message} {problem.fix}" for problem in errors(folder, text))
+
+
+def test_a_wrong_value_of_the_environment_is_said_to_be_there(folder: AgentFolder) -> None:
+    env = {"HOLODECK_LISTEN__PORT": "many", "HOLODECK_KEYS__ALICE__HASH": "wrong-value", "HOLODECK_LISTN__PORT": "1"}
+    port, key = sorted(errors(folder, MODEL, ENV | env), key=lambda problem: problem.key, reverse=True)
+    assert (port.where, port.key) == ("HOLODECK_LISTEN__PORT", "listen.port")
+    assert (key.where, key.key) == ("HOLODECK_KEYS__ALICE__HASH", "keys[0].hash")
+    assert "wrong-value" not in str(key)
+    del env["HOLODECK_LISTEN__PORT"], env["HOLODECK_KEYS__ALICE__HASH"]
+    (warning,) = load(folder, MODEL, ENV | env | {"HOLODECK_PORT": "tcp://10.0.0.1:80"}).warnings
+    assert (warning.where, warning.fix) == ("HOLODECK_LISTN__PORT", "Did you mean HOLODECK_LISTEN__PORT?")
+    folder.write("agent.yaml", "name: solo\n")
+    with pytest.raises(ConfigError) as caught:
+        read_gateway(folder.path / "agent.yaml", environ={"HOLODECK_LISTEN__PORT": "many"}, home=folder.home)
+    assert caught.value.problems[0].where == "HOLODECK_LISTEN__PORT"
+
+
+def test_a_key_of_digits_is_text_also_in_the_environment(folder: AgentFolder) -> None:
+    env = {
+        "HOLODECK_MODELS__FAST__MODEL__API_KEY": "007",
+        "HOLODECK_JWT": '{"issuer": "a", "jwks_url": "https://id.example/keys"}',
+        "HOLODECK_JWT__AUDIENCE": "1234567890",
+        "HOLODECK_LIMITS__DRAIN_SECONDS": "1.5",
+    }
+    loaded = load(folder, MODEL, ENV | env)
+    assert loaded.gateway.jwt is not None
+    assert loaded.gateway.jwt.audience == "1234567890"
+    key = loaded.models["fast"].model.api_key
+    assert key is not None
+    assert key.reveal() == "007"
+    assert loaded.gateway.limits.drain_seconds == 1.5

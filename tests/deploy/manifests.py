@@ -42,7 +42,7 @@ class Form:
             if "secret" in source:
                 for item in source["secret"]["items"]:
                     assert item["key"] in self.secrets[source["secret"]["name"]]["stringData"]
-                    _write(data / item["path"], (files or {}).get(item["key"], "k3y") + "\n")
+                    _write(data / item["path"], (files or {}).get(item["key"], _SECRETS.get(item["key"], "k3y")) + "\n")
             else:
                 assert source["configMap"]["name"] == self.of_kind("ConfigMap")["metadata"]["name"]
                 _write(data / "gateway.yaml", self.gateway)
@@ -50,6 +50,9 @@ class Form:
         for path in data.iterdir():
             (folder / path.name).symlink_to(f"..data/{path.name}")
         return folder / "gateway.yaml"
+
+
+_SECRETS = {"database-url": "postgresql://me:k3y@database/holodeck"}
 
 
 def _write(path: Path, text: str) -> None:

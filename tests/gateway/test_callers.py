@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import time
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import jwt
 import pytest
 from aio import aio
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from holodeck.gateway.callers import APIKeys, Caller, Callers, hash_key, new_key
 from holodeck.gateway.jwt_callers import JWTProvider
@@ -46,12 +48,12 @@ async def test_every_way_a_client_sends_a_key_is_read() -> None:
 class _Identity:
     """An identity provider: a key pair, its public set in a file, and tokens."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kid: str = "k1", max_age: float = 600.0) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key()))
-        (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": "k1", "alg": "ES256"}]}))
+        (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": kid, "alg": "ES256"}]}))
         config = JWTCallers(issuer=ISSUER, audience=AUDIENCE, jwks_file="jwks.json", admin_scope="admin")
-        self.provider = JWTProvider(config, folder)
+        self.provider = JWTProvider(config, folder, max_age=max_age)
 
     def token(self, *, kid: str = "k1", key: Any = None, algorithm: str = "ES256", **claims: Any) -> str:
         usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": time.time() + 600}
@@ -78,6 +80,7 @@ async def test_a_token_of_the_issuer_names_its_caller(tmp_path: Path) -> None:
         {"kid": "unknown"},
         {"key": ec.generate_private_key(ec.SECP256R1())},
         {"key": "x" * 32, "algorithm": "HS256"},
+        {"key": rsa.generate_private_key(65537, 2048), "algorithm": "RS256"},
     ],
     ids=str,
 )
@@ -85,7 +88,21 @@ async def test_a_token_of_the_issuer_names_its_caller(tmp_path: Path) -> None:
 async def test_any_other_token_is_nobodys(tmp_path: Path, claims: dict[str, Any]) -> None:
     identity = _Identity(tmp_path)
     assert await identity.provider.caller(identity.token(**claims)) is None
-    assert await identity.provider.caller("not a token") is None
+    nested = base64.urlsafe_b64encode(b"[" * 40_000).decode() + ".e30.e30"
+    for token in ("not a token", "..", "a.b.c", nested):
+        assert await identity.provider.caller(token) is None
+
+
+@aio
+async def test_a_key_that_the_issuer_has_withdrawn_opens_nothing_any_more(tmp_path: Path) -> None:
+    withdrawn = _Identity(tmp_path, max_age=0.0)
+    token = withdrawn.token()
+    assert await withdrawn.provider.caller(token) == Caller(id="jwt:alice")
+    (tmp_path / "jwks.json").write_text("it cannot be had for a moment")
+    assert await withdrawn.provider.caller(token) == Caller(id="jwt:alice"), "what was known is known"
+    _Identity(tmp_path, kid="k2")
+    while await withdrawn.provider.caller(token) is not None:  # noqa: ASYNC110 - it is told nowhere
+        await asyncio.sleep(0)
 
 
 def test_limits_refuse_at_once_and_say_when_to_come_back() -> None:

@@ -94,6 +94,33 @@ async def test_a_client_that_leaves_its_stream_cancels_the_run_and_the_call_at_t
         assert (await _ended(stand, first["response"]["id"]))["status"] == "cancelled"
 
 
+@pytest.mark.proves("D-28", "D-23", "D-16")
+@pytest.mark.parametrize("is_mixed", [True, False])
+@aio(30)
+async def test_a_response_that_was_cancelled_in_a_call_can_be_gone_on_from(tmp_path: Path, is_mixed: bool) -> None:
+    function = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
+    turn = [call("slow", seconds=60), *([call("get_time")] if is_mixed else [])]
+    async with (
+        FaultyMCPServer() as server,
+        serving(tmp_path, ScriptedModel(turn, say("Then this.")), mcp={"sums": server}) as stand,
+    ):
+        body: dict[str, Any] = {"model": MODEL, "input": "Wait", "tools": [function], "stream": True}
+        if is_mixed:
+            _, first = await stand.send("POST", "/v1/responses", {**body, "stream": False})
+            noon = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "noon"}
+            body |= {"previous_response_id": first["id"], "input": [noon]}
+        async with (await stand.http()).post("/v1/responses", data=orjson.dumps(body)) as answer:
+            begun = orjson.loads((await answer.content.readuntil(b"\n\n")).split(b"data: ")[1])["response"]
+            await server.received("tools/call", name="slow")
+            answer.close()
+        assert (await _ended(stand, begun["id"]))["status"] == "cancelled"
+        told = await _told(stand, begun["id"])
+        assert (told[0], told[-1]) == ("Wait", "And then?")
+        (word,) = [word for word in told if "effect" in str(word)]
+        assert "not known whether" in word
+        assert len(server.calls()) == 1
+
+
 @aio(30)
 async def test_a_client_that_leaves_before_its_answer_cancels_the_run(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))

@@ -12,7 +12,11 @@ import orjson
 import pytest
 from aio import aio
 from gateway.process import Served, process_of, write_file
+from sqlalchemy.exc import OperationalError
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
 
+from holodeck.durable.dbos_engine import listen_to_its_log
 from holodeck.gateway.callers import hash_key
 from holodeck.lib.limits import MAX_LOG_LINES_WAITING
 from holodeck.lib.log_lines import Lines
@@ -137,3 +141,29 @@ def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() -> None
             said.append(reader.readline())
     assert said[0] == "line 0\n"
     assert len(said) < 4 * MAX_LOG_LINES_WAITING
+
+
+def test_what_the_engine_of_durable_runs_says_of_its_database_has_no_content(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listen_to_its_log()
+    error = OperationalError("INSERT INTO work VALUES (?)", ("pomegranate",), Exception("database is locked"))
+    logging.getLogger("dbos").warning(f"Database connection failed: {error}. Retrying in 1.00s")
+    assert "database is locked" in caplog.text
+    assert "pomegranate" not in caplog.text
+
+
+@aio(SECONDS)
+async def test_a_socket_that_is_refused_is_a_line_with_its_status_and_id(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, "http://127.0.0.1:9/v1"), "--log-format", "json") as served:
+        with pytest.raises(InvalidStatus) as refused:
+            async with connect(served.url.replace("http", "ws", 1) + "/v1/nothing"):
+                pass
+        assert refused.value.response.status_code == 404
+        request = refused.value.response.headers["x-request-id"]
+        served.stop()
+        await served.ended()
+    lines = [orjson.loads(line) for line in served.said]
+    line = next(line for line in lines if line["event"] == "gateway.socket")
+    assert (line["status"], line["path"], line["request"]) == (404, "/v1/nothing", request)
+    assert not [line for line in lines if line["level"] == "error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from aio import aio
@@ -86,3 +87,13 @@ def test_servers_that_requests_bring_along_are_counted_as_one() -> None:
         'holodeck_tool_calls_total{server="ours",tool="tool",outcome="ok"} 1',
         'holodeck_tool_calls_total{server="(request)",tool="other",outcome="ok"} 2',
     ]
+
+
+def test_a_large_count_is_told_to_the_last_digit() -> None:
+    metrics = Metrics()
+    metrics.count("tokens_total", 12_345_678)
+    metrics.count("tokens_total", 1)
+    lines = metrics.text({"waiting": [((), math.nan)], "ratio": [((), 0.1)]}).decode().splitlines()
+    assert "tokens_total 12345679" in lines
+    assert "ratio 0.1" in lines
+    assert "waiting nan" in lines

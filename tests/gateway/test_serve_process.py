@@ -82,6 +82,17 @@ async def test_told_to_stop_it_refuses_new_requests_and_finishes_a_running_strea
             assert await served.ended() == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@aio(SECONDS)
+async def test_told_to_stop_as_soon_as_it_says_that_it_serves_it_ends_in_order(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE)) as served:
+        served.stop(number)
+        assert await served.ended() == 0
+    assert any("gateway.draining" in line and number.name in line for line in served.said)
+
+
 @aio(SECONDS)
 async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_stays(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
@@ -131,6 +142,14 @@ async def test_pages_and_names_that_were_not_invited_are_turned_away(tmp_path: P
                 "OPTIONS", "/v1/responses", headers={"origin": "https://good.example"}
             )
             assert (status, headers["access-control-allow-origin"]) == (204, "https://good.example")
+            wanted = "authorization, x-stainless-lang"
+            preflight = {"origin": "https://good.example", "access-control-request-headers": wanted}
+            _, _, headers = await served.send("OPTIONS", "/v1/responses", headers=preflight)
+            assert headers["access-control-allow-headers"] == wanted, "what the stock client in a page sends"
+            assert "x-should-retry" in headers["access-control-expose-headers"], "what it reads"
+            for origin in ("null", "http://[::1", "//"):
+                status, data, _ = await served.send("GET", "/v1/models", headers={"origin": origin})
+                assert (status, data["error"]["code"]) == (403, "origin_not_allowed")
 
 
 @aio(SECONDS)
@@ -148,6 +167,52 @@ async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(t
                 assert "2048 bytes" in (await answer.json())["error"]["message"]
         status, data, _ = await served.send("POST", "/v1/responses", b"{" * 2000)
         assert (status, data["error"]["code"]) == (400, "invalid_json")
+
+
+@aio(SECONDS)
+async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    try:
+        async with process_of(write_file(tmp_path, NOWHERE)) as served:
+            allowed, _ = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert allowed == min(hard, 65_536), "1,024 are not enough for 1,000 requests, each with its model and tools"
+
+
+def modes_of_files(folder: Path) -> dict[str, int]:
+    """What others than the owner may do with each file of the storage."""
+    kept = [path for path in folder.glob("holodeck.db*") if path.is_file()]
+    return {path.name: path.stat().st_mode & 0o077 for path in kept}
+
+
+@aio(SECONDS)
+async def test_what_callers_asked_and_were_told_is_for_no_other_user_of_the_machine(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        async with (
+            ScriptedModel(lambda _: say("hi")).serve() as scripted,
+            process_of(write_file(tmp_path, scripted.url, background={"durable": True})) as served,
+        ):
+            assert (await served.ask())[0] == 200
+            modes = modes_of_files(tmp_path)
+    finally:
+        os.umask(before)
+    assert {"holodeck.db", "holodeck.db.work", "holodeck.db.key"} <= set(modes)
+    assert not any(modes.values()), modes
+
+
+@aio(SECONDS)
+async def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE)) as served:
+        host, port = served.url.removeprefix("http://").split(":")
+        for said in (b"GET /" + b"x" * 70_000, b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(said)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+            writer.close()
+        assert (await served.send("GET", "/v1/models"))[0] == 200
 
 
 @aio(SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, get_args
 
 import pytest
 from providers.asking import collected, model_at, question, run
@@ -13,8 +14,9 @@ from holodeck.providers.breaker import Breaker
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.retrying import Retrying
 from holodeck.providers.timeouts import Timeouts
-from holodeck.testing.script import Turn, cut, fail, say, status, wait
+from holodeck.testing.script import Turn, cut, error_event, fail, raw, say, status, wait
 from holodeck.testing.scripted import ScriptedModel
+from holodeck.testing.scripted_server import DialectName
 
 BUSY = ModelError("busy", is_retryable=True)
 WRONG = ModelError("wrong question")
@@ -92,6 +94,41 @@ def test_nothing_is_asked_again_once_the_answer_has_begun() -> None:
             await model.close()
             assert seen == [TextDelta(text="half")]
             assert len(server.received) == 1
+
+    run(exchange())
+
+
+@pytest.mark.parametrize("dialect", get_args(DialectName))
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        error_event("out of memory"),
+        raw(b"data: {nonsense\n\n"),
+        raw(b"data: 7\n\n"),
+        raw({"type": "response.completed", "response": 5, "choices": 5, "error": 7}),
+    ],
+)
+def test_what_came_together_with_an_error_is_given_before_it(dialect: Any, trouble: Any) -> None:
+    async def exchange() -> None:
+        async with ScriptedModel([say("half"), trouble], say("never")).serve(dialect, writing="whole") as server:
+            model = Breaker(Timeouts(Retrying(model_at(server.url, dialect), sleep=Pauses())))
+            seen: list[ModelEvent] = []
+            with pytest.raises(ModelError):
+                await read_into(seen, model)
+            await model.close()
+            assert seen == [TextDelta(text="half")]
+            assert len(server.received) == 1
+
+    run(exchange())
+
+
+def test_what_comes_behind_the_last_word_does_no_harm() -> None:
+    async def exchange() -> None:
+        last = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+        async with ScriptedModel(raw(last + b"data: {nonsense\n\n")).serve(writing="whole") as server:
+            model = model_at(server.url)
+            assert words(await collected(model, question())) == "a"
+            await model.close()
 
     run(exchange())
 

@@ -15,6 +15,7 @@ from holodeck.lib import log
 from holodeck.lib.display import printable
 from holodeck.lib.limits import GC_NEW_OBJECTS
 from holodeck.lib.log_lines import Format, write_log
+from holodeck.lib.open_files import allow_many_open_files
 from holodeck.runtime import read_gateway
 
 _EPILOG = """\b
@@ -74,6 +75,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
 
     import uvloop
 
+    allow_many_open_files()
     gc.set_threshold(GC_NEW_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(ready))

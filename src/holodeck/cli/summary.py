@@ -70,7 +70,8 @@ def _tool(item: LoadedTool) -> dict[str, Any]:
         return {**known, "calls": f"{item.written.get('file')}:{tool.function}", "variables": []}
     transport = {"transport": tool.transport.value, "enabled": tool.enabled}
     target = {"starts": _starts(tool, item)} if tool.transport == "stdio" else {"dials": _dials(item)}
-    return {**known, **transport, **target, "variables": _variables(tool, item)}
+    brings = {"caller_authorization": True} if tool.caller_authorization else {}
+    return {**known, **transport, **target, **brings, "variables": _variables(tool, item)}
 
 
 def _starts(tool: MCPTool, item: LoadedTool) -> str:

@@ -76,6 +76,7 @@ def _table(shown: dict[str, Any]) -> None:
         for tool in shown["tools"]:
             target = tool.get("starts") or tool.get("dials") or tool.get("calls")
             via = tool.get("transport", tool["type"]) + ("" if tool.get("enabled", True) else " (disabled)")
+            via += ", callers' own credentials" if tool.get("caller_authorization") else ""
             cells = (tool["name"], via, target, ", ".join(tool["variables"]) or "-")
             table.add_row(*(printable(str(cell)) for cell in cells))
         console.print(table)

@@ -37,6 +37,13 @@ class Document:
     texts: dict[KeyPath, str] = field(default_factory=dict)
     """Each scalar as it is written, for places where `1.10` is text."""
     problems: tuple[Problem, ...] = ()
+    origins: dict[KeyPath, str] = field(default_factory=dict)
+    """The environment variable of each value that came from one and not from the file."""
+
+    def origin(self, path: KeyPath) -> str | None:
+        """The variable that a value came from, alone or with others."""
+        around = (path[:length] for length in range(len(path), 0, -1))
+        return next((self.origins[each] for each in around if each in self.origins), None)
 
     def place(self, path: KeyPath) -> Place:
         """The place of a key path, or of the nearest thing around it that exists."""

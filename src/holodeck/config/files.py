@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holodeck.lib.errors import ConfigError, Problem
-from holodeck.lib.limits import MAX_FILE_BYTES, MIB
+from holodeck.lib.limits import KIB, MAX_FILE_BYTES, MIB
 
 
 def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES) -> str:
@@ -27,7 +27,8 @@ def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES) -> bytes:
     except (OSError, ValueError) as error:
         raise refuse(shown_as, f"the file cannot be read: {getattr(error, 'strerror', None) or 'bad name'}") from None
     if len(data) > limit:
-        raise refuse(shown_as, f"the file is larger than {limit // MIB} MB")
+        size = f"{limit // MIB} MB" if limit >= MIB else f"{limit // KIB} KB"
+        raise refuse(shown_as, f"the file is larger than {size}")
     return data
 
 

@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holodeck.config.document import KeyPath
+import orjson
+
+from holodeck.config.document import Document, KeyPath, read_document
+from holodeck.config.files import read_bytes
 from holodeck.config.loader import LoadedAgent, load_agent_file
 from holodeck.config.overrides import overridden
 from holodeck.config.problems import problem_at
 from holodeck.config.secret_files import SecretFiles
 from holodeck.config.source import Source, read_source
 from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolFile
+from holodeck.config.validation import validate
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.lib.otel import INSTALL, is_installed
 from holodeck.models.agent import Agent
@@ -21,6 +25,7 @@ from holodeck.models.gateway import GatewayFile, ServedModel
 from holodeck.models.tool import MCPTool, TransportType
 
 DEFAULT_GATEWAY_FILE = "gateway.yaml"
+_OWN_KEY = "Make one for each with 'holodeck keys create NAME': a caller sees what its key has stored."
 _NO_OTEL = "traces are asked for, but what sends them is not installed"
 
 
@@ -57,6 +62,8 @@ def load_gateway_file(
     file.problems += _processes(source, servers)
     if gateway is not None and gateway.otel is not None and not is_installed():
         file.problems.append(problem_at(source.document, ("otel",), _NO_OTEL, fix=f"Run: {INSTALL}"))
+    if gateway is not None and gateway.jwt is not None and gateway.jwt.jwks_file is not None:
+        file.problems += _key_set(source, gateway.jwt.jwks_file)
     agents, problems = _agents(source, environ, home, checks)
     found = [*file.sorted(), *problems, *_names(source, agents)]
     errors = [problem for problem in found if problem.severity == "error"]
@@ -69,29 +76,34 @@ def load_gateway_file(
 
 def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None = None) -> LoadedGateway:
     """The gateway that serves one agent: `holodeck serve agent.yaml`. Its file is a person's own: stdio is fine."""
-    data, problems = overridden({}, os.environ if environ is None else environ, set(GatewayFile.model_fields))
-    if problems:
+    data, problems, origins = overridden({}, os.environ if environ is None else environ, set(GatewayFile.model_fields))
+    document = Document(file=str(loaded.path), value={}, origins=origins)
+    secrets = SecretFiles(document, loaded.path.parent)
+    gateway, more = validate(GatewayFile, {**secrets.resolved(data), "allow_stdio": True}, document)
+    problems += [*secrets.problems, *more]
+    if gateway is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError.of(problems)
-    gateway = GatewayFile.model_validate({**data, "allow_stdio": True})
     if gateway.otel is not None and not is_installed():
         raise ConfigError(f"{_NO_OTEL}. Run: {INSTALL}")
-    return LoadedGateway(
-        gateway=gateway, path=loaded.path, agents={loaded.agent.name: loaded}, servers=(), warnings=loaded.warnings
-    )
+    warnings = (*loaded.warnings, *problems)
+    agents = {loaded.agent.name: loaded}
+    return LoadedGateway(gateway=gateway, path=loaded.path, agents=agents, servers=(), warnings=warnings)
 
 
 def is_gateway(path: Path, shown_as: str) -> bool:
     """Whether a file describes a gateway rather than an agent."""
-    from holodeck.config.document import read_document
-
     value = read_document(path, shown_as).value
-    own = set(GatewayFile.model_fields) - set(Agent.model_fields)
-    return isinstance(value, dict) and "name" not in value and bool(own & set(value))
+    if not isinstance(value, dict):
+        return False
+    gateway, agent = set(GatewayFile.model_fields), set(Agent.model_fields)
+    more = len(set(value) & (gateway - agent)) - len(set(value) & (agent - gateway))
+    return more > 0 or (more == 0 and path.name == DEFAULT_GATEWAY_FILE)
 
 
 def _complete(source: Source, environ: Mapping[str, str]) -> Source:
     """Values of the environment win over the file's; then secrets are read, and literals refused."""
-    data, problems = overridden(dict(source.data), environ, set(GatewayFile.model_fields))
+    data, problems, origins = overridden(dict(source.data), environ, set(GatewayFile.model_fields))
+    source = replace(source, document=replace(source.document, origins=origins))
     for server in data["mcp_servers"] if isinstance(data.get("mcp_servers"), list) else ():
         if isinstance(server, dict):
             server.setdefault("type", "mcp")
@@ -100,6 +112,20 @@ def _complete(source: Source, environ: Mapping[str, str]) -> Source:
     secrets = SecretFiles(source.document, source.folder)
     resolved = secrets.resolved(data)
     return replace(source, data=resolved, problems=(*source.problems, *problems, *secrets.problems))
+
+
+def _key_set(source: Source, name: str) -> list[Problem]:
+    """What is wrong with the file of an identity provider's keys: callers would simply not be recognised."""
+    try:
+        value = orjson.loads(read_bytes(source.folder / name, name))
+    except ConfigError as error:
+        message = f"cannot read '{name}': {error.problems[0].message}"
+    except ValueError:
+        message = f"'{name}' is not JSON"
+    else:
+        keys = value.get("keys") if isinstance(value, dict) else None
+        message = "" if isinstance(keys, list) and keys else f"'{name}' is not a set of keys: it has no 'keys'"
+    return [problem_at(source.document, ("jwt", "jwks_file"), message)] if message else []
 
 
 def _processes(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:
@@ -147,6 +173,7 @@ def _starts_processes(loaded: LoadedAgent) -> bool:
 
 def _names(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
     problems: list[Problem] = []
+    hashes: set[object] = set()
     for area in ("models", "keys"):
         entries = source.data.get(area)
         seen = set(agents) if area == "models" else set()
@@ -155,6 +182,11 @@ def _names(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
             if isinstance(name, str) and name in seen:
                 problems.append(problem_at(source.document, (area, index, "name"), "this name is taken above"))
             seen.add(str(name))
+            key = entry.get("hash") if isinstance(entry, dict) and area == "keys" else None
+            if isinstance(key, str) and key in hashes:
+                where: KeyPath = (area, index, "hash")
+                problems.append(problem_at(source.document, where, "two callers have the same key", fix=_OWN_KEY))
+            hashes.add(key)
     if not agents and not source.data.get("models") and not source.data.get("agents"):
         message = "the file serves nothing: it has neither 'models' nor 'agents'"
         problems.append(problem_at(source.document, (), message, fix="Add a model or an agent."))

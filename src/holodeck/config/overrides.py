@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from holodeck.config.document import KeyPath
+from holodeck.config.keys import nearest
 from holodeck.config.scalars import plain_value
 from holodeck.lib.errors import Problem
 from holodeck.models.base import Substituted
@@ -18,20 +20,35 @@ _SEPARATOR = "__"
 
 def overridden(
     data: dict[str, Any], environ: Mapping[str, str], known: set[str]
-) -> tuple[dict[str, Any], list[Problem]]:
-    """The data with the environment's values in it. Only names whose first part is a known key are looked at."""
+) -> tuple[dict[str, Any], list[Problem], dict[KeyPath, str]]:
+    """The data with the environment's values in it, and which came from which variable.
+
+    A name whose first part is no known key is somebody else's, unless it is written as only ours are.
+    """
     problems: list[Problem] = []
+    origins: dict[KeyPath, str] = {}
     for variable in sorted(environ):
         parts = variable.removeprefix(PREFIX).lower().split(_SEPARATOR)
-        if not variable.startswith(PREFIX) or parts[0] not in known:
+        if not variable.startswith(PREFIX):
+            continue
+        if parts[0] not in known:
+            if len(parts) > 1:
+                problems.append(_unknown(variable, parts, known))
             continue
         value = _value(environ[variable], variable)
         try:
-            _set(data, parts, value)
+            origins[_set(data, parts, value)] = variable
         except (TypeError, IndexError):
-            message = f"{variable} does not lead to a value: a list is entered by name or number, a text not at all"
-            problems.append(Problem(message=message, file="the environment"))
-    return data, problems
+            message = "this does not lead to a value: a list is entered by name or number, a text not at all"
+            problems.append(Problem(message=message, file=variable))
+    return data, problems, origins
+
+
+def _unknown(variable: str, parts: list[str], known: set[str]) -> Problem:
+    meant = nearest(parts[0], known)
+    name = PREFIX + _SEPARATOR.join([meant or "", *parts[1:]]).upper()
+    message = f"there is no '{parts[0]}' in a gateway file, so this variable does nothing"
+    return Problem(message=message, file=variable, fix=f"Did you mean {name}?" if meant else "", severity="warning")
 
 
 def _value(text: str, variable: str) -> Any:
@@ -42,7 +59,8 @@ def _value(text: str, variable: str) -> Any:
         except ValueError:
             pass
     value = plain_value(text)
-    return Substituted(text, written=f"({variable})") if isinstance(value, str) else value
+    # A key or an id may look like a number; where a number is wanted, one is read out of the text.
+    return value if value is None or isinstance(value, bool) else Substituted(text, written=f"({variable})")
 
 
 def _marked(value: Any, variable: str) -> Any:
@@ -53,19 +71,20 @@ def _marked(value: Any, variable: str) -> Any:
     return Substituted(value, written=f"({variable})") if isinstance(value, str) else value
 
 
-def _set(data: Any, parts: list[str], value: Any) -> None:
+def _set(data: Any, parts: list[str], value: Any) -> KeyPath:
+    """Put the value in its place, and return that place."""
     key, rest = parts[0], parts[1:]
     if isinstance(data, list):
-        entry = _entry(data, key)
         if not rest:
             raise TypeError(key)
-        _set(entry, rest, value)
-    elif not isinstance(data, dict):
+        entry = _entry(data, key)
+        return (data.index(entry), *_set(entry, rest, value))
+    if not isinstance(data, dict):
         raise TypeError(key)
-    elif not rest:
+    if not rest:
         data[key] = value
-    else:
-        _set(data.setdefault(key, [] if key in _LISTS else {}), rest, value)
+        return (key,)
+    return (key, *_set(data.setdefault(key, [] if key in _LISTS else {}), rest, value))
 
 
 _LISTS = frozenset({"models", "agents", "mcp_servers", "keys"})

@@ -45,6 +45,9 @@ def problem_at(
     kind: type[ConfigError] | None = None,
 ) -> Problem:
     """A problem with the place of its key filled in."""
+    variable = document.origin(path)
+    if variable is not None:
+        return Problem(message=message, file=variable, key=dotted(path), fix=fix, severity=severity, kind=kind)
     place = document.place(path)
     return Problem(
         message=message,
@@ -152,6 +155,12 @@ def _unknown(path: KeyPath, keys: list[str]) -> tuple[str, str]:
 def _pattern(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     if path and path[-1] == "function":
         return f"{quoted} must be the name of a Python function", ""
+    if path and path[-1] == "hash":
+        return f"{quoted} must be 'sha256:' and 64 digits", "Copy it from what 'holodeck keys create NAME' prints."
+    if path and path[0] in {"models", "agents", "keys"} and path[-1] == "name":
+        return f"{quoted} must be 1 to 128 letters, digits, '_', '.', ':', '/' and '-', the first a letter or digit", ""
+    if path and path[-1] == "endpoint":
+        return f"{quoted} must be an address, such as https://collector.example.com", ""
     return f"{quoted} must begin with a letter and hold only letters, digits, '_' and '-' (at most 64)", ""
 
 

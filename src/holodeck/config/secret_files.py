@@ -18,6 +18,7 @@ _SECRET_NAMES = re.compile(
     r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?|authorization|cookie)$", re.IGNORECASE
 )
 _MAPPINGS = frozenset({"headers", "env"})
+_SEAL: KeyPath = ("seal_key",)
 _DATABASE: KeyPath = ("storage", "url")
 """An address that is a secret when there is a password in it."""
 
@@ -47,9 +48,9 @@ class SecretFiles:
                 else:
                     self._problem((*path, key), f"'{key}' must be the path of a file")
                 continue
-            if key in SECRET_FIELDS:
-                self._refuse_literal(item, (*path, key), key)
-            if (*path, key) == _DATABASE and _has_password(item):
+            if (*path, key) == _SEAL and isinstance(item, str) and not item.strip():
+                self._problem((*path, key), "'seal_key' is empty: everybody could make what it seals")
+            if key in SECRET_FIELDS or ((*path, key) == _DATABASE and _has_password(item)):
                 self._refuse_literal(item, (*path, key), key)
             if key in _MAPPINGS and isinstance(item, dict):
                 for name, text in item.items():
@@ -65,7 +66,12 @@ class SecretFiles:
             reason = error.problems[0].message if isinstance(error, ConfigError) else "the home folder is not known"
             self._problem(path, f"cannot read the secret: {reason}")
             return None
-        return Substituted(text.strip("\r\n"), written=f"({path[-1]})")
+        text = text.strip("\r\n")
+        if not text.strip():
+            self._problem(path, "the secret's file is empty")
+        elif not text.isprintable():
+            self._problem(path, "the secret's file holds more than one line, or characters that no header can carry")
+        return Substituted(text, written=f"({path[-1]})")
 
     def _refuse_literal(self, value: Any, path: KeyPath, name: str) -> None:
         if isinstance(value, str) and value and not isinstance(value, Substituted) and "${" not in value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pydantic
@@ -29,7 +30,7 @@ def validate(model: type[Model], data: Any, document: Document) -> tuple[Model |
     places = dict(document.places)
     for item in unknown:
         _correct(model, meant, key_path(item["loc"], data), places)
-    corrected = Document(file=document.file, value=meant, places=places, texts=document.texts)
+    corrected = replace(document, value=meant, places=places)
     try:
         model.model_validate(meant)
     except pydantic.ValidationError as error:

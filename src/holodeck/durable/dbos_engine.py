@@ -25,6 +25,7 @@ from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenEr
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DURABLE_CONNECTIONS, DURABLE_POLL, FORGET_BATCH, KEEP_RETRY, MAX_DURABLE_ATTEMPTS
+from holodeck.lib.private_files import make_private
 
 WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: work of another version is not picked up."""
@@ -238,11 +239,12 @@ class PlainJSON(Serializer):
 
 class _ToOurLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage().startswith(_EXPECTED):
+        said = (record.getMessage().splitlines() or [""])[0]  # what follows are statements, with prompts in them
+        if said.startswith(_EXPECTED):
             return
         tell = log.error if record.levelno >= logging.ERROR else log.warning
         cause = f": {first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
-        tell("durable.engine", message=record.getMessage() + cause)
+        tell("durable.engine", message=said + cause)
 
 
 def listen_to_its_log() -> None:
@@ -261,6 +263,7 @@ def _use_wal(url: str) -> None:
     path = Path(url.removeprefix(prefix))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         connection = sqlite3.connect(path)
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -19,6 +19,10 @@ class EventLog:
     def __len__(self) -> int:
         return len(self._events)
 
+    @property
+    def last(self) -> Event | None:
+        return self._events[-1] if self._events else None
+
     def append(self, event: Event) -> int:
         """Add an event and wake the readers. Nothing can follow the end."""
         if self.is_finished:

@@ -13,6 +13,7 @@ from holodeck.engine.toolphase import ToolPhase
 from holodeck.engine.turn import take_turn
 from holodeck.lib.errors import HoloDeckError, ModelError
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
+from holodeck.lib.record import record
 from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import FunctionCall, Item, Message, Usage, answers_behind_calls
@@ -20,7 +21,7 @@ from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class RunRequest:
     """One run: what the model is told first, and how far it may go."""
 

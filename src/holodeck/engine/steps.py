@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from holodeck.engine.eventlog import EventLog
+from holodeck.lib.record import record
 from holodeck.models.events import Event
 from holodeck.models.exchange import Answered
 from holodeck.models.items import FunctionCall
@@ -15,7 +15,7 @@ from holodeck.tools.executor import ToolResult
 Append = Callable[[Event], object]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Turn:
     """What the model said, and which of its calls wait for a person."""
 
@@ -23,7 +23,7 @@ class Turn:
     held: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Errand:
     """One call, ready to be run."""
 

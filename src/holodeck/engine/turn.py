@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
@@ -12,6 +11,7 @@ from holodeck.lib.ids import new_id
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
 from holodeck.models.exchange import Answered, CallDelta, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning
+from holodeck.providers.batches import batches_of
 from holodeck.providers.provider import ModelProvider
 
 
@@ -19,24 +19,28 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
     """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`."""
     ids = _Ids()
     answered: Answered | None = None
-    async with aclosing(model.stream(request)) as stream:
-        async for event in stream:
-            match event:
-                case TextDelta():
-                    append(TextAdded(item_id=ids.message, text=event.text))
-                case ReasoningDelta():
-                    append(ReasoningAdded(item_id=ids.reasoning, text=event.text))
-                case CallDelta():
-                    item_id, call_id, name = ids.call(event)
-                    append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
-                case Answered():
-                    answered = event
+    batches = batches_of(model, request)
+    try:
+        async for batch in batches:
+            for event in batch:
+                match event:
+                    case TextDelta():
+                        append(TextAdded(item_id=ids.message, text=event.text))
+                    case ReasoningDelta():
+                        append(ReasoningAdded(item_id=ids.reasoning, text=event.text))
+                    case CallDelta():
+                        item_id, call_id, name = ids.call(event)
+                        append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
+                    case Answered():
+                        answered = event
+    finally:
+        await batches.aclose()
     if answered is None:
         raise ModelError("The model stopped without finishing its answer.", provider=model.name, is_retryable=True)
     items = tuple(ids.named(item) for item in answered.items)
     for item in items:
         append(ItemFinished(item=item))
-    return replace(answered, items=items)
+    return Answered(items=items, finish=answered.finish, usage=answered.usage, model=answered.model)
 
 
 class _Ids:
@@ -55,8 +59,8 @@ class _Ids:
 
     def named(self, item: Item) -> Item:
         match item:
-            case Message():
-                return replace(item, id=self._once(self.message, "msg"))
+            case Message():  # spelled out, because `replace` takes longer than all the rest of it
+                return Message(role=item.role, content=item.content, id=self._once(self.message, "msg"))
             case Reasoning():
                 return replace(item, id=self._once(self.reasoning, "rs"))
             case FunctionCall():

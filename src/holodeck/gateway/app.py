@@ -12,24 +12,25 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from holodeck.gateway.attending import Attended, Receive
+from holodeck.gateway.attending import Attended, Client, Receive, client_of
 from holodeck.gateway.callers import Caller, Callers
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, reply_for, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
-from holodeck.gateway.visits import Visit, request_id, socket_span, visiting
+from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS
+from holodeck.lib.record import record
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Call:
     """A request on its way to its route."""
 
@@ -110,7 +111,7 @@ class Gateway:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        with visiting(scope, headers, self._metrics) as visit:
+        with Visit(scope, headers, self._metrics) as visit:
 
             async def write(message: MutableMapping[str, Any]) -> None:
                 if message["type"] == "http.response.start":
@@ -128,6 +129,10 @@ class Gateway:
                 if visit.status:
                     raise
                 await _write_reply(write, reply_for(error, visit.id))
+            except asyncio.CancelledError:
+                if visit.status or not self.is_draining:
+                    raise
+                await _write_reply(write, reply_for(_shutting_down(), visit.id))
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
@@ -138,7 +143,9 @@ class Gateway:
             self._hosts.check(headers)
             handler, caller = self._socket(path), await self._known(headers)
         except Exception as error:  # the boundary, as for HTTP
-            await _refuse_socket(send, reply_for(error, request))
+            reply = reply_for(error, request)
+            log.info("gateway.socket", path=path, status=reply.status, request=request)
+            await _refuse_socket(send, reply, request)
             return
         await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
         with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
@@ -160,32 +167,33 @@ class Gateway:
         if caller.id:
             log.note(caller=caller.id)
         if self.is_draining and ((route.is_counted and not route.is_open) or route.path == READY):
-            raise WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        body = await self._body(receive, headers) if scope["method"] in {"POST", "PATCH"} else b""
+            raise _shutting_down()
+        client = client_of(scope)
+        query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if scope["query_string"] else {}
+        body = await self._body(receive, headers, client) if scope["method"] in {"POST", "PATCH"} else b""
         call = Call(caller=caller, path=path, query=query, body=body, dialect=dialect_of(headers))
         if not route.is_counted or route.is_open:
-            await self._write(await route.handler(call), receive, send)
+            await self._write(await route.handler(call), receive, send, client)
             return
         with self._rates.request(caller):
-            await self._write(await _unless_gone(route.handler(call), receive), receive, send)
+            await self._write(await _unless_gone(route.handler(call), receive, client), receive, send, client)
 
-    async def _body(self, receive: Receive, headers: Mapping[str, str]) -> bytes:
+    async def _body(self, receive: Receive, headers: Mapping[str, str], client: Client | None) -> bytes:
         limit = self._body_limit
-        too_large = WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
         declared = headers.get("content-length", "")
         if declared.isdigit() and int(declared) > limit:
-            raise too_large
+            raise _too_large(limit)
         chunks: list[bytes] = []
         size = 0
         while True:
-            message = await self._piece(receive)
+            is_here = client is not None and client.has_sent_all
+            message = await (receive() if is_here else self._piece(receive))
             if message["type"] == "http.disconnect":
                 raise _gone()
             chunk = message.get("body", b"")
             size += len(chunk)
             if size > limit:
-                raise too_large
+                raise _too_large(limit)
             chunks.append(chunk)
             if not message.get("more_body"):
                 return b"".join(chunks)
@@ -231,21 +239,29 @@ class Gateway:
             raise WireError(405, message, kind="invalid_request", code="method_not_allowed")
         raise WireError(404, f"Unknown request URL: {method} {path}.", kind="not_found", code="unknown_url")
 
-    async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send) -> None:
+    async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send, client: Client | None) -> None:
         if isinstance(answer, Reply):
             await _write_reply(send, answer)
         else:
-            await _write_stream(send, receive, answer)
+            await _write_stream(send, Attended(receive, client), answer)
 
 
-async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive) -> Reply | Streamed:
+async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, client: Client | None) -> Reply | Streamed:
     """Wait for an answer, but not longer than somebody waits for it."""
     answer: Reply | Streamed | None = None
-    with Attended(receive) as client:
+    with Attended(receive, client) as attended:
         answer = await work
-    if client.is_gone or answer is None:
+    if attended.is_gone or answer is None:
         raise _gone()
     return answer
+
+
+def _too_large(limit: int) -> WireError:
+    return WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
+
+
+def _shutting_down() -> WireError:
+    return WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
 
 
 def _gone() -> WireError:
@@ -260,20 +276,22 @@ async def _write_reply(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _refuse_socket(send: Send, reply: Reply) -> None:
+async def _refuse_socket(send: Send, reply: Reply, request: str) -> None:
     """Say no before there is a WebSocket."""
 
     async def write(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"x-request-id", request.encode())]
         await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
 
     await _write_reply(write, reply)
 
 
-async def _write_stream(send: Send, receive: Receive, answer: Streamed) -> None:
+async def _write_stream(send: Send, attended: Attended, answer: Streamed) -> None:
     headers = [(b"content-type", answer.content_type.encode()), (b"cache-control", b"no-store")]
     headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    with Attended(receive):  # leaving it early closes the pieces, and with them the run behind them
+    with attended:  # leaving it early closes the pieces, and with them the run behind them
         await _write_pieces(send, answer)
 
 

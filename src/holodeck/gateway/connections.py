@@ -1,25 +1,109 @@
-"""A client that opens a connection and does not say what it wants is shown out: it cannot keep the door busy."""
+"""A client that opens a connection and neither says what it wants nor takes what it gets is shown out."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import ClassVar
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from holodeck.gateway.attending import CLIENT
+from holodeck.gateway.gathering import Gathering
+from holodeck.lib.limits import GOODBYE_SECONDS, MAX_HEAD_BYTES
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """HTTP, with a limit on the time from the first byte (or the connection) to the end of the headers."""
+class _Reader(asyncio.Protocol):
+    """The other end of a connection: it may be slow, but it must take something now and then.
+
+    Whoever is written to waits for it, and so do the run behind a stream and, at the end, the whole gateway.
+    """
+
+    reader_seconds: ClassVar[float]
+    transport: asyncio.Transport
+    loop: asyncio.AbstractEventLoop
+    _patience: asyncio.TimerHandle | None = None
+    _left = 0
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._wait_for_reader(self.reader_seconds)
+
+    def resume_writing(self) -> None:
+        self._forget_reader()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_reader()
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The gateway ends: who takes nothing gets only a moment more."""
+        super().shutdown()  # type: ignore[misc] # uvicorn's protocols have it
+        if self._patience is not None:
+            self._forget_reader()
+            self._wait_for_reader(min(self.reader_seconds, GOODBYE_SECONDS))
+
+    def _wait_for_reader(self, seconds: float) -> None:
+        self._left = self.transport.get_write_buffer_size()
+        self._patience = self.loop.call_later(seconds, self._look_at_reader, seconds)
+
+    def _look_at_reader(self, seconds: float) -> None:
+        if self.transport.get_write_buffer_size() < self._left:
+            self._wait_for_reader(seconds)
+        else:
+            self._patience = None
+            self.transport.abort()
+
+    def _forget_reader(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+
+class BoundedProtocol(_Reader, HttpToolsProtocol):
+    """HTTP, with a limit on the time from the first byte (or the connection) to the end of the headers, and on them.
+
+    It is the `Client` of its requests: who waits for its leaving needs no task for that.
+    """
 
     seconds: ClassVar[float]
     _silence: asyncio.TimerHandle | None = None
+    _head: int | None = None
+    """Bytes of headers that have not ended yet."""
+    _on_leaving: Callable[[], None] | None = None
+    is_gone = False
+
+    @property
+    def has_sent_all(self) -> bool:
+        return self.cycle is not None and not self.cycle.more_body
+
+    def attend(self, on_leaving: Callable[[], None] | None) -> None:
+        self._on_leaving = on_leaving
+        if on_leaving is not None:
+            self.flow.resume_reading()  # a large body may have stopped it, and nobody leaves unseen
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head = 0
+        self.scope["extensions"] = {CLIENT: self}  # type: ignore[dict-item] # of a kind that uvicorn does not know
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
-        super().connection_made(transport)
+        super().connection_made(Gathering(transport, self.loop))  # type: ignore[arg-type] # it does as a transport
         self._start()
+
+    def on_headers_complete(self) -> None:
+        self._head = None
+        super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._head is not None:
+            self._head += len(data)
+            if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("The headers are too large.")
         is_upgraded = self.transport.get_protocol() is not self
         has_request = self.cycle is not None and not self.cycle.response_complete
         if is_upgraded or has_request:
@@ -29,6 +113,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self.is_gone = True
+        if self._on_leaving is not None:
+            self._on_leaving()
         super().connection_lost(exc)
 
     def _start(self) -> None:
@@ -40,6 +127,20 @@ class BoundedProtocol(HttpToolsProtocol):
             self._silence = None
 
 
-def bounded(seconds: float) -> type[BoundedProtocol]:
-    """The protocol with this limit; uvicorn makes one for each connection by itself."""
-    return type("BoundedProtocol", (BoundedProtocol,), {"seconds": seconds})
+class BoundedSocket(_Reader, WebSocketsSansIOProtocol):
+    """A WebSocket whose reader may not stop reading."""
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # it was refused; uvicorn would log that nobody has answered
+
+
+def bounded(seconds: float, reader_seconds: float) -> type[BoundedProtocol]:
+    """HTTP with these limits; uvicorn makes one for each connection by itself."""
+    return type("BoundedProtocol", (BoundedProtocol,), {"seconds": seconds, "reader_seconds": reader_seconds})
+
+
+def bounded_socket(reader_seconds: float) -> type[BoundedSocket]:
+    """The same for WebSockets."""
+    return type("BoundedSocket", (BoundedSocket,), {"reader_seconds": reader_seconds})

@@ -2,63 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any
 
 import orjson
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.problems import WireError, not_found
-from holodeck.gateway.wire.approvals import Decided, answer_in_place, close_past, decide
+from holodeck.gateway.problems import WireError
+from holodeck.gateway.threads import Standing, Threads
+from holodeck.gateway.waiting import Waiting, places_of, waiting_in
+from holodeck.gateway.wire.approvals import Decided, answer_in_place, decide
 from holodeck.gateway.wire.context import check_answered
-from holodeck.gateway.wire.input import check_unique, read_input, references
-from holodeck.gateway.wire.reading import Find, Input
+from holodeck.gateway.wire.input import references
+from holodeck.gateway.wire.reading import Find
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
-from holodeck.models.items_codec import decode_item, decode_items, encode_item, encode_items
-from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore
-
-_MAX_CONVERSATION = 10_000
+from holodeck.models.items_codec import decode_item, decode_items, encode_item
+from holodeck.storage.store import UNFINISHED, ResponseStore, Thread
 
 
-@dataclass(frozen=True, kw_only=True)
-class Waiting:
-    """Calls that were not run, and the ids of those that a person must approve. Kept with the response, not guessed."""
-
-    calls: tuple[FunctionCall, ...] = ()
-    asks: frozenset[str] = frozenset()
-    listed: frozenset[str] = frozenset()
-    """The labels of servers whose tools the client has seen in this chain of responses."""
-    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """The server and the tool of each call. A name alone may lead elsewhere when other servers are there as well."""
-
-    def encode(self) -> bytes:
-        plain = {
-            "calls": encode_items(self.calls).decode(),
-            "asks": sorted(self.asks),
-            "listed": sorted(self.listed),
-            "places": dict(self.places),
-        }
-        return orjson.dumps(plain)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Waiting:
-        plain: Any = orjson.loads(data)
-        if not isinstance(plain, dict):
-            return cls()
-        calls = decode_items(plain["calls"].encode())
-        return cls(
-            calls=tuple(call for call in calls if isinstance(call, FunctionCall)),
-            asks=frozenset(plain["asks"]),
-            listed=frozenset(plain["listed"]),
-            places=_places(plain.get("places", {})),
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
+@record
 class Continued:
     """Where a request starts from."""
 
@@ -71,6 +38,12 @@ class Continued:
     """What the model is told of calls that stand in the input of the request itself: see `Continued.complete`."""
     is_stored: bool = True
     """False when the previous response is only in the memory of a connection."""
+    own: frozenset[str] = frozenset()
+    """The ids of calls that run only with credentials that the caller brings."""
+    unknown: frozenset[str] = frozenset()
+    """The ids of calls that waited and may have been run by somebody who died; they are not run again."""
+    to_take: Thread | None = None
+    """The conversation from which the response must take what waits in it."""
 
     def complete(self, request: ResponseRequest) -> None:
         """Put what was decided about calls of the request's own input behind them."""
@@ -86,6 +59,7 @@ class Continued:
             "in_place": [encode_item(output) for output in self.in_place],
             "listed": sorted(self.listed),
             "places": dict(self.places),
+            "unknown": sorted(self.unknown),
         }
 
     @classmethod
@@ -101,8 +75,9 @@ class Continued:
             items=tuple(decode_item(entry) for entry in plain["items"]),
             decided=decided,
             listed=frozenset(plain["listed"]),
-            places=_places(plain["places"]),
+            places=places_of(plain["places"]),
             in_place=_outputs(plain["in_place"]),
+            unknown=frozenset(plain.get("unknown", ())),
         )
 
 
@@ -129,21 +104,24 @@ class Continuing:
 
     def __init__(self, store: ResponseStore, seal: Seal) -> None:
         self._store = store
-        self._seal = seal
+        self.threads = Threads(store, seal)
 
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
-        waiting, is_stored = _waiting_in(request.input), True
+        waiting, is_stored = waiting_in(request.input), True
+        standing = Standing()
         known = recent.get(request.previous_response_id or "") if recent is not None else None
         if known is not None:
             items, waiting, is_stored = known
         elif request.previous_response_id is not None:
             items, waiting = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
-            items, waiting = await self._conversation(request.conversation_id, caller, request.input)
-            items, waiting = await self._with_held(request.conversation_id, caller, items, waiting)
-        decided = decide(waiting.calls, waiting.asks, request.input.approvals)
+            standing = await self.threads.standing(request.conversation_id, request.input, caller)
+            items, waiting = standing.items, standing.waiting
+        decided = decide(waiting.calls, waiting.asks, (*standing.approvals, *request.input.approvals))
+        if standing.unknown:
+            decided = _lost(decided, waiting.calls, standing.unknown)
         in_place: tuple[FunctionCallOutput, ...] = ()
         if decided.refused and waiting.calls == tuple(request.input.waiting):
             in_place, decided = decided.refused, replace(decided, refused=())
@@ -154,6 +132,9 @@ class Continuing:
             places=waiting.places,
             in_place=in_place,
             is_stored=is_stored,
+            own=waiting.own,
+            unknown=standing.unknown,
+            to_take=standing.to_take,
         )
         before.complete(request)
         check_answered((*before.items, *request.input.items), pending=decided.run)
@@ -179,14 +160,6 @@ class Continuing:
         items = [*orjson.loads(record.resource)["output"], *orjson.loads(record.input_items)]
         return next((item for item in items if item.get("id") == item_id), None)
 
-    async def extend(self, request: ResponseRequest, output: list[dict[str, Any]], caller: Caller) -> None:
-        """Add a finished response to its conversation, once."""
-        shown = [*request.input.shown, *output]
-        if shown and await self._store.item(str(request.conversation_id), caller.id, shown[-1]["id"]) is not None:
-            return
-        items = [ConversationItem(id=item["id"], data=orjson.dumps(item)) for item in shown]
-        await self._store.add_items(str(request.conversation_id), caller.id, items)
-
     async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
         """The conversation up to a stored response, and what waits in it. Raises when it is not there."""
         record = await self._store.get(response_id, caller.id)
@@ -200,48 +173,17 @@ class Continuing:
         chain = await self._store.context(response_id, caller.id) or []
         return tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
 
-    async def _conversation(
-        self, conversation_id: str, caller: Caller, given: Input
-    ) -> tuple[tuple[Item, ...], Waiting]:
-        listed = await self._store.items(conversation_id, caller.id, limit=_MAX_CONVERSATION)
-        if listed is None:
-            raise not_found("Conversation", conversation_id)
-        check_unique(given, (item.id for item in listed))
-        if not listed:
-            return (), Waiting()
-        read = read_input([orjson.loads(item.data) for item in listed], seal=self._seal)
-        close_past(read)
-        return tuple(read.items), _waiting_in(read)
 
-    async def _with_held(
-        self, conversation_id: str, caller: Caller, items: tuple[Item, ...], waiting: Waiting
-    ) -> tuple[tuple[Item, ...], Waiting]:
-        """With the calls of ours that wait for a function of the client. The items of a conversation show only that."""
-        answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-        closed = answered | {call.call_id for call in waiting.calls}
-        open_ = [item for item in items if isinstance(item, FunctionCall) and item.call_id not in closed]
-        if not open_:
-            return items, waiting
-        record = await self._store.mentioning(b'"id":%b' % orjson.dumps(open_[-1].id), caller.id)
-        if record is None or record.conversation_id != conversation_id:
-            return items, waiting
-        kept = Waiting.decode(record.pending)
-        held = tuple(call for call in kept.calls if call.call_id not in kept.asks | answered)
-        place = items.index(open_[-1]) + 1
-        more = replace(waiting, calls=(*waiting.calls, *held), places={**waiting.places, **kept.places})
-        return (*items[:place], *held, *items[place:]), more
-
-
-def _places(plain: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    return {call_id: (label, tool) for call_id, (label, tool) in plain.items()}
+def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[str]) -> Decided:
+    """Calls that somebody may have run are not refused, whatever is said of them now: the model hears the truth."""
+    run = {call.call_id for call in decided.run} | set(unknown)
+    return replace(
+        decided,
+        run=tuple(call for call in calls if call.call_id in run),
+        refused=tuple(output for output in decided.refused if output.call_id not in unknown),
+    )
 
 
 def _outputs(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCallOutput, ...]:
     items = (decode_item(entry) for entry in plain)
     return tuple(item for item in items if isinstance(item, FunctionCallOutput))
-
-
-def _waiting_in(read: Input) -> Waiting:
-    """The calls whose requests for approval were read, and have no answer yet."""
-    asks = frozenset(call.call_id for call in read.waiting)
-    return Waiting(calls=tuple(read.waiting), asks=asks, listed=frozenset(read.listed), places=dict(read.places))

@@ -64,6 +64,11 @@ class DialRules:
         hidden = (Secret(place), *((token,) if token is not None else ()))
         return create_mcp_plugin(tool, stranger=Stranger(dialling=self._dialling(host), secrets=hidden))
 
+    def plugin_of_caller(self, declaration: MCPDeclaration, server: MCPPlugin) -> MCPPlugin:
+        """A server of the operator, reached with nothing of the operator's but its address and its rules."""
+        token = declaration.authorization
+        return server.with_headers(headers_of(declaration), (token,) if token is not None else ())
+
     def _check(self, declaration: MCPDeclaration, configured: Collection[str]) -> None:
         where = f"{declaration.param}.server_url"
         label = declaration.server_label

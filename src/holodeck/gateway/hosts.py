@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
@@ -9,6 +10,8 @@ from urllib.parse import urlsplit
 from holodeck.gateway.problems import WireError
 from holodeck.lib.limits import MAX_HOSTS_REMEMBERED
 from holodeck.models.url import is_loopback
+
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*", re.ASCII)
 
 
 class HostPolicy:
@@ -26,7 +29,7 @@ class HostPolicy:
             message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
             raise WireError(421, message, kind="invalid_request", code="unknown_host")
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and _hostname(urlsplit(origin).netloc) != host:
+        if origin is not None and origin not in self._origins and _origin_host(origin) != host:
             message = "Web pages of this origin may not use the gateway. Add it to 'cors_origins'."
             raise WireError(403, message, kind="invalid_request", code="origin_not_allowed")
 
@@ -35,12 +38,23 @@ class HostPolicy:
         origin = headers.get("origin")
         if origin is None or origin not in self._origins:
             return []
+        wanted = headers.get("access-control-request-headers", "")
+        allowed = wanted if _HEADER_NAMES.fullmatch(wanted) else "authorization, content-type"
         return [
             (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
-            (b"access-control-allow-headers", b"authorization, content-type"),
+            (b"access-control-allow-headers", allowed.encode()),  # the OpenAI clients send a dozen of their own
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            (b"access-control-expose-headers", b"x-request-id, x-should-retry, retry-after"),
             (b"vary", b"origin"),
         ]
+
+
+def _origin_host(origin: str) -> str | None:
+    """The name of a page's host; None when it has none, as for a page in a sandbox."""
+    try:
+        return _hostname(urlsplit(origin).netloc) or None
+    except ValueError:
+        return None
 
 
 @lru_cache(maxsize=MAX_HOSTS_REMEMBERED)

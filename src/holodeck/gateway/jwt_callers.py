@@ -11,7 +11,7 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.lib import log
-from holodeck.lib.limits import JWKS_MIN_REFRESH, JWKS_TIMEOUT, JWT_LEEWAY, MIB
+from holodeck.lib.limits import JWKS_MAX_AGE, JWKS_MIN_REFRESH, JWKS_TIMEOUT, JWT_LEEWAY, MIB
 from holodeck.lib.net import http_client, read_body
 from holodeck.models.gateway import JWTCallers
 
@@ -19,12 +19,17 @@ _MAX_JWKS_BYTES = 1 * MIB
 
 
 class JWTProvider:
-    """Recognises tokens. A key that is not known makes one fetch, however many tokens wait for it."""
+    """Recognises tokens. A key that is not known makes one fetch, however many tokens wait for it.
 
-    def __init__(self, config: JWTCallers, folder: Path) -> None:
+    Those that are known are looked at again now and then: the issuer may have withdrawn one.
+    """
+
+    def __init__(self, config: JWTCallers, folder: Path, *, max_age: float = JWKS_MAX_AGE) -> None:
         self._config = config
         self._folder = folder
         self._keys: dict[str, Any] = {}
+        self._max_age = max_age
+        self._renewing: asyncio.Task[None] | None = None
         self._fetched = float("-inf")
         self._lock = asyncio.Lock()
 
@@ -47,7 +52,7 @@ class JWTProvider:
                 leeway=JWT_LEEWAY,
                 options={"require": ["exp", "iss", "aud"]},
             )
-        except jwt.PyJWTError:
+        except Exception:
             return None
         who = claims.get(self._config.caller_claim)
         if not isinstance(who, str) or not who:
@@ -60,7 +65,13 @@ class JWTProvider:
             async with self._lock:
                 if kid not in self._keys and time.monotonic() - self._fetched > JWKS_MIN_REFRESH:
                     await self._fetch()
+        elif time.monotonic() - self._fetched > self._max_age and (self._renewing is None or self._renewing.done()):
+            self._renewing = asyncio.create_task(self._renew(), name="renew keys")  # nobody waits for it
         return self._keys.get(kid)
+
+    async def _renew(self) -> None:
+        async with self._lock:
+            await self._fetch()
 
     async def _fetch(self) -> None:
         import jwt

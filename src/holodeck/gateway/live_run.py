@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from contextlib import aclosing
+from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.kept_steps import KeptSteps
@@ -21,6 +21,11 @@ from holodeck.tools.registry import Toolbox
 
 class Writer(Protocol):
     """Makes wire events of engine events, for one way in."""
+
+    @property
+    def is_silent(self) -> bool:
+        """True when nobody reads events: only what comes of them all matters."""
+        ...
 
     def feed(self, event: Event) -> list[bytes]: ...
 
@@ -65,13 +70,14 @@ class LiveRun(Generic[W]):
         self._model = model
         self.toolbox = toolbox
         self._keep = keep
-        self._task: asyncio.Task[RunResult] | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._news: asyncio.Event | None = None
         """Set with the next payloads; there is one only while somebody waits for it."""
         self._unkept: list[bytes] = []
         self._steps: KeptSteps | None = None
         self._keeper: StreamKeeper | None = None
         self._is_lost = False
+        self._is_cancelled = False
         self._is_kept = False
 
     def survive(self, steps: KeptSteps, keeper: Callable[[LiveRun[W]], StreamKeeper]) -> None:
@@ -107,6 +113,48 @@ class LiveRun(Generic[W]):
             self._steps.is_leaving = True
         self.cancel()
 
+    async def finish(self) -> None:
+        """Run to the end, whatever is told on the way. Leaving it cancels the run; what there is of it is kept."""
+        if self.writer.is_silent and not self.is_durable:
+            await self._finish_at_once()
+            return
+        async with aclosing(self.advance()) as batches:
+            async for _ in batches:
+                pass
+
+    async def _finish_at_once(self) -> None:
+        """In the task that we are in, which is cheaper than one of its own that is listened to."""
+        events = _Heard(self._hear)
+        self._task = task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        cancels = task.cancelling()
+        try:
+            try:
+                await run(self._request, self._model, self.toolbox, events)
+            except asyncio.CancelledError:
+                if not self._is_cancelled or task.uncancel() > cancels:
+                    raise
+            except Exception as bug:  # it has been told as a failed run
+                log.error("gateway.run_crashed", response=self.id, error=repr(bug))
+            self._task = None  # what is left to do is not stopped by `cancel`
+            await self._ended(self._hear_the_end(events), [])
+        except asyncio.CancelledError:  # nobody waits for it any more
+            await self._finish_unfollowed([events.last] if self.result is None and events.last is not None else [])
+            raise
+        finally:
+            self._task = None
+            self.is_done.set()
+
+    def _hear(self, event: Event) -> None:
+        self.observe(event)
+        self.writer.feed(event)
+
+    def _hear_the_end(self, events: EventLog) -> RunResult:
+        end = events.last
+        assert isinstance(end, RunFinished)  # noqa: S101 - every run ends so
+        self._hear(end)
+        return end.result
+
     async def advance(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
         events = EventLog()
@@ -135,17 +183,16 @@ class LiveRun(Generic[W]):
                     self._tell()
                     yield payloads
         finally:
-            if self._keeper is not None:
-                await self._keeper.end()
-            if not self._task.done():
-                await self._stop(events)
-            elif not self._task.cancelled() and (bug := self._task.exception()) is not None:
-                log.error("gateway.run_crashed", response=self.id, error=repr(bug))
-            self.is_done.set()
-            self._tell()
+            try:
+                await self._stopped(self._task)
+                await self._finish_unfollowed(await events.since(seen) if events.is_finished else [])
+            finally:
+                self.is_done.set()
+                self._tell()
 
     def cancel(self) -> None:
         """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
+        self._is_cancelled = True
         if self._task is not None:
             self._task.cancel()
 
@@ -209,22 +256,43 @@ class LiveRun(Generic[W]):
             self._news.set()
             self._news = None
 
-    async def _stop(self, events: EventLog) -> None:
-        """Nobody follows any more: end the run, then keep it."""
-        assert self._task is not None  # noqa: S101 - it is made before anything can be cancelled
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        if events.is_finished and self.result is None and not self.is_left:
-            async for _, event in events.read():
-                if isinstance(event, RunFinished):
-                    self.observe(event)
-                    self.payloads += self.writer.feed(event)
-                    self.result = event.result
-            try:
-                await asyncio.shield(self._kept())
-            except StorageError as error:
-                self._not_kept(error, [])
+    async def _stopped(self, task: asyncio.Task[RunResult]) -> None:
+        """Nothing of the run is under way any more."""
+        if self._keeper is not None:
+            await self._keeper.end()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("gateway.run_crashed", response=self.id, error=repr(bug))
+
+    async def _finish_unfollowed(self, rest: list[Event]) -> None:
+        """Keep a run whose reader left before its end, or before that was stored. `rest`: what nobody has heard."""
+        is_over = self._is_kept or self.failure is not None or self.is_left
+        if is_over or (self.result is None and not rest):
+            return
+        for event in rest:
+            self.observe(event)
+            self.payloads += self.writer.feed(event)
+            if isinstance(event, RunFinished):
+                self.result = event.result
+        try:
+            await asyncio.shield(self._kept())
+        except StorageError as error:
+            self._not_kept(error, [])
+
+
+class _Heard(EventLog):
+    """A log with one reader, who hears everything but the end at once."""
+
+    def __init__(self, hear: Callable[[Event], None]) -> None:
+        super().__init__()
+        self._hear = hear
+
+    def append(self, event: Event) -> int:
+        if not isinstance(event, RunFinished):
+            self._hear(event)
+        return super().append(event)
 
 
 def _unobserved(event: Event) -> None:

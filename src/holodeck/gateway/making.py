@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Continued, Continuing, Recent, Waiting
+from holodeck.gateway.continuing import Continued, Continuing, Recent
 from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.starting import Starter
+from holodeck.gateway.threads import Hold, changed
+from holodeck.gateway.waiting import Waiting
 from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.past import Past
@@ -20,7 +23,8 @@ from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib.ids import new_id
-from holodeck.models.items import Item
+from holodeck.lib.limits import TAKE_ATTEMPTS
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_codec import encode_items
 from holodeck.storage.store import UNFINISHED, ResponseStore, StoredResponse
 
@@ -45,19 +49,22 @@ class ResponseMaker:
     ) -> Live:
         """A run with the context of what came before. `recent`: what its connection remembers."""
         self._starter.backend(request.model)
-        before = await self._continuing.before(request, caller, recent)
-        return await self._assemble(request, caller, before, dialect=dialect, recent=recent)
+        live, _ = await self._begun(request, caller, recent, dialect=dialect)
+        return live
 
     async def prepare_for_long(
         self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
-    ) -> tuple[Live, Mapping[str, Any] | None]:
-        """The same, with all that `revive` needs; `body` is the whole request. None: it has secrets, and nobody may."""
+    ) -> tuple[Live, Mapping[str, Any] | None, StoredResponse]:
+        """The same, and its record, with all that `revive` needs; `body` is the whole request.
+
+        None: it has secrets, and nobody may.
+        """
         self._starter.backend(request.model)
-        before = await self._continuing.before(request, caller)
-        live = await self._assemble(request, caller, before, dialect=dialect)
+        live, before = await self._begun(request, caller, dialect=dialect)
+        record = record_of(live, request, before)
         if request.has_secrets:
-            return live, None
-        return live, {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}
+            return live, None, record
+        return live, {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}, record
 
     async def revive(self, response_id: str, given: Mapping[str, Any]) -> Live | None:
         """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted."""
@@ -71,29 +78,60 @@ class ResponseMaker:
         before.complete(request)
         told = await self._store.grown(response_id, caller.id) or []
         dialect = given.get("dialect", "openai")
-        return await self._assemble(request, caller, before, dialect=dialect, again=record, told=told)
+        return await self._assemble(request, caller, before, response_id, dialect=dialect, again=record, told=told)
+
+    async def _begun(
+        self, request: ResponseRequest, caller: Caller, recent: Recent | None = None, *, dialect: Dialect
+    ) -> tuple[Live, Continued]:
+        """A new response that has taken what waits in its conversation, if something does."""
+        response_id, threads = new_id("resp"), self._continuing.threads
+        for _ in range(TAKE_ATTEMPTS):
+            before = await self._continuing.before(request, caller, recent)
+            if before.to_take is None:
+                return await self._assemble(
+                    request, caller, before, response_id, dialect=dialect, recent=recent
+                ), before
+            hold = threads.hold(str(request.conversation_id), response_id)
+            try:
+                if not await threads.take(hold, before.to_take, caller):
+                    continue
+                live = await self._assemble(
+                    request, caller, before, response_id, dialect=dialect, recent=recent, hold=hold
+                )
+            except BaseException:
+                await asyncio.shield(threads.give_back(hold, caller))
+                raise
+            return live, before
+        raise changed()
 
     async def _assemble(
         self,
         request: ResponseRequest,
         caller: Caller,
         before: Continued,
+        response_id: str,
         *,
         dialect: Dialect,
         recent: Recent | None = None,
         again: StoredResponse | None = None,
         told: Sequence[bytes] = (),
+        hold: Hold | None = None,
     ) -> Live:
-        """`again`: the response whose run this is, if there is one already; `told` is its stream so far."""
+        """`again`: the response whose run this is, if there is one already; `told` is its stream so far.
+
+        `hold` is kept for as long as the run is.
+        """
         start = await self._starter.start(
             request,
-            new_id("resp") if again is None else again.id,
+            response_id,
             items=before.items,
             pending=before.decided.run,
-            can_wait=request.store or recent is not None,
+            can_wait=request.store or recent is not None or request.conversation_id is not None,
             caller=caller.id,
             approved=before.decided.approved,
             places=before.places,
+            own=before.own,
+            unknown=before.unknown,
             can_ask=True,
         )
         output = self._starter.config.mcp_output
@@ -114,29 +152,23 @@ class ResponseMaker:
             past=Past(told) if again is not None else None,
         )
 
-        async def extend(live: Live) -> None:
-            if request.conversation_id is not None and not _may_be_repeated(live):
-                await self._continuing.extend(request, live.writer.resource()["output"], caller)
-
-        async def keep(live: Live) -> None:
-            record = record_of(live, request, before, start.servers)
+        async def keep(live: Live, hold: Hold | None = hold) -> None:
+            resource = live.writer.resource()
+            waiting = _waiting_of(live, resource, before, start.servers)
+            record = record_of(live, request, before, waiting, resource)
             if recent is not None:
-                recent.keep(
-                    live.id,
-                    (*before.items, *_added(live, request)),
-                    Waiting.decode(record.pending),
-                    is_stored=request.store,
-                )
+                recent.keep(live.id, (*before.items, *_added(live, request, before)), waiting, is_stored=request.store)
+            if request.conversation_id is not None and _may_be_repeated(resource):
+                await self._continuing.threads.give_back(Hold(request.conversation_id, live.id), caller)
+            elif request.conversation_id is not None:
+                # First: what has ended is not gone on with, and adding to a conversation again does nothing.
+                await self._continuing.threads.extend(request, resource["output"], waiting, caller, live.id)
             if not request.store:
                 return
-            if live.is_durable:
-                # The conversation first: what has ended is not gone on with, and adding to it again does nothing.
-                await extend(live)
-                if not await self._store.finish(record):
-                    live.lose()
-                return
-            await self._store.save(record)
-            await extend(live)
+            if not live.is_durable:
+                await self._store.save(record)
+            elif not await self._store.finish(record):
+                live.lose()
 
         return LiveRun(
             start.request,
@@ -150,18 +182,17 @@ class ResponseMaker:
 
 
 def record_of(
-    live: Live, request: ResponseRequest, before: Continued | None = None, servers: RequestServers | None = None
+    live: Live,
+    request: ResponseRequest,
+    before: Continued | None = None,
+    waiting: Waiting | None = None,
+    resource: dict[str, Any] | None = None,
 ) -> StoredResponse:
-    """Everything that is kept of a response, as far as it has come."""
-    resource = live.writer.resource()
-    pending = live.result.pending if live.result is not None else ()
-    asks = frozenset(call.call_id for call in pending if servers is not None and servers.holds(call))
-    places = servers.places(pending) if servers is not None else {}
+    """Everything that is kept of a response, as far as it has come. `resource`: how it shows, if that is known."""
+    resource = live.writer.resource() if resource is None else resource
     earlier: tuple[Item, ...] = ()
     if before is not None:  # what nobody stored is in no chain, so it is kept here
         earlier = before.decided.refused if before.is_stored else before.items
-    seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
-    listed = (before.listed if before is not None else frozenset()) | seen
     return StoredResponse(
         id=live.id,
         owner=live.owner,
@@ -169,23 +200,46 @@ def record_of(
         status=str(resource["status"]),
         previous_id=request.previous_response_id if before is None or before.is_stored else None,
         conversation_id=request.conversation_id,
-        resource=orjson.dumps(resource),
+        resource=live.writer.encoded(resource),
         input_items=orjson.dumps(request.input.shown),
-        items=encode_items((*earlier, *_added(live, request))),
-        pending=Waiting(calls=pending, asks=asks, listed=listed, places=places).encode(),
+        items=encode_items((*earlier, *_added(live, request, before))),
+        pending=(waiting or Waiting()).encode(),
         events=b"\n".join(live.payloads),
     )
 
 
-def _may_be_repeated(live: Live) -> bool:
-    """A run that failed before it did anything. SDKs ask again by themselves, and would be in a conversation twice."""
-    result = live.result
-    return result is not None and result.status in ("failed", "cancelled") and not result.tool_calls
+def _may_be_repeated(resource: Mapping[str, Any]) -> bool:
+    """A run that failed before it called a tool. SDKs ask again by themselves, and would be in a conversation twice."""
+    is_cut = resource["status"] in ("failed", "cancelled")
+    return is_cut and not any(item["type"] in ("mcp_call", "function_call_output") for item in resource["output"])
 
 
-def _added(live: Live, request: ResponseRequest) -> tuple[Item, ...]:
+def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, servers: RequestServers) -> Waiting:
+    """What a response that has ended leaves to the next one."""
+    seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
+    pending = live.result.pending if live.result is not None else ()
+    if live.result is None or not pending:
+        return Waiting(listed=before.listed | seen)
+    answered = {item.call_id for item in live.result.items if isinstance(item, FunctionCallOutput)}
+    calls = (item for item in live.result.items if isinstance(item, FunctionCall))
+    return Waiting(
+        calls=pending,
+        asks=frozenset(call.call_id for call in pending if servers.holds(call)),
+        listed=before.listed | seen,
+        places=servers.places(pending),
+        own=servers.own(pending),
+        turn=tuple(call for call in calls if call.call_id not in answered),
+    )
+
+
+def _added(live: Live, request: ResponseRequest, before: Continued | None) -> tuple[Item, ...]:
     """What a response adds to the conversation: its input, then its output."""
-    if live.result is None:
-        return tuple(request.input.items)
-    output = settled(live.result.items, pending=live.result.pending, is_client=request.is_client)
+    result = live.result  # none yet: this is what there is of it should the gateway die
+    output = settled(
+        result.items if result is not None else (),
+        resumed=before.decided.run if before is not None else (),
+        pending=result.pending if result is not None else (),
+        is_client=request.is_client,
+        is_cut=result is None or result.status in ("cancelled", "failed"),
+    )
     return (*request.input.items, *output)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
+from holodeck.engine.kept_steps import OUTCOME_UNKNOWN
 from holodeck.gateway.pool import ServerPool
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration
@@ -19,6 +20,7 @@ from holodeck.tools.mcp.approval import needs_approval
 from holodeck.tools.mcp.executor import MCPExecutor, Route
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.offer import ServerOffer
+from holodeck.tools.mcp.plugin import MCPPlugin
 
 _COUNTED_AS = {"server": "(of a request)", "tool": "(of a request)"}
 """Names that a client makes up would be labels without end on a dashboard."""
@@ -36,23 +38,27 @@ class RequestServers:
         caller: str,
         can_ask: bool = False,
         approved: Collection[str] = (),
+        unknown: Collection[str] = (),
     ) -> None:
         """`can_ask`: the client can be shown a request for approval. `approved`: ids of calls that were approved.
+
+        `unknown`: ids of calls that somebody who died may have run; they are not run again.
 
         Raises `BadRequestError` for a server that may not be used.
         """
         self._configured = self._executor = executor
         self._declared = {declaration.server_label: declaration for declaration in declarations}
-        self._brought = [each for each in declarations if each.server_url is not None]
+        self._brought = [each for each in declarations if each.server_url is not None or each.has_credentials]
         self._unavailable: dict[str, MCPError] = {}
         self._pool = pool
         self._caller = caller
         self._can_ask = can_ask
         self._approved = frozenset(approved)
+        self._unknown = frozenset(unknown)
         if declarations:
             configured = executor.offers
             pool.rules.check(declarations, configured)
-            _check_configured(declarations, configured)
+            _check_configured(declarations, executor.servers)
 
     @property
     def kind(self) -> ToolKind:
@@ -61,7 +67,8 @@ class RequestServers:
     async def specs(self) -> tuple[ToolSpec, ...]:
         if not self._declared:
             return await self._executor.specs()
-        wanted = [label for label in self._declared if label in self._configured.offers]
+        brought = {each.server_label for each in self._brought}
+        wanted = [label for label in self._declared if label in self._configured.offers and label not in brought]
         if not self._brought:
             return tuple(spec for spec in await self._executor.specs(wanted) if self._sees(spec.name))
         with self._with_brought() as offers:
@@ -75,20 +82,22 @@ class RequestServers:
         return self._sees(name) and self._executor.may_repeat(name)
 
     async def execute(self, call: ToolCall) -> ToolResult:
+        if call.call_id in self._unknown:
+            return ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown")
         route = self._executor.route(call.name)
         if route is None or not self._sees(call.name):
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
-        is_approved, is_ours = call.call_id in self._approved, route.server.name in self._configured.offers
+        is_approved, ours = call.call_id in self._approved, self._configured.offers.get(route.server.name)
         if not is_approved and self._must_not_run(route):
             about = {"server": route.server.name, "tool": route.tool.name}
-            return ToolResult.failed(call.call_id, _nobody_to_ask(route), **(about if is_ours else _COUNTED_AS))
-        if is_ours:
+            return ToolResult.failed(call.call_id, _nobody_to_ask(route), **(_COUNTED_AS if ours is None else about))
+        if ours is not None and ours.server is route.server:
             return await self._executor.execute(call, is_approved=is_approved)
         with self._with_brought() as offers:
             if not any(offer.server is route.server for offer in offers):
                 await self._executor.specs([offer.server.name for offer in offers])  # its connection was given up
             result = await self._executor.execute(call, is_approved=is_approved)
-        return replace(result, metadata={**result.metadata, **_COUNTED_AS})
+        return replace(result, metadata={**result.metadata, **(_COUNTED_AS if ours is None else {})})
 
     def holds(self, call: FunctionCall) -> bool:
         """True for a call that a person must approve first, and can: by the operator's rules or by the client's."""
@@ -106,6 +115,23 @@ class RequestServers:
         """The server and the tool of each call, by the id of the call."""
         routes = ((call.call_id, self.route(call.name)) for call in calls)
         return {call_id: (route.server_label, route.tool) for call_id, route in routes if route is not None}
+
+    def own(self, calls: Iterable[FunctionCall]) -> frozenset[str]:
+        """The ids of calls for whose servers the request brought credentials of its caller."""
+        labels = {each.server_label for each in self._brought if each.has_credentials}
+        routes = ((call.call_id, self.route(call.name)) for call in calls)
+        return frozenset(call_id for call_id, route in routes if route is not None and route.server_label in labels)
+
+    def check_own(self, places: Iterable[tuple[str, str]]) -> None:
+        """Refuse to go on with calls that wait for their caller's credentials without any: they are never kept."""
+        for label, _ in places:
+            declaration = self._declared.get(label)
+            if declaration is None or not declaration.has_credentials:
+                message = (
+                    f"A call of server '{label}' waits that was asked for with credentials of your own. They are not "
+                    "kept: declare the server in 'tools' with its 'authorization' or 'headers' again."
+                )
+                refuse(message, "tools" if declaration is None else declaration.param, "missing_credentials")
 
     def bound(self, call: FunctionCall, place: tuple[str, str] | None) -> FunctionCall:
         """A call that waited, under the name that its tool has now: it was approved for that server and no other."""
@@ -136,13 +162,17 @@ class RequestServers:
             self._unavailable.clear()
             for declaration in self._brought:
                 try:
-                    offers.append(stack.enter_context(self._pool.used(declaration, self._caller)))
+                    offers.append(stack.enter_context(self._used(declaration)))
                 except MCPError as error:
                     self._unavailable[declaration.server_label] = error
             known = self._executor.offers
             if any(known.get(offer.server.name) is not offer for offer in offers):
                 self._executor = self._configured.joined(offers)
             yield offers
+
+    def _used(self, declaration: MCPDeclaration) -> AbstractContextManager[ServerOffer]:
+        ours = None if declaration.server_url is not None else self._configured.offers[declaration.server_label].server
+        return self._pool.used(declaration, self._caller, ours)
 
     def _must_not_run(self, route: Route) -> bool:
         """A call that needs approval was held, and has it by now; unless nobody could be asked."""
@@ -175,16 +205,19 @@ class RequestServers:
         return declaration is not None and declaration.allows(route.tool.name, is_read_only=_reads(route))
 
 
-def _check_configured(declarations: Sequence[MCPDeclaration], configured: Collection[str]) -> None:
+def _check_configured(declarations: Sequence[MCPDeclaration], configured: Mapping[str, MCPPlugin]) -> None:
     for declaration in declarations:
         if declaration.server_url is not None:
             continue
         label, where = declaration.server_label, f"{declaration.param}.server_label"
         if label not in configured:
             refuse(f"There is no MCP server '{label}' here.", where)
-        if declaration.has_credentials:
+        if declaration.has_credentials and not configured[label].config.caller_authorization:
             given = "authorization" if declaration.authorization is not None else "headers"
-            message = f"The server '{label}' is reached with its operator's credentials: leave out '{given}'."
+            message = (
+                f"The server '{label}' is reached with its operator's credentials: leave out '{given}', "
+                "unless the operator writes 'caller_authorization: true' for this server into the gateway's file."
+            )
             refuse(message, f"{declaration.param}.{given}", "unsupported_parameter")
 
 

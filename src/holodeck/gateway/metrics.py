@@ -71,14 +71,14 @@ class Metrics:
         lines: list[str] = []
         for name, counters in sorted(self._counters.items()):
             lines.append(f"# TYPE {name} counter")
-            lines += [f"{name}{_labels(labels)} {value:g}" for labels, value in counters.items()]
+            lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in counters.items()]
         for name, histograms in sorted(self._histograms.items()):
             lines.append(f"# TYPE {name} histogram")
             for labels, histogram in histograms.items():
                 lines += _histogram(name, labels, histogram)
         for name, values in sorted(gauges.items()):
             lines.append(f"# TYPE {name} gauge")
-            lines += [f"{name}{_labels(labels)} {value:g}" for labels, value in values]
+            lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in values]
         return ("\n".join(lines) + "\n").encode()
 
 
@@ -87,7 +87,16 @@ def _histogram(name: str, labels: Labels, histogram: _Histogram) -> list[str]:
     for bound, count in zip((*map(str, _BUCKETS), "+Inf"), histogram.counts, strict=True):
         so_far += count
         lines.append(f"{name}_bucket{_labels((*labels, ('le', bound)))} {so_far}")
-    return [*lines, f"{name}_sum{_labels(labels)} {histogram.total:g}", f"{name}_count{_labels(labels)} {so_far}"]
+    return [
+        *lines,
+        f"{name}_sum{_labels(labels)} {_number(histogram.total)}",
+        f"{name}_count{_labels(labels)} {so_far}",
+    ]
+
+
+def _number(value: float) -> str:
+    """All digits: a counter that loses some of them stands still and then jumps."""
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def _labels(labels: Labels) -> str:

@@ -1,4 +1,4 @@
-"""Connections to servers that requests bring along: kept for a while, never for another caller or credential."""
+"""Connections that requests bring credentials or addresses for: kept for a while, never for another caller."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from holodeck.lib.limits import (
 )
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.offer import ServerOffer
+from holodeck.tools.mcp.plugin import MCPPlugin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,8 @@ class _Key:
     label: str
     url: str
     headers: frozenset[tuple[str, Secret]]
+    server: MCPPlugin | None
+    """The operator's own, whose address and rules hold. Two agents may have different ones of one name."""
 
 
 @dataclass
@@ -63,19 +66,22 @@ class ServerPool:
         return len(self._entries)
 
     @contextmanager
-    def used(self, declaration: MCPDeclaration, caller: str) -> Iterator[ServerOffer]:
-        """The caller's own connection, which stays open for as long as this lasts. Raises MCPConnectionError."""
+    def used(self, declaration: MCPDeclaration, caller: str, server: MCPPlugin | None = None) -> Iterator[ServerOffer]:
+        """The caller's own connection, which stays open for as long as this lasts. Raises MCPConnectionError.
+
+        `server`: the operator's, when the request brings only credentials for it.
+        """
         key = _Key(
             caller=caller,
             label=declaration.server_label,
             url=declaration.server_url or "",
             headers=frozenset(headers_of(declaration).items()),
+            server=server,
         )
         entry = self._entries.get(key)
         if entry is None:
             self._make_room(key)
-            plugin = self.rules.plugin(declaration)
-            entry = _Entry(ServerOffer(plugin, patience=self._patience, most=MAX_REQUEST_SERVER_TOOLS))
+            entry = _Entry(self._offer(declaration, server))
             self._entries[key] = entry
         self._entries.move_to_end(key)
         entry.users += 1
@@ -93,6 +99,11 @@ class ServerPool:
         for key in list(self._entries):
             self._drop(key)
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def _offer(self, declaration: MCPDeclaration, server: MCPPlugin | None) -> ServerOffer:
+        if server is not None:
+            return ServerOffer(self.rules.plugin_of_caller(declaration, server), patience=self._patience)
+        return ServerOffer(self.rules.plugin(declaration), patience=self._patience, most=MAX_REQUEST_SERVER_TOOLS)
 
     def _make_room(self, key: _Key) -> None:
         own = [other for other in self._entries if other.caller == key.caller]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
 
 from holodeck.gateway.callers import Caller
 from holodeck.models.gateway import KeyLimits
@@ -44,11 +44,16 @@ class Rates:
     def in_flight(self) -> int:
         return self._total
 
-    @contextmanager
-    def request(self, caller: Caller) -> Iterator[None]:
-        """Count a request while it lasts. Raises `TooManyError` instead of waiting."""
+    def request(self, caller: Caller) -> _Counted:
+        """Count a request while it lasts: `with rates.request(caller):`. Raises `TooManyError` instead of waiting."""
+        return _Counted(self, caller)
+
+    def begin(self, caller: Caller) -> None:
+        """A request has come."""
         limits = caller.limits or self._default
-        account = self._accounts.setdefault(caller.id, _Account())
+        account = self._accounts.get(caller.id)
+        if account is None:
+            account = self._accounts[caller.id] = _Account()
         now = self._clock()
         self._check(account, limits, now)
         self._total += 1
@@ -56,13 +61,14 @@ class Rates:
         account.counts_tokens = limits.tokens_per_minute is not None
         if limits.requests_per_minute is not None:
             account.requests.append(now)
-        try:
-            yield
-        finally:
-            self._total -= 1
-            account.in_flight -= 1
-            if not account.in_flight and not account.requests and not account.counts_tokens:
-                self._accounts.pop(caller.id, None)
+
+    def end(self, caller: Caller) -> None:
+        """It is over."""
+        account = self._accounts[caller.id]
+        self._total -= 1
+        account.in_flight -= 1
+        if not account.in_flight and not account.requests and not account.counts_tokens:
+            del self._accounts[caller.id]
 
     def spent(self, caller_id: str, tokens: int) -> None:
         """Note what a finished run has used, also when it went on in the background."""
@@ -87,3 +93,21 @@ class Rates:
         if tokens is not None and sum(count for _, count in account.tokens) >= tokens:
             wait = account.tokens[0][0] + _MINUTE - now
             raise TooManyError(f"This key is at its limit of {tokens} tokens a minute.", wait)
+
+
+class _Counted:
+    """A request that is counted while it lasts."""
+
+    __slots__ = ("_caller", "_rates")
+
+    def __init__(self, rates: Rates, caller: Caller) -> None:
+        self._rates = rates
+        self._caller = caller
+
+    def __enter__(self) -> None:
+        self._rates.begin(self._caller)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._rates.end(self._caller)

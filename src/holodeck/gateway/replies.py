@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import orjson
+
+from holodeck.lib.record import record
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Reply:
     """A whole answer."""
 
@@ -22,7 +24,7 @@ class Reply:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Streamed:
     """An answer in pieces, each written at once. Closing the iterator tells the source that nobody reads any more."""
 

@@ -11,7 +11,7 @@ import orjson
 from holodeck.gateway.background import Background
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing
-from holodeck.gateway.making import Live, ResponseMaker, record_of
+from holodeck.gateway.making import Live, ResponseMaker
 from holodeck.gateway.pages import integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
@@ -124,6 +124,8 @@ class Responses:
     async def _stored_events(self, record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
         """A stored stream after a number; that of a response which another gateway makes is followed to its end."""
         while record.status in UNFINISHED:
+            if self._background.is_leaving:  # the reader goes on where it was, at another gateway
+                return
             fresh = await self._store.grown(record.id, record.owner, after) or []
             if fresh:
                 after += len(fresh)
@@ -146,9 +148,9 @@ class Responses:
     async def _begin_background(
         self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
     ) -> Reply | Streamed:
-        live, given = await self._maker.prepare_for_long(request, body, caller, dialect=dialect)
+        live, given, record = await self._maker.prepare_for_long(request, body, caller, dialect=dialect)
         queued = live.writer.queue()
-        await self._store.save(record_of(live, request))
+        await self._store.save(record)
         await self._store.grow(live.id, 0, queued)
         live.payloads += queued
         try:
@@ -163,10 +165,9 @@ class Responses:
 
 
 def _answer(live: Live) -> Reply:
-    resource = live.writer.resource()
     if live.result is not None and live.result.status == "failed":
-        return reply_for_failed_run(live.result, resource)
-    return json_reply(resource)
+        return reply_for_failed_run(live.result, live.writer.resource())
+    return Reply(body=live.writer.encoded())
 
 
 async def _framed(

@@ -12,7 +12,7 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.run_log import run_log
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
-from holodeck.lib.limits import KEEP_RETRY
+from holodeck.lib.limits import KEEP_RETRY, STOP_WAIT
 
 
 class Runs:
@@ -53,9 +53,7 @@ class Runs:
     async def finish(self, live: LiveRun[Any]) -> None:
         """Run one to its end; `live.failure` says whether it was kept."""
         with self._known(live):
-            async with aclosing(live.advance()) as batches:
-                async for _ in batches:
-                    pass
+            await live.finish()
 
     @contextmanager
     def _known(self, live: LiveRun[Any]) -> Iterator[None]:
@@ -114,5 +112,8 @@ class Runs:
             if live.is_durable:
                 live.lose()
             live.cancel()
-        for live in list(self._live.values()):
-            await live.is_done.wait()
+        waits = [asyncio.create_task(live.is_done.wait()) for live in self._live.values()]
+        if waits:
+            await asyncio.wait(waits, timeout=STOP_WAIT)
+        for wait in waits:
+            wait.cancel()

@@ -6,8 +6,10 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -19,7 +21,7 @@ from holodeck.gateway.backends import Backend
 from holodeck.gateway.background import Background
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
 from holodeck.gateway.chat import ChatCompletions
-from holodeck.gateway.connections import bounded
+from holodeck.gateway.connections import bounded, bounded_socket
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
@@ -114,26 +116,27 @@ class Service:
         )
 
     async def run(self, on_ready: Callable[[str], None]) -> None:
-        """Serve. SIGTERM and SIGINT drain: new requests are refused, running ones get their time."""
+        """Serve. SIGTERM, SIGINT and SIGHUP drain: new requests are refused, running ones get their time."""
         listener = _listener(self.config.listen.host, self.config.listen.port)
+        tracer = start_tracing(self.config.otel, os.environ)
         self._server = server = _Server(
             uvicorn.Config(
                 self.app,
-                http=bounded(self.config.limits.request_seconds),
+                http=bounded(self.config.limits.request_seconds, self.config.limits.reader_seconds),
                 log_config=None,
                 access_log=False,
+                proxy_headers=tracer is not None,  # only traces tell how a client reached the proxy in front of us
                 timeout_keep_alive=HEADER_TIMEOUT,
-                timeout_graceful_shutdown=int(self.config.limits.drain_seconds) + HEADER_TIMEOUT,
+                timeout_graceful_shutdown=HEADER_TIMEOUT,  # the runs have had their time by then
                 server_header=False,
                 lifespan="off",
-                ws="websockets-sansio",
+                ws=bounded_socket(self.config.limits.reader_seconds),
                 ws_max_size=self.config.limits.body_bytes,
             ),
             on_exit=self._drain,
         )
         host, port = listener.getsockname()[:2]
         keeping: list[asyncio.Task[None]] = []
-        tracer = start_tracing(self.config.otel, os.environ)
         try:
             await self.background.open(self._revive)
             keeping = [
@@ -141,8 +144,9 @@ class Service:
                 asyncio.create_task(self.background.watch_keepers(), name="keepers"),
                 asyncio.create_task(self.background.watch_cancels(), name="cancels"),
             ]
-            on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-            await server.serve(sockets=[listener])
+            with server.capture_signals():  # whoever reads that we are ready may also end us at once
+                on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                await server.serve(sockets=[listener])
         finally:
             for task in keeping:
                 task.cancel()
@@ -190,6 +194,20 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._on_exit = on_exit
         self._draining: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """SIGHUP, too: a terminal that is closed ends us in order. Under nohup it is ignored, and stays so."""
+        is_ours = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGHUP) if is_ours else signal.SIG_IGN
+        if before != signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self.handle_exit)
+        try:
+            with super().capture_signals():
+                yield
+        finally:
+            if before != signal.SIG_IGN:
+                signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._draining is not None:  # asked twice: now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
@@ -13,6 +13,7 @@ from holodeck.gateway.pool import ServerPool
 from holodeck.gateway.problems import WireError
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.writer import shows_openai
+from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
@@ -20,7 +21,7 @@ from holodeck.tools.registry import Toolbox
 from holodeck.tools.results import ResultReader
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Start:
     """A run that only needs somebody to write it down."""
 
@@ -61,11 +62,15 @@ class Starter:
         caller: str,
         approved: Collection[str] = (),
         places: Mapping[str, tuple[str, str]] | None = None,
+        own: Collection[str] = (),
+        unknown: Collection[str] = (),
         can_ask: bool = False,
     ) -> Start:
         """Put a run together. `items` came before the request, `pending` are calls of it that may now run.
 
         `approved`: the ids of those that a person approved. `places`: the server and the tool of each, by its id.
+        `own`: the ids of those that run only with credentials that the caller brings.
+        `unknown`: the ids of those that somebody may have run already.
         `can_ask`: the client knows requests for approval.
         """
         backend = self.backend(request.model)
@@ -76,10 +81,12 @@ class Starter:
             caller=caller,
             can_ask=can_ask and shows_openai(request, self.config.mcp_output),
             approved=approved,
+            unknown=unknown,
         )
         if request.tool_choice.server is not None or request.tool_choice.allowed is not None:
             await servers.specs()  # a choice by server needs to know the names of its tools
         if places and pending:
+            servers.check_own(places[call.call_id] for call in pending if call.call_id in own)
             await servers.specs()
             pending = tuple(servers.bound(call, places.get(call.call_id)) for call in pending)
         choice = request.tool_choice.resolved(servers.names)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self
 
 from holodeck.gateway.metrics import Metrics
 from holodeck.lib import log, trace
@@ -20,31 +20,43 @@ _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _FIRST_OWN_ERROR = 500
 
 
-@dataclass
 class Visit:
-    """What is known of a request so far."""
+    """One HTTP request: `with Visit(...)` counts, traces and logs it, and it is told what happens in between."""
 
-    id: str
-    """The client's own, or a proxy's, if it looks like an id; else one of ours."""
-    status: int = 0
-    """0: nothing was answered."""
-    route: str = "unknown"
+    __slots__ = ("_about", "_around", "_began", "_metrics", "_scope", "_span", "id", "route", "status")
 
+    def __init__(self, scope: MutableMapping[str, Any], headers: Mapping[str, str], metrics: Metrics) -> None:
+        self.id = request_id(headers)
+        """The client's own, or a proxy's, if it looks like an id; else one of ours."""
+        self.status = 0
+        """0: nothing was answered."""
+        self.route = "unknown"
+        self._began = time.perf_counter()
+        self._scope = scope
+        self._metrics = metrics
+        self._about = log.about(request=self.id)
+        self._around = _span(scope, headers, self)
+        self._span: trace.Span
 
-@contextmanager
-def visiting(scope: MutableMapping[str, Any], headers: Mapping[str, str], metrics: Metrics) -> Iterator[Visit]:
-    """Count, trace and log one HTTP request."""
-    began = time.perf_counter()
-    visit, method, path = Visit(id=request_id(headers)), scope["method"], scope["path"]
-    with log.about(request=visit.id), _span(scope, headers, visit) as span:
+    def __enter__(self) -> Self:
+        self._about.__enter__()
+        self._span = self._around.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        method, seconds = self._scope["method"], time.perf_counter() - self._began
+        self._metrics.request(self.route, method, self.status, seconds)
+        log.info(
+            "gateway.request", method=method, path=self._scope["path"], status=self.status, seconds=round(seconds, 4)
+        )
         try:
-            yield visit
-        finally:
-            seconds = time.perf_counter() - began
-            metrics.request(visit.route, method, visit.status, seconds)
-            log.info("gateway.request", method=method, path=path, status=visit.status, seconds=round(seconds, 4))
             if trace.is_on():
-                _tell(span, visit, method)
+                _tell(self._span, self, method)
+            self._around.__exit__(kind, error, traceback)
+        finally:
+            self._about.__exit__(kind, error, traceback)
 
 
 def request_id(headers: Mapping[str, str]) -> str:

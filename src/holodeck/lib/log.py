@@ -6,10 +6,10 @@ Names, numbers and ids are fields. The value of an argument, a prompt or an answ
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
+from contextvars import ContextVar, Token
 from functools import cache
+from types import TracebackType
 
 ROOT = "holodeck"
 _NUMBERS = frozenset({int, float, bool})
@@ -32,19 +32,29 @@ def error(event: str, /, **fields: object) -> None:
     _emit(logging.ERROR, event, fields)
 
 
-@contextmanager
-def about(**fields: object) -> Iterator[None]:
+class about:  # noqa: N801 - it reads as what it does
     """Every line of this block, and of the tasks that it starts, has these fields; once it is over, none has.
 
     So a connection that a request has opened says whose it was while that lasts, and not for ever after.
     """
-    own = {**(_about.get() or {}), **fields}
-    token = _about.set(own)
-    try:
-        yield
-    finally:
-        _about.reset(token)
-        own.clear()
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: object) -> None:
+        self._fields = fields
+        self._token: Token[dict[str, object] | None]
+
+    def __enter__(self) -> None:
+        around = _about.get()
+        if around:
+            self._fields = {**around, **self._fields}
+        self._token = _about.set(self._fields)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _about.reset(self._token)
+        self._fields.clear()
 
 
 def note(**fields: object) -> None:
@@ -59,6 +69,23 @@ def known() -> dict[str, object]:
     return dict(_about.get() or {})
 
 
+class Writer(logging.Handler):
+    """Writes the log of this process down: our own lines, and as a handler what others log."""
+
+    def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+        """Write a line of ours."""
+        raise NotImplementedError
+
+
+_writers: list[Writer] = []
+_ours = logging.getLogger(ROOT)
+
+
+def write_with(writer: Writer) -> None:
+    """Who writes the log of this process: our own lines go straight there, unless others hear them, too."""
+    _writers[:] = [writer]
+
+
 class Line:
     """An event with its fields, written out only if somebody reads it."""
 
@@ -69,7 +96,15 @@ class Line:
         self.fields = fields
 
     def __str__(self) -> str:
-        return " ".join([self.event, *[f"{key}={_shown(value)}" for key, value in self.fields.items()]])
+        return words(self.event, self.fields)
+
+
+def words(event: str, fields: Mapping[str, object]) -> str:
+    """An event with its fields as people read it."""
+    parts = [event]
+    for key, value in fields.items():
+        parts.append(f"{key}={value}" if type(value) in _NUMBERS else f"{key}={_shown(value)}")
+    return " ".join(parts)
 
 
 @cache
@@ -83,15 +118,22 @@ def _emit(level: int, event: str, fields: dict[str, object]) -> None:
         own = _about.get()
         if own:
             fields |= {key: value for key, value in own.items() if key not in fields}
+        if _is_alone(logger):
+            _writers[0].write(level, event, fields)
+            return
         # Made here because `logger.log` would first look for the line of code, which costs more than the rest.
         record = logging.LogRecord(logger.name, level, "", 0, "%s", (Line(event, fields),), None)
         record.event, record.fields = event, fields
         logger.handle(record)
 
 
+def _is_alone(logger: logging.Logger) -> bool:
+    """Whether standard logging would give a line to our writer only: its long way there costs as much as the line."""
+    others = logger.handlers or logger.filters or _ours.handlers
+    return not others and bool(_writers) and logging.root.handlers == _writers
+
+
 def _shown(value: object) -> str:
     """Plain words stay plain; anything that could break a line or a field is quoted."""
-    text = str(value)
-    if type(value) in _NUMBERS:
-        return text
+    text = value if type(value) is str else str(value)
     return text if text and text.isprintable() and " " not in text and "=" not in text else repr(text)

@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -14,7 +15,7 @@ from typing import Any, Literal, TextIO
 import orjson
 
 from holodeck.lib.limits import LOG_PAUSE, MAX_LOG_LINES_WAITING
-from holodeck.lib.log import ROOT, Line
+from holodeck.lib.log import ROOT, Line, Writer, words, write_with
 
 Format = Literal["text", "json"]
 _SERVERS = f"{ROOT}.mcp.server"
@@ -23,27 +24,31 @@ _SERVERS = f"{ROOT}.mcp.server"
 
 def write_log(form: Format, level: str, stream: TextIO | None = None) -> None:
     """Write the log of this process from now on, in place of whatever did so before."""
-    handler = Lines(stream or sys.stderr)
-    handler.setFormatter(_JSON() if form == "json" else _Text())
+    handler = Lines(stream or sys.stderr, form)
     # Our lines have none of these, and finding them out for each costs as much as writing it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     number = logging.getLevelNamesMapping()[level.upper()]
     root = logging.getLogger()
     root.handlers[:] = [handler]
+    write_with(handler)
     root.setLevel(max(number, logging.WARNING))  # of what is not ours, only what went wrong
     logging.getLogger(ROOT).setLevel(number)
     logging.getLogger(_SERVERS).setLevel(number if number < logging.INFO else max(number, logging.WARNING))
 
 
-class Lines(logging.Handler):
+class Lines(Writer):
     """Writes lines a moment later and many at once, in a thread of its own.
 
     A write lets other threads in, which costs a request more than the line itself; and when nobody reads what is
     written, the log waits and not the gateway. What is left is written at the end of the process.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, form: Format | None = None) -> None:
+        """Without a `form`, records are written as standard logging does."""
         super().__init__()
+        self._line = _json_line if form == "json" else _text_line
+        if form is not None:
+            self.setFormatter(_JSON() if form == "json" else _Text())
         self._stream = stream
         self._waiting: list[str] = []
         self._lost = 0
@@ -54,8 +59,21 @@ class Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if len(self._waiting) >= MAX_LOG_LINES_WAITING:
             self._lost += 1
-            return
-        self._waiting.append(self.format(record))
+        else:
+            self._add(self.format(record))
+
+    def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+        """Write a line of ours, which takes the short way here."""
+        line = self._line(time.time(), level, event, fields)
+        self.acquire()
+        if len(self._waiting) >= MAX_LOG_LINES_WAITING:
+            self._lost += 1
+        else:
+            self._add(line)
+        self.release()
+
+    def _add(self, line: str) -> None:
+        self._waiting.append(line)
         if not self._news.is_set():
             self._news.set()
 
@@ -87,16 +105,16 @@ class _Text(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         said = _said(record)
-        words = str(said) if isinstance(said, Line) else f"{record.name} {_one_line(said)}"
+        told = str(said) if isinstance(said, Line) else f"{record.name} {_one_line(said)}"
         crash = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{_when(record)} {record.levelname} {words}{crash}"
+        return f"{_when(record.created)} {record.levelname} {told}{crash}"
 
 
 class _JSON(logging.Formatter):
     """`time`, `level`, `event`, then the fields of the event; what is not ours has a `message` and its `logger`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {"time": _when(record), "level": record.levelname.lower()}
+        entry: dict[str, Any] = {"time": _when(record.created), "level": record.levelname.lower()}
         said = _said(record)
         if isinstance(said, Line):
             entry = {**said.fields, **entry, "event": said.event}
@@ -105,6 +123,15 @@ class _JSON(logging.Formatter):
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def _text_line(at: float, level: int, event: str, fields: Mapping[str, object]) -> str:
+    return f"{_when(at)} {logging.getLevelName(level)} {words(event, fields)}"
+
+
+def _json_line(at: float, level: int, event: str, fields: Mapping[str, object]) -> str:
+    entry = {**fields, "time": _when(at), "level": logging.getLevelName(level).lower(), "event": event}
+    return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
 def _said(record: logging.LogRecord) -> Line | str:
@@ -118,8 +145,9 @@ def _one_line(text: str) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-def _when(record: logging.LogRecord) -> str:
-    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+def _when(at: float) -> str:
+    second = int(at)
+    return f"{_second(second)}.{int((at - second) * 1000):03d}Z"
 
 
 @lru_cache(maxsize=1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from holodeck.lib.record import record
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+@record
 class TextContent:
     """Text, also that of a text resource, which then has its `uri`."""
 
@@ -16,7 +17,7 @@ class TextContent:
     type: Literal["text"] = "text"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ImageContent:
     """An image; `data` is base64, as it came."""
 
@@ -25,7 +26,7 @@ class ImageContent:
     type: Literal["image"] = "image"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class AudioContent:
     """A sound; `data` is base64, as it came."""
 
@@ -34,7 +35,7 @@ class AudioContent:
     type: Literal["audio"] = "audio"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class BinaryContent:
     """The bytes of a resource, or only where it is: a link has a `uri` and no data, and is never fetched by itself."""
 

@@ -30,6 +30,7 @@ FIELD_TRANSPORTS: Mapping[str, frozenset[str]] = {
     "url": _REMOTE,
     "headers": _REMOTE,
     "auth": _REMOTE,
+    "caller_authorization": _REMOTE,
     "timeout": _REMOTE,
     "sse_read_timeout": _STREAMING,
     "terminate_on_close": frozenset({"http"}),

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Usage
 
 Cause = Literal["max_output_tokens", "content_filter", "max_turns"]
 Status = Literal["completed", "incomplete", "failed", "cancelled", "requires_action"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class RunStarted:
     run_id: str
     model: str
     type: Literal["run.started"] = "run.started"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class TurnStarted:
     """The model is asked; `tools` is how many it is offered."""
 
@@ -30,7 +31,7 @@ class TurnStarted:
     type: Literal["turn.started"] = "turn.started"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class TextAdded:
     """More of a message, which will be finished under the same `item_id`."""
 
@@ -39,14 +40,14 @@ class TextAdded:
     type: Literal["text.added"] = "text.added"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ReasoningAdded:
     item_id: str
     text: str
     type: Literal["reasoning.added"] = "reasoning.added"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class CallAdded:
     """More of a tool call's arguments; the first one of an item names the tool."""
 
@@ -57,7 +58,7 @@ class CallAdded:
     type: Literal["call.added"] = "call.added"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ItemFinished:
     """A message, a call, a thought or an output is whole."""
 
@@ -65,7 +66,7 @@ class ItemFinished:
     type: Literal["item.finished"] = "item.finished"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ToolStarted:
     call_id: str
     name: str
@@ -73,14 +74,14 @@ class ToolStarted:
     type: Literal["tool.started"] = "tool.started"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ToolProgressed:
     call_id: str
     text: str
     type: Literal["tool.progressed"] = "tool.progressed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ToolFinished:
     """A call has come to an end, good or bad; `metadata` says by whom and how long."""
 
@@ -92,7 +93,7 @@ class ToolFinished:
     type: Literal["tool.finished"] = "tool.finished"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Failure:
     """Why a run failed, for people (`message`) and programs (`code`)."""
 
@@ -100,7 +101,7 @@ class Failure:
     message: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class RunResult:
     """How a run ended, and everything that it added to the conversation."""
 
@@ -121,7 +122,7 @@ class RunResult:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class RunFinished:
     """The last event of every run."""
 

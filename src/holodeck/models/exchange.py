@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from holodeck.lib.record import record
 from holodeck.models.items import Item, Usage
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ToolSpec:
     """A tool as a model is offered it."""
 
@@ -19,7 +20,7 @@ class ToolSpec:
     strict: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ToolChoice:
     """Whether the model may, must or must not call a tool; `name` forces one tool, `allowed` narrows the choice."""
 
@@ -28,7 +29,7 @@ class ToolChoice:
     allowed: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ModelRequest:
     """All that a model is told for one turn."""
 
@@ -54,21 +55,21 @@ class ModelRequest:
     seed: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class TextDelta:
     """More of the answer's text."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ReasoningDelta:
     """More of what the model thinks aloud."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class CallDelta:
     """More of a tool call. The first one of an `index` has its `call_id` and `name`; `arguments` come in fragments."""
 
@@ -81,7 +82,7 @@ class CallDelta:
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Answered:
     """The end of a turn: everything the model said, whole. Always the last event, and there is exactly one."""
 

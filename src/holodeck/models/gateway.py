@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ModelWrapValidatorHandler, model_validator
@@ -13,6 +14,7 @@ from holodeck.lib.limits import (
     DEFAULT_IN_FLIGHT,
     DEFAULT_KEY_IN_FLIGHT,
     DEFAULT_MAX_TURNS,
+    DEFAULT_READER_SECONDS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SERVERS_PER_REQUEST,
@@ -30,6 +32,7 @@ from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, 
 from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation, checked
 from holodeck.models.tool import Tool
+from holodeck.models.url import url_problem
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]
@@ -101,8 +104,13 @@ class JWTCallers(FileModel):
 
 
 def _one_key_set(data: dict[str, Any]) -> list[Violation]:
-    if (data.get("jwks_url") is None) == (data.get("jwks_file") is None):
+    url = data.get("jwks_url")
+    if (url is None) == (data.get("jwks_file") is None):
         return [Violation(key="jwks_url", message="give 'jwks_url' or 'jwks_file', one of them")]
+    problem = url_problem(url, websocket=False) if isinstance(url, str) else None
+    if problem is not None:
+        fix = "Whoever can change the keys on their way can be any caller."
+        return [Violation(key="jwks_url", message=problem.replace("'url'", "'jwks_url'"), fix=fix)]
     return []
 
 
@@ -114,6 +122,24 @@ class Storage(FileModel):
     retention_days: Annotated[Number, Field(gt=0)] = DEFAULT_RETENTION_DAYS
     durability: Literal["fast", "safe"] = "fast"
     """`safe` waits for the disk on every save; `fast` may lose the last moments when the power fails."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[Storage]) -> Storage:
+        return checked(cls.__name__, data, handler, _known_storage)
+
+
+_STORAGE = re.compile(r"sqlite:///[^/].*|sqlite:////.+|sqlite://:memory:|postgres(ql)?://.*", re.DOTALL)
+
+
+def _known_storage(data: dict[str, Any]) -> list[Violation]:
+    url = data.get("url")
+    if not isinstance(url, str) or _STORAGE.fullmatch(url.strip()):
+        return []
+    message = (
+        "'url' must be sqlite:///path (with three slashes, or four for an absolute path) or postgresql://host/name"
+    )
+    return [Violation(key="url", message=message)]
 
 
 class BackgroundRuns(FileModel):
@@ -136,6 +162,8 @@ class GatewayLimits(FileModel):
     """How long a request waits for an MCP server to say what it has."""
     request_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_SECONDS
     """How long a client may take to send its headers, and between two pieces of a body."""
+    reader_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_READER_SECONDS
+    """How long a client may take nothing of an answer that waits for it; then its connection is closed."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
     """How long running requests may go on after SIGTERM."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
+from holodeck.lib.record import record
 from holodeck.models.content import ContentBlock, TextContent
 
 Role = Literal["system", "developer", "user", "assistant"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ImageLink:
     """An image that a person sent: the address of it, or the whole of it as a `data:` URL."""
 
@@ -20,7 +21,7 @@ class ImageLink:
     type: Literal["image_link"] = "image_link"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FileData:
     """A file that a person sent: its bytes as a `data:` URL, or its address."""
 
@@ -32,7 +33,7 @@ class FileData:
 Part = ContentBlock | ImageLink | FileData
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Message:
     """Something that somebody said."""
 
@@ -49,7 +50,7 @@ class Message:
         return "".join(part.text for part in self.content if isinstance(part, TextContent))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FunctionCall:
     """A tool call as the model wrote it: `arguments` is its text, which may not be JSON at all."""
 
@@ -60,7 +61,7 @@ class FunctionCall:
     type: Literal["function_call"] = "function_call"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class FunctionCallOutput:
     """What a tool call came to, as the model is told."""
 
@@ -71,7 +72,7 @@ class FunctionCallOutput:
     type: Literal["function_call_output"] = "function_call_output"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Reasoning:
     """What a model thought before it spoke. `opaque` is handed back to the same provider unchanged."""
 
@@ -85,7 +86,7 @@ class Reasoning:
 Item = Message | FunctionCall | FunctionCallOutput | Reasoning
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Usage:
     """Tokens, summed over the turns of a run."""
 
@@ -108,24 +109,39 @@ class Usage:
 
 
 def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
-    """The same items, with each output before what a person says after its call: models insist on that."""
+    """The same items, with each output before what a person says after its call: models insist on that.
+
+    Outputs that stand together are in the order of their calls.
+    """
     outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutput)}
     waiting: dict[str, FunctionCallOutput] = {}
     early: set[str] = set()
+    order: dict[str, int] = {}
     placed: list[Item] = []
-    for item in items:
-        if isinstance(item, FunctionCall) and item.call_id in outputs:
-            waiting[item.call_id] = outputs[item.call_id]
-        elif isinstance(item, FunctionCallOutput):
+    together: list[FunctionCallOutput] = []
+    for index, item in enumerate(items):
+        if isinstance(item, FunctionCallOutput):
             waiting.pop(item.call_id, None)
-            if item.call_id in early:
-                continue
+            if item.call_id not in early:
+                together.append(item)
+            continue
+        if isinstance(item, FunctionCall):
+            order[item.call_id] = index
+            if item.call_id in outputs:
+                waiting[item.call_id] = outputs[item.call_id]
         elif isinstance(item, Message) and item.role != "assistant" and waiting:
-            placed += waiting.values()
+            together += waiting.values()
             early |= waiting.keys()
             waiting.clear()
+        if together:
+            placed += _in_order(together, order)
+            together = []
         placed.append(item)
-    return tuple(placed)
+    return (*placed, *_in_order(together, order))
+
+
+def _in_order(outputs: list[FunctionCallOutput], order: Mapping[str, int]) -> list[FunctionCallOutput]:
+    return sorted(outputs, key=lambda output: order.get(output.call_id, -1))
 
 
 def said(role: Role, text: str) -> Message:

@@ -62,8 +62,8 @@ def _plain(value: Item | Part) -> dict[str, Any]:
     entry: dict[str, Any] = {"type": value.type}
     for name, default in _DEFAULTS[value.type]:
         content = getattr(value, name)
-        if content != default:
-            entry[name] = _json(content)
+        if content is not default and content != default:
+            entry[name] = content if type(content) is str else _json(content)
     return entry
 
 

@@ -100,6 +100,11 @@ class MCPTool(FileModel):
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
     """Hosts that may be reached by plain http://, such as names inside a cluster."""
     auth: Auth | None = None
+    caller_authorization: Boolean = False
+    """In a gateway: a request may bring its caller's own `authorization` or `headers` for this server.
+
+    They are sent instead of `auth` and `headers` of this file, over a connection that is only that caller's.
+    """
 
     config: dict[str, Any] = Field(default_factory=dict)
     """Settings for the server itself; `allowed_directories` become MCP roots."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -10,13 +10,14 @@ from typing import Any
 import orjson
 
 from holodeck.lib.limits import MAX_ADAPTED_KEPT
-from holodeck.models.exchange import Answered, ModelEvent, ModelRequest, ToolSpec
+from holodeck.models.exchange import Answered, ModelRequest, ToolSpec
 from holodeck.models.items import FunctionCall, Item
+from holodeck.providers.batches import Batches, Batching, batches_of
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.schemas import Adapted, Dialect, adapt
 
 
-class Adapting:
+class Adapting(Batching):
     """Wraps a model. Each schema is adapted once, and kept for the next turn."""
 
     def __init__(self, model: ModelProvider, dialect: Dialect) -> None:
@@ -33,18 +34,18 @@ class Adapting:
         """Whether the model is left alone for a while, because it kept failing."""
         return bool(getattr(self._model, "is_open", False))
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        return self._adapting(request) if request.tools else self._model.stream(request)
+    def batches(self, request: ModelRequest) -> Batches:
+        return self._adapting(request) if request.tools else batches_of(self._model, request)
 
-    async def _adapting(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def _adapting(self, request: ModelRequest) -> Batches:
         adapted = {spec.name: self._adapted(spec) for spec in request.tools}
         asked = replace(request, tools=tuple(each.spec for each in adapted.values()))
-        async with aclosing(self._model.stream(asked)) as events:
-            async for event in events:
-                if isinstance(event, Answered):
-                    yield replace(event, items=tuple(_restored(item, adapted) for item in event.items))
-                else:
-                    yield event
+        async with aclosing(batches_of(self._model, asked)) as batches:
+            async for batch in batches:
+                last = batch[-1]
+                if isinstance(last, Answered):
+                    batch[-1] = replace(last, items=tuple(_restored(item, adapted) for item in last.items))
+                yield batch
 
     async def close(self) -> None:
         await self._model.close()

@@ -57,15 +57,21 @@ class Address:
 
 def host_of(url: str) -> str:
     """Host and port: all of a URL that is shown, since its query may hold a key."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "?", parts.port
+    except ValueError:  # whoever is asked there hears that it is no URL
+        return "?"
     host = f"[{host}]" if ":" in host else host
-    return f"{host}:{parts.port}" if parts.port else host
+    return f"{host}:{port}" if port else host
 
 
 def extended(base_url: str, path: str) -> str:
     """The base URL with a path at its end, unless it has that already; its query stays."""
-    parts = urlsplit(base_url)
+    try:
+        parts = urlsplit(base_url)
+    except ValueError:
+        return base_url
     base = parts.path.rstrip("/")
     return urlunsplit(parts._replace(path=base if base.endswith(path) else base + path))
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
-from holodeck.models.exchange import ModelEvent, ModelRequest
-from holodeck.providers.leaving import left_at_the_end
+from holodeck.models.exchange import ModelRequest
+from holodeck.providers.batches import Batches, Batching, batches_of
 from holodeck.providers.provider import ModelProvider
 
 
-class Breaker:
+class Breaker(Batching):
     """Opens after `failures` in a row that asking again might have mended; a wrong key or question is none of these."""
 
     def __init__(
@@ -41,13 +41,13 @@ class Breaker:
         """Whether callers are turned away, but for one that tries whether it works again."""
         return self._failures >= self._limit
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def batches(self, request: ModelRequest) -> Batches:
         """Ask, unless the provider is being left alone."""
         is_probe = self._admit()
+        batches = batches_of(self._inner, request)
         try:
-            async with left_at_the_end(self._inner.stream(request)) as events:
-                async for event in events:
-                    yield event
+            async for batch in batches:
+                yield batch
         except ModelError as error:
             self._failed(error)
             raise
@@ -56,6 +56,7 @@ class Breaker:
         finally:
             if is_probe:
                 self._is_probing = False
+            await batches.aclose()
 
     async def close(self) -> None:
         await self._inner.close()

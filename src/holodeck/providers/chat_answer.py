@@ -44,6 +44,10 @@ class ChatAnswer:
 
     def take(self, event: dict[str, Any]) -> list[ModelEvent]:
         """What is new in one chunk."""
+        text = self._mere_text(event)
+        if text:
+            self._text.append(text)
+            return [TextDelta(text=text)]
         self._news = []
         if event is DONE:
             self._end()
@@ -75,6 +79,24 @@ class ChatAnswer:
         if self._calls and finish == "stop":  # some servers call every end a stop
             finish = "tool_calls"
         return Answered(items=(*items, *self._calls.items()), finish=finish, usage=self._usage, model=self._model)
+
+    def _mere_text(self, event: dict[str, Any]) -> str | None:
+        """The text of a chunk that brings nothing else, as nearly all do: they are read much faster for it."""
+        choices = event.get("choices")
+        if not self._has_choice or not choices or len(choices) > 1 or event.get("model") != self._model:
+            return None
+        choice = choices[0]
+        delta = choice.get("delta")
+        is_mere = (
+            delta
+            and len(delta) == 1
+            and not choice.get("index")
+            and not choice.get("finish_reason")
+            and not event.get("usage")
+            and not event.get("error")
+        )
+        text = delta.get("content") if is_mere else None
+        return text if isinstance(text, str) else None
 
     def _choice(self, choice: dict[str, Any]) -> None:
         self._has_choice = True

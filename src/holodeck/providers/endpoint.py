@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import io
+import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
-import aiohttp
 import orjson
 
 from holodeck.lib import net
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import (
-    HTTP_READ_CHUNK,
     MAX_MODEL_BODY_BYTES,
     MAX_MODEL_ERROR_BYTES,
     MODEL_CONNECT_TIMEOUT,
+    MODEL_REFUSAL,
     MODEL_TAIL,
 )
+from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
+from holodeck.lib.posting import NotAURLError, NoWayThroughError, Poster, UnreachedError, UnsendableError
 from holodeck.providers.address import Address
 from holodeck.providers.failures import refused
 from holodeck.providers.sse import EventDecoder, LineTooLongError
@@ -36,8 +37,31 @@ _HEADERS = {
     "User-Agent": "holodeck",
 }
 _STREAMS = frozenset({"text/event-stream", "text/plain", "application/octet-stream"})  # some name it wrongly, or not
-_TROUBLES = (aiohttp.ClientError, OSError, LineTooLongError, net.BodyTooLargeError)
+_TROUBLES = (OSError, LineTooLongError, NotAURLError, UnsendableError)
+_OK = HTTPStatus.OK.value
 Headers = Callable[[], Mapping[str, str]]
+
+
+class Answer(Protocol):
+    """An answer whose head has come, direct or through a proxy."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    @property
+    def content_type(self) -> str: ...
+    @property
+    def is_at_end(self) -> bool: ...
+    async def read(self) -> bytes: ...
+    def close(self) -> None: ...
+
+
+class Carrier(Protocol):
+    """Carries questions to one URL."""
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> Answer: ...
+    async def close(self) -> None: ...
 
 
 class Endpoint:
@@ -47,7 +71,7 @@ class Endpoint:
         self._url = url
         self.address = address
         self._headers = headers
-        self._client: aiohttp.ClientSession | None = None
+        self._carrier: Carrier | None = None
 
     async def ask(
         self, body: Mapping[str, Any], *, is_over: Callable[[], bool]
@@ -56,46 +80,60 @@ class Endpoint:
 
         Once `is_over`, nothing more is read. Leaving the iterator before that closes the connection at once.
         """
-        with self._explained():
-            response = await self._session().post(
-                self._url,
-                data=_payload(orjson.dumps(body)),
-                headers={**_HEADERS, **self._headers()},
-                allow_redirects=False,
-                proxy=net.proxy_for(self._url),
-            )
         try:
-            if response.status != HTTPStatus.OK:
-                await self._refuse(response)
-            if response.content_type in _STREAMS:
+            answer = await self._reached().post(orjson.dumps(body), {**_HEADERS, **self._headers()})
+        except _TROUBLES as error:
+            raise self._explanation(error) from _cause(error)
+        try:
+            if answer.status != _OK:
+                await self._refuse(answer)
+            if answer.content_type in _STREAMS:
                 decoder = EventDecoder()
-                while not (is_over() or response.content.at_eof()):
-                    yield await self._more(response, decoder)
+                while not (is_over() or answer.is_at_end):
+                    events: list[dict[str, Any]] = []
+                    try:
+                        for data in await self._more(answer, decoder):
+                            events.append(self._decoded(data))
+                    except ModelError:
+                        yield events  # what came before it stands
+                        if not is_over():
+                            raise
+                    else:
+                        yield events
                 if not is_over():
                     yield self._remains(decoder)
             else:
-                yield [await self._whole(response)]
-            await self._tail(response)
+                yield [await self._whole(answer)]
+            if not answer.is_at_end:
+                await self._tail(answer)
         finally:
-            response.close()
+            answer.close()
 
     async def close(self) -> None:
         """Let go of the connections. The next question makes new ones."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        carrier, self._carrier = self._carrier, None
+        if carrier is not None:
+            await carrier.close()
 
-    def _session(self) -> aiohttp.ClientSession:
-        if self._client is None or self._client.closed:
-            self._client = net.http_client(connect_timeout=MODEL_CONNECT_TIMEOUT)
-        return self._client
+    def _reached(self) -> Carrier:
+        if self._carrier is None:
+            try:
+                proxy = net.proxy_for(self._url)
+            except ValueError as error:
+                raise NotAURLError from error
+            if proxy is None:
+                self._carrier = Poster(self._url, connect_timeout=MODEL_CONNECT_TIMEOUT)
+            else:
+                from holodeck.providers.proxied import ProxiedPoster
 
-    async def _more(self, response: aiohttp.ClientResponse, decoder: EventDecoder) -> list[dict[str, Any]]:
+                self._carrier = ProxiedPoster(self._url, proxy, connect_timeout=MODEL_CONNECT_TIMEOUT)
+        return self._carrier
+
+    async def _more(self, answer: Answer, decoder: EventDecoder) -> list[bytes]:
         try:
-            found = decoder.feed(await response.content.readany())
+            return decoder.feed(await answer.read())
         except _TROUBLES as error:  # spelled out here: a context manager for each chunk costs as much as the chunk
             raise self._explanation(error) from _cause(error)
-        return [self._decoded(data) for data in found]
 
     def _remains(self, decoder: EventDecoder) -> list[dict[str, Any]]:
         """An event without its blank line; or half of one that was cut, which is no JSON and no event."""
@@ -116,59 +154,60 @@ class Endpoint:
         shown = data[:MAX_MODEL_ERROR_BYTES].decode("utf-8", "replace")
         raise self.address.error(f"it sent an event that is not a JSON object: {shown}", is_retryable=True)
 
-    async def _whole(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+    async def _whole(self, answer: Answer) -> dict[str, Any]:
         """The answer of a server that does not stream."""
-        with self._explained():
-            body = await net.read_body(response, MAX_MODEL_BODY_BYTES)
+        body = await self._body(answer)
+        if len(body) > MAX_MODEL_BODY_BYTES:
+            raise self.address.error(f"its answer is too big to be one: more than {MAX_MODEL_BODY_BYTES} bytes.")
         try:
-            answer = orjson.loads(body)
+            whole = orjson.loads(body)
         except orjson.JSONDecodeError:
-            answer = None
-        if isinstance(answer, dict):
-            return answer
+            whole = None
+        if isinstance(whole, dict):
+            return whole
         raise self.address.error(
-            f"it answered with {response.content_type} instead of an event stream. "
+            f"it answered with {answer.content_type} instead of an event stream. "
             "Check the path of the endpoint (most servers want /v1 at its end)."
         )
 
-    async def _refuse(self, response: aiohttp.ClientResponse) -> NoReturn:
-        with self._explained():
-            body = await net.read_excerpt(response, MAX_MODEL_ERROR_BYTES)
-        raise refused(self.address, response.status, response.headers, body)
+    async def _refuse(self, answer: Answer) -> NoReturn:
+        pieces: list[bytes] = []
+        with suppress(OSError):  # the status says enough, whatever becomes of the words
+            async with asyncio.timeout(MODEL_REFUSAL):
+                await _read_into(pieces, answer, MAX_MODEL_ERROR_BYTES)
+        raise refused(self.address, answer.status, answer.headers, b"".join(pieces)[:MAX_MODEL_ERROR_BYTES])
 
-    @staticmethod
-    async def _tail(response: aiohttp.ClientResponse) -> None:
-        """Read the end of a stream that said its last word, so that its connection is kept; not for long."""
-        if response.content.at_eof():
-            return
-        with suppress(TimeoutError, aiohttp.ClientError):
-            async with asyncio.timeout(MODEL_TAIL):
-                while not response.content.at_eof():
-                    await response.content.readany()
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn what the HTTP client raises into a sentence."""
+    async def _body(self, answer: Answer) -> bytes:
+        """All of a body, or its beginning when it goes over the limit."""
+        pieces: list[bytes] = []
         try:
-            yield
+            await _read_into(pieces, answer, MAX_MODEL_BODY_BYTES)
         except _TROUBLES as error:
             raise self._explanation(error) from _cause(error)
+        return b"".join(pieces)
+
+    @staticmethod
+    async def _tail(answer: Answer) -> None:
+        """Read the end of a stream that said its last word, so that its connection is kept; not for long."""
+        with suppress(TimeoutError, AnswerLostError):
+            async with asyncio.timeout(MODEL_TAIL):
+                while not answer.is_at_end:
+                    await answer.read()
 
     def _explanation(self, error: Exception) -> ModelError:
         match error:
-            case aiohttp.ClientConnectorDNSError():
-                return self._unreached("its host name is not known. Check the endpoint.")
-            case aiohttp.ClientSSLError() | ssl.SSLError():
-                return self._unreached(f"TLS failed ({error}). Check the endpoint and the certificates.")
-            case aiohttp.ClientConnectorError():
-                reason = error.os_error.strerror or "connection failed"
-                return self._unreached(f"it could not be reached ({reason}). Is the server running?")
-            case aiohttp.ConnectionTimeoutError():
-                limit = f"{MODEL_CONNECT_TIMEOUT:.0f} s"
-                return self._unreached(f"no connection within {limit}. Check the endpoint and the network.")
-            case aiohttp.InvalidURL():
+            case UnreachedError():
+                return self._unreached(_why(error.reason))
+            case NotAURLError():
                 return self.address.error("its endpoint is not a URL.")
-            case LineTooLongError() | net.BodyTooLargeError():
+            case UnsendableError():
+                return self.address.error(
+                    "its key has a line break or another character that no key has, and was not sent. "
+                    f"Check the key in {self.address.key_source}."
+                )
+            case UnreadableAnswerError():
+                return self._unreached(f"its answer cannot be read: {error}. Check the endpoint and its port.")
+            case LineTooLongError():
                 return self.address.error(f"its answer is too big to be one: {error}.")
         return self._unreached("the connection was lost before the answer was complete. Ask again.")
 
@@ -176,11 +215,26 @@ class Endpoint:
         return self.address.error(what, is_retryable=True)
 
 
-def _payload(body: bytes) -> bytes | io.BytesIO:
-    """Bytes are sent in one piece, which is cheapest; what is large goes in several, so that others get their turn."""
-    return body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
+async def _read_into(pieces: list[bytes], answer: Answer, limit: int) -> None:
+    size = 0
+    while size <= limit and not answer.is_at_end:
+        pieces.append(await answer.read())
+        size += len(pieces[-1])
+
+
+def _why(reason: OSError) -> str:
+    match reason:
+        case NoWayThroughError():
+            return f"{reason}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY in the environment."
+        case socket.gaierror():
+            return "its host name is not known. Check the endpoint."
+        case ssl.SSLError():
+            return f"TLS failed ({reason}). Check the endpoint and the certificates."
+        case TimeoutError():
+            return f"no connection within {MODEL_CONNECT_TIMEOUT:.0f} s. Check the endpoint and the network."
+    return f"it could not be reached ({reason.strerror or 'connection failed'}). Is the server running?"
 
 
 def _cause(error: Exception) -> Exception | None:
     """The error itself, unless its text has the URL, whose query may hold a key."""
-    return error if isinstance(error, aiohttp.ClientConnectorError | LineTooLongError) else None
+    return None if isinstance(error, NotAURLError) else error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import ModelEvent, ModelRequest
+from holodeck.models.exchange import ModelRequest
 from holodeck.providers.address import Address, bearer, extended, host_of
+from holodeck.providers.batches import Batches
 from holodeck.providers.endpoint import Endpoint
 from holodeck.providers.responses_answer import ResponsesAnswer
 from holodeck.providers.responses_request import responses_body
@@ -51,21 +51,21 @@ class Responses(WireModel):
         self._spoken = ResponsesDialect(model)
         super().__init__(endpoint, self._spoken)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def batches(self, request: ModelRequest) -> Batches:
         """Ask once; twice when the model turns out to have no encrypted thoughts."""
         try:
-            async with aclosing(super().stream(request)) as events:
-                async for event in events:
-                    yield event
+            async with aclosing(super().batches(request)) as batches:
+                async for batch in batches:
+                    yield batch
         except ModelError as error:
             if not (self._spoken.wants_encrypted and _is_about_encryption(error)):
                 raise
             self._spoken.wants_encrypted = False
         else:
             return
-        async with aclosing(super().stream(request)) as events:
-            async for event in events:
-                yield event
+        async with aclosing(super().batches(request)) as batches:
+            async for batch in batches:
+                yield batch
 
 
 def _is_about_encryption(error: ModelError) -> bool:

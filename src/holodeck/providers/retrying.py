@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_ATTEMPTS, MODEL_FIRST_PAUSE, MODEL_MAX_PAUSE, MODEL_MAX_RETRY_AFTER
-from holodeck.models.exchange import ModelEvent, ModelRequest
-from holodeck.providers.leaving import left_at_the_end
+from holodeck.models.exchange import ModelRequest
+from holodeck.providers.batches import Batches, Batching, batches_of
 from holodeck.providers.provider import ModelProvider
 
 
-class Retrying:
+class Retrying(Batching):
     """A model that is asked up to `attempts` times. `chance` spreads the pauses of many clients: 0 to 1."""
 
     def __init__(
@@ -34,16 +34,16 @@ class Retrying:
     def name(self) -> str:
         return self._inner.name
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def batches(self, request: ModelRequest) -> Batches:
         """Ask, and ask again while nothing was answered and it may help."""
         attempt = 1
         while True:
             has_begun = False
+            batches = batches_of(self._inner, request)
             try:
-                async with left_at_the_end(self._inner.stream(request)) as events:
-                    async for event in events:
-                        has_begun = True
-                        yield event
+                async for batch in batches:
+                    has_begun = True
+                    yield batch
             except ModelError as error:
                 pause = self._pause(error, attempt)
                 if has_begun or pause is None:
@@ -51,6 +51,8 @@ class Retrying:
                 log.warning("model.retry", model=self.name, attempt=attempt, pause=f"{pause:.1f}", reason=str(error))
             else:
                 return
+            finally:
+                await batches.aclose()
             await self._sleep(pause)
             attempt += 1
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
-from holodeck.models.exchange import ModelEvent, ModelRequest
-from holodeck.providers.leaving import left_at_the_end
+from holodeck.models.exchange import ModelRequest
+from holodeck.providers.batches import Batches, Batching, batches_of
 from holodeck.providers.provider import ModelProvider
 
 
-class Timeouts:
+class Timeouts(Batching):
     """A model that must begin to answer within `first` seconds, and then not pause for more than `idle`.
 
-    The time that the reader takes between two events does not count.
+    The time that the reader takes between two batches does not count.
     """
 
     def __init__(
@@ -33,28 +32,29 @@ class Timeouts:
     def name(self) -> str:
         return self._inner.name
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def batches(self, request: ModelRequest) -> Batches:
         """Ask, and watch the silence."""
         limit, what = self._first, "did not begin to answer within"
         silence = _Silence()
-        async with left_at_the_end(self._inner.stream(request)) as events:
-            try:
-                while True:
-                    silence.begin(limit)
-                    try:
-                        event = await anext(events)
-                    except StopAsyncIteration:
-                        return
-                    except asyncio.CancelledError as error:
-                        if not silence.was_too_long():
-                            raise
-                        raise self._error(what, limit) from error
-                    finally:
-                        silence.end()
-                    yield event
-                    limit, what = self._idle, "fell silent in the middle of its answer for"
-            finally:
-                silence.close()
+        batches = batches_of(self._inner, request)
+        try:
+            while True:
+                silence.begin(limit)
+                try:
+                    batch = await anext(batches)
+                except StopAsyncIteration:
+                    return
+                except asyncio.CancelledError as error:
+                    if not silence.was_too_long():
+                        raise
+                    raise self._error(what, limit) from error
+                finally:
+                    silence.end()
+                yield batch
+                limit, what = self._idle, "fell silent in the middle of its answer for"
+        finally:
+            silence.close()
+            await batches.aclose()
 
     async def close(self) -> None:
         await self._inner.close()

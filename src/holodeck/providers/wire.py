@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, Protocol
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import Answered, ModelEvent, ModelRequest
 from holodeck.providers.address import Address
+from holodeck.providers.batches import Batches, Batching
 from holodeck.providers.endpoint import Endpoint
 
 _MISSHAPEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -44,7 +44,7 @@ class Dialect(Protocol):
         ...
 
 
-class WireModel:
+class WireModel(Batching):
     """A `ModelProvider` over one endpoint in one dialect."""
 
     def __init__(self, endpoint: Endpoint, dialect: Dialect) -> None:
@@ -55,30 +55,33 @@ class WireModel:
     def name(self) -> str:
         return self._endpoint.address.model
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    async def batches(self, request: ModelRequest) -> Batches:
         """Ask once. Leaving the iterator closes the connection at once."""
         answer = self._dialect.answer(request, self._endpoint.address)
-        batches = self._endpoint.ask(self._dialect.body(request), is_over=lambda: answer.is_over)
+        came = self._endpoint.ask(self._dialect.body(request), is_over=lambda: answer.is_over)
         is_told = False
-        async with aclosing(batches):
-            async for batch in batches:
-                for event in batch:
-                    for news in self._news(answer, event):
+        async with aclosing(came):
+            async for events in came:
+                news: list[ModelEvent] = []
+                try:
+                    for event in events:
+                        news += answer.take(event)
+                    if answer.is_over and not is_told:
+                        is_told = True
+                        news.append(self._whole(answer))
+                except (ModelError, *_MISSHAPEN) as error:
+                    if news:  # what came before it stands
                         yield news
-                if answer.is_over and not is_told:
-                    is_told = True
-                    yield self._whole(answer)
+                    if isinstance(error, ModelError):
+                        raise
+                    raise self._misshapen(error) from error
+                if news:
+                    yield news
         if not is_told:
-            yield self._whole(answer)
+            yield [self._whole(answer)]
 
     async def close(self) -> None:
         await self._endpoint.close()
-
-    def _news(self, answer: Answer, event: dict[str, Any]) -> list[ModelEvent]:
-        try:
-            return answer.take(event)
-        except _MISSHAPEN as error:
-            raise self._misshapen(error) from error
 
     def _whole(self, answer: Answer) -> Answered:
         try:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
-from holodeck.storage import unfinished
+from holodeck.storage import threads, unfinished
 from holodeck.storage.pool import Connection, PostgresPool
 from holodeck.storage.presence import IS_THERE
-from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
+from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread
 from holodeck.storage.unfinished import IS_UNFINISHED
 
 _NAMES = (
@@ -40,6 +40,7 @@ _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = $1 AND c.owner = $2 ORDER BY c.created_at DESC LIMIT 1"""
 _ADD = "INSERT INTO conversation_items (conversation_id, position, id, data) VALUES ($1, $2, $3, $4)"
+_THREAD = threads.reading(IS_THERE)
 _OWNED = "SELECT 1 FROM conversations WHERE id = $1 AND owner = $2"
 
 
@@ -173,16 +174,48 @@ class PostgresStore:
         sql = "DELETE FROM conversations WHERE id = $1 AND owner = $2"
         return await self._change(sql, _key(conversation_id), owner) > 0
 
-    async def add_items(self, conversation_id: str, owner: str, items: Sequence[ConversationItem]) -> bool:
+    async def add_items(
+        self,
+        conversation_id: str,
+        owner: str,
+        items: Sequence[ConversationItem],
+        *,
+        by: str | None = None,
+        waiting: bytes | None = None,
+    ) -> bool:
         async def add(db: Connection) -> bool:
             async with db.transaction():
                 # The row is locked, so that batches of two gateways do not take the same positions.
-                if await db.fetchval(f"{_OWNED} FOR UPDATE", _key(conversation_id), owner) is None:
+                state = await db.fetchrow(f"{threads.STATE} FOR UPDATE", _key(conversation_id), owner)
+                if state is None:
                     return False
                 await _append(db, conversation_id, items)
+                if threads.may_leave(tuple(state), by, waiting):
+                    await db.execute(threads.LEAVE, conversation_id, waiting)
                 return True
 
         return await self._pool.run(add, is_repeatable=False)
+
+    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
+        values = (_key(conversation_id), owner, limit + 1)
+        rows = await self._pool.run(lambda db: db.fetch(_THREAD, *values), is_repeatable=True)
+        return threads.thread_of(map(tuple, rows), self.keeper)
+
+    async def take(self, conversation_id: str, owner: str, seen: Thread, taker: str) -> bool:
+        async def take(db: Connection) -> bool:
+            async with db.transaction():
+                # The row first: what another adds meanwhile is seen by the statement after it.
+                state = await db.fetchrow(f"{threads.STATE} FOR UPDATE", _key(conversation_id), owner)
+                end = await db.fetchval(threads.END, _key(conversation_id))
+                if not threads.may_take(tuple(state) if state is not None else None, end, seen, taker):
+                    return False
+                await db.execute(threads.TAKE, conversation_id, taker, self.keeper)
+                return True
+
+        return await self._pool.run(take, is_repeatable=True)
+
+    async def give_back(self, conversation_id: str, owner: str, taker: str) -> None:
+        await self._change(threads.GIVE_BACK, _key(conversation_id), owner, taker, is_repeatable=True)
 
     async def items(
         self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"

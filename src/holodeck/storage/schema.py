@@ -35,6 +35,11 @@ STEPS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (response_id, first))""",
     ),
     ("CREATE INDEX conversation_items_by_id ON conversation_items (id)",),  # a request may refer to one by its id alone
+    (
+        "ALTER TABLE conversations ADD COLUMN waiting BLOB DEFAULT NULL",  # calls that nobody has run yet
+        "ALTER TABLE conversations ADD COLUMN taken_by TEXT",  # the response that goes on with them
+        "ALTER TABLE conversations ADD COLUMN keeper BIGINT",  # the gateway that makes that one
+    ),
 )
 
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 
 from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
-from holodeck.storage import sqlite_unfinished, unfinished
+from holodeck.storage import sqlite_unfinished, threads, unfinished
 from holodeck.storage.presence_files import Alone, FilePresence
 from holodeck.storage.sqlite_file import Durability, connected
-from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse
+from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread
 from holodeck.storage.unfinished import IS_UNFINISHED, for_sqlite
 from holodeck.storage.workers import Worker
 
 _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
 _NAMES = _COLUMNS.split(", ")
+_values = attrgetter(*_NAMES)
 _NEWER = ", ".join(f"{name} = excluded.{name}" for name in (*_NAMES[1:], "keeper"))
 _MARKS = ", ".join("?" * (len(_NAMES) + 1))
 _ADD = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
@@ -41,6 +44,7 @@ SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our o
 _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = ? AND c.owner = ? ORDER BY c.created_at DESC LIMIT 1"""
+_THREAD = for_sqlite(threads.reading("FALSE"))  # files are asked, not SQLite
 
 
 class SQLiteStore:
@@ -74,11 +78,11 @@ class SQLiteStore:
         return connection
 
     async def save(self, record: StoredResponse) -> None:
-        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+        values = (*_values(record), self.keeper)
+        if await self._writer.run(lambda db: db.execute(_ADD, values).rowcount, is_one_statement=True):
+            return  # it is new, so nothing else is there of it
 
         def save(db: sqlite3.Connection) -> None:
-            if db.execute(_ADD, values).rowcount:  # it is new, so nothing else is there of it
-                return
             db.execute(_SAVE, values)
             if unfinished.is_finished(record.status):
                 db.execute(for_sqlite(unfinished.DROP_CHUNKS), (record.id,))
@@ -86,7 +90,7 @@ class SQLiteStore:
         await self._writer.run(save)
 
     async def finish(self, record: StoredResponse) -> bool:
-        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+        values = (*_values(record), self.keeper)
 
         def finish(db: sqlite3.Connection) -> bool:
             row = db.execute(for_sqlite(unfinished.KEEPER), (record.id,)).fetchone()
@@ -186,14 +190,50 @@ class SQLiteStore:
         sql = "DELETE FROM conversations WHERE id = ? AND owner = ?"
         return await self._writer.run(lambda db: db.execute(sql, (conversation_id, owner)).rowcount > 0)
 
-    async def add_items(self, conversation_id: str, owner: str, items: Sequence[ConversationItem]) -> bool:
+    async def add_items(
+        self,
+        conversation_id: str,
+        owner: str,
+        items: Sequence[ConversationItem],
+        *,
+        by: str | None = None,
+        waiting: bytes | None = None,
+    ) -> bool:
         def add(db: sqlite3.Connection) -> bool:
-            if not _owns(db, conversation_id, owner):
+            state = db.execute(for_sqlite(threads.STATE), (conversation_id, owner)).fetchone()
+            if state is None:
                 return False
             _append(db, conversation_id, items)
+            if threads.may_leave(state, by, waiting):
+                db.execute(for_sqlite(threads.LEAVE), (conversation_id, waiting))
             return True
 
         return await self._writer.run(add)
+
+    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
+        def read(db: sqlite3.Connection) -> Thread | None:
+            rows = db.execute(_THREAD, (conversation_id, owner, limit + 1)).fetchall()
+            found = threads.thread_of(rows, self.keeper)
+            if found is None or found.taken_by is None:
+                return found
+            return replace(found, is_taker_there=self._presence.is_there(rows[0][4]))
+
+        return await self._reader.run(read)
+
+    async def take(self, conversation_id: str, owner: str, seen: Thread, taker: str) -> bool:
+        def take(db: sqlite3.Connection) -> bool:
+            state = db.execute(for_sqlite(threads.STATE), (conversation_id, owner)).fetchone()
+            end = db.execute(for_sqlite(threads.END), (conversation_id,)).fetchone()[0]
+            if not threads.may_take(state, end, seen, taker):
+                return False
+            db.execute(for_sqlite(threads.TAKE), (conversation_id, taker, self.keeper))
+            return True
+
+        return await self._writer.run(take)
+
+    async def give_back(self, conversation_id: str, owner: str, taker: str) -> None:
+        values = (conversation_id, owner, taker)
+        await self._writer.run(lambda db: db.execute(for_sqlite(threads.GIVE_BACK), values))
 
     async def items(
         self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from holodeck.lib.private_files import make_private
 from holodeck.storage.schema import steps_after
 
 Durability = Literal["fast", "safe"]
@@ -18,6 +19,7 @@ _BUSY_PAUSE = 0.01
 def connected(path: str, durability: Durability) -> sqlite3.Connection:
     if path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+        make_private(Path(path))
     connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
     _use_wal(connection)
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'safe' else 'NORMAL'}")

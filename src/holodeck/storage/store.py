@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from holodeck.lib.record import record
 
 Order = Literal["asc", "desc"]
 UNFINISHED = ("queued", "in_progress")
 """The statuses of responses in the making."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class StoredResponse:
     """A response with everything that a later request may need of it. The bytes are JSON, made by the gateway."""
 
@@ -33,7 +34,7 @@ class StoredResponse:
     """Its stream, one event a line; empty when it was not streamed."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class Conversation:
     """A conversation that clients add items to."""
 
@@ -43,12 +44,29 @@ class Conversation:
     metadata: bytes = b"{}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ConversationItem:
     """One item of a conversation. Its wire form is JSON, made by the gateway."""
 
     id: str
     data: bytes
+
+
+@record
+class Thread:
+    """A conversation as it stood at one moment, with the calls that wait in it."""
+
+    items: Sequence[ConversationItem] = ()
+    end: int = 0
+    """The place of the last item that was read."""
+    waiting: bytes | None = None
+    """Calls that wait for the client or for an approval; JSON, made by the gateway."""
+    taken_by: str | None = None
+    """The response that goes on with them, or was about to when its gateway died."""
+    is_taken_here: bool = False
+    """True when this very process has taken them."""
+    is_taker_there: bool = False
+    """True when the process that has taken them is alive."""
 
 
 class ResponseStore(Protocol):
@@ -135,8 +153,35 @@ class ResponseStore(Protocol):
 
     async def delete_conversation(self, conversation_id: str, owner: str) -> bool: ...
 
-    async def add_items(self, conversation_id: str, owner: str, items: Sequence[ConversationItem]) -> bool:
-        """Append, all or none, in order."""
+    async def add_items(
+        self,
+        conversation_id: str,
+        owner: str,
+        items: Sequence[ConversationItem],
+        *,
+        by: str | None = None,
+        waiting: bytes | None = None,
+    ) -> bool:
+        """Append, all or none, in order.
+
+        `by` is the response whose items they are, if they are one's; `waiting` are then the calls that it leaves to
+        the next. What it had taken is gone with that.
+        """
+        ...
+
+    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
+        """Its first items and what waits in it, all of one moment."""
+        ...
+
+    async def take(self, conversation_id: str, owner: str, seen: Thread, taker: str) -> bool:
+        """Take what waits in a conversation for a response. False: it is not any more as it was seen.
+
+        The very same call again is True.
+        """
+        ...
+
+    async def give_back(self, conversation_id: str, owner: str, taker: str) -> None:
+        """The response has not gone on with what it took: another may."""
         ...
 
     async def items(

@@ -14,7 +14,7 @@ from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import GROUP_COMMIT_JOBS
 
 T = TypeVar("T")
-Job = tuple[Callable[[sqlite3.Connection], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+Job = tuple[Callable[[sqlite3.Connection], Any], bool, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 _REASONS = (
     ("full", "the disk is full. Make room; nothing was half written."),
@@ -39,16 +39,19 @@ class Worker:
         self._fresh: list[Job] = []
         self._thread: threading.Thread | None = None
 
-    async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
-        """Do a job on the connection. Raises `StorageError`; an acknowledged write is committed."""
+    async def run(self, job: Callable[[sqlite3.Connection], T], *, is_one_statement: bool = False) -> T:
+        """Do a job on the connection. Raises `StorageError`; an acknowledged write is committed.
+
+        `is_one_statement`: the job is whole or not at all by itself, and needs nothing around it for that.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        if not self._fresh or self._fresh[-1][1] is not loop:
+        if not self._fresh or self._fresh[-1][2] is not loop:
             loop.call_soon(self._hand_over)  # waking the thread costs more than a job, so those of a moment go together
-        self._fresh.append((job, loop, future))
+        self._fresh.append((job, is_one_statement, loop, future))
         result: T = await future
         return result
 
@@ -89,21 +92,24 @@ class Worker:
 
     def _transaction(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
         if not self._writes:
-            return [_done(db, job) for job, _, _ in batch]
+            return [_done(db, job) for job, *_ in batch]
+        is_alone = len(batch) == 1
+        if is_alone and batch[0][1]:
+            return [_done(db, batch[0][0])]
         outcomes = []
         db.execute("BEGIN IMMEDIATE")
         try:
-            if len(batch) == 1:  # a transaction of its own is all that it needs
+            if is_alone:  # a transaction of its own is all that it needs
                 outcome = _done(db, batch[0][0])
                 db.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
                 return [outcome]
-            for job, _, _ in batch:
-                db.execute("SAVEPOINT job")
-                outcome = _done(db, job)
-                db.execute("ROLLBACK TO job" if isinstance(outcome, Exception) else "RELEASE job")
+            for job, is_one_statement, *_ in batch:
+                outcome = _done(db, job) if is_one_statement else _undone_if_bad(db, job)
+                if isinstance(outcome, StorageError) and not db.in_transaction:
+                    raise outcome  # the disk was full, or the like: SQLite has undone everything
                 outcomes.append(outcome)
             db.execute("COMMIT")
-        except sqlite3.Error:
+        except (sqlite3.Error, StorageError):
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             raise
@@ -117,10 +123,18 @@ def _done(db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> A
         return _explained(error)
 
 
+def _undone_if_bad(db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
+    db.execute("SAVEPOINT job")
+    outcome = _done(db, job)
+    if db.in_transaction:
+        db.execute("ROLLBACK TO job" if isinstance(outcome, Exception) else "RELEASE job")
+    return outcome
+
+
 def _tell(batch: list[Job], outcomes: list[Any]) -> None:
     """Wake each loop once, whatever was done for it."""
     told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-    for (_, loop, future), outcome in zip(batch, outcomes, strict=True):
+    for (*_, loop, future), outcome in zip(batch, outcomes, strict=True):
         told.setdefault(loop, []).append((future, outcome))
     for loop, settled in told.items():
         with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more

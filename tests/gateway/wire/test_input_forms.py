@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -151,7 +152,7 @@ FORMS: list[tuple[str, Any, list[Item]]] = [
 
 
 def nameless(item: Item) -> dict[str, Any]:
-    return {key: getattr(item, key) for key in item.__slots__ if key != "id"}
+    return {key: getattr(item, key) for key in (each.name for each in fields(item)) if key != "id"}
 
 
 @pytest.mark.proves("D-25")

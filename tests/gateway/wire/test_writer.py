@@ -121,7 +121,7 @@ async def test_a_mixed_turn_shows_only_the_clients_call_and_requires_action() ->
     assert kinds == ["function_call", "function_call_output", "message"]
     assert (resumed.resource["status"], len(shelf.ran)) == ("completed", 1)
     told = [item.call_id for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
-    assert told == ["call_2", "call_1"]
+    assert told == ["call_1", "call_2"]
 
 
 @pytest.mark.parametrize("dialect", ["openai", "open_responses"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
 from holodeck.lib.ids import new_id
+from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
@@ -17,7 +17,7 @@ NO_RESULT = "This call was approved, and came to no result."
 UNDECIDED = "The person went on without approving this call; it was not run."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Decided:
     """What happens to the calls that waited."""
 
@@ -28,11 +28,16 @@ class Decided:
     """What the model is told about the others."""
 
 
+_NOTHING = Decided()
+
+
 def decide(pending: Sequence[FunctionCall], asked: Iterable[str], answers: Sequence[ApprovalAnswer]) -> Decided:
     """`asked` are the ids of the pending calls that need approval. Raises `BadRequestError` for an unknown request.
 
     The arguments are those of the call that waits: an approval is for them and for no others.
     """
+    if not pending and not answers:
+        return _NOTHING
     needed = set(asked)
     requests = {approval_id(call): call for call in pending if call.call_id in needed}
     given: dict[str, ApprovalAnswer] = {}
@@ -76,7 +81,7 @@ def close_past(read: Input) -> None:
     for call in read.waiting:
         answer = given.get(approval_id(call))
         if answer is not None and answer.approve:
-            over.append(_told(call, NO_RESULT))
+            over.append(told(call, NO_RESULT))
         elif answer is not None or read.items.index(call) < last:
             over.append(_refusal(call, answer))
     answer_in_place(read, over)
@@ -86,22 +91,27 @@ def close_past(read: Input) -> None:
 
 
 def answer_in_place(read: Input, outputs: Sequence[FunctionCallOutput]) -> None:
-    """Put each output behind its call, where a model expects it."""
+    """Put each output behind its call, where a model expects it: calls that were made together stay together."""
     behind = {output.call_id: output for output in outputs}
     items: list[Item] = []
+    due: list[Item] = []
     for item in read.items:
+        if not isinstance(item, FunctionCall):
+            items += due
+            due = []
+        elif item.call_id in behind:
+            due.append(behind[item.call_id])
         items.append(item)
-        if isinstance(item, FunctionCall) and item.call_id in behind:
-            items.append(behind[item.call_id])
-    read.items = items
+    read.items = [*items, *due]
 
 
 def _refusal(call: FunctionCall, answer: ApprovalAnswer | None) -> FunctionCallOutput:
     words = UNDECIDED if answer is None else REFUSED
     if answer is not None and answer.reason:
         words = f"{words} Their reason: {answer.reason}"
-    return _told(call, words)
+    return told(call, words)
 
 
-def _told(call: FunctionCall, words: str) -> FunctionCallOutput:
+def told(call: FunctionCall, words: str) -> FunctionCallOutput:
+    """What the model hears instead of a result."""
     return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=words),), is_error=True, id=new_id("out"))

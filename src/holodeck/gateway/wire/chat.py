@@ -28,7 +28,7 @@ class ChatWriter:
         self, request: ChatRequest, *, completion_id: str, created_at: float, model: str = "", is_silent: bool = False
     ) -> None:
         self._request = request
-        self._is_silent = is_silent
+        self.is_silent = is_silent
         self._about = {
             "id": completion_id,
             "created": int(created_at),
@@ -129,14 +129,14 @@ class ChatWriter:
             self._chunk(b'%b,"choices":[],"usage":%b}' % (self._head, orjson.dumps(_shown(self._usage))))
 
     def _delta(self, delta: dict[str, Any], finish: str | None = None) -> None:
-        if self._is_silent:
+        if self.is_silent:
             return
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         usage = b',"usage":null' if self._request.wants_usage else b""
         self._chunk(b'%b,"choices":[%b]%b}' % (self._head, orjson.dumps(choice), usage))
 
     def _chunk(self, chunk: bytes) -> None:
-        if not self._is_silent:
+        if not self.is_silent:
             self._chunks.append(chunk)
 
 

@@ -10,31 +10,46 @@ from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 
 NOT_RUN = "This call was not run: the response ended before it."
+CUT = "The response ended before this call had a result. It is not known whether the call took effect."
 
 
 def settled(
-    items: Sequence[Item], *, pending: Collection[FunctionCall], is_client: Callable[[str], bool]
+    items: Sequence[Item],
+    *,
+    resumed: Sequence[FunctionCall] = (),
+    pending: Collection[FunctionCall],
+    is_client: Callable[[str], bool],
+    is_cut: bool = False,
 ) -> tuple[Item, ...]:
-    """The items of a run with an answer for each call of ours that got none. Calls that wait stay as they are."""
+    """The items of a run with an answer for each call of ours that got none. Calls that wait stay as they are.
+
+    `resumed`: calls of an earlier response that this one went on with. `is_cut`: it may have ended within a call.
+    """
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    waiting = {call.call_id for call in pending}
-    settled: list[Item] = []
+    words = CUT if is_cut else NOT_RUN
+    settled: list[Item] = [_untold(call, words) for call in resumed if call.call_id not in answered]
+    answered |= {call.call_id for call in pending}
     for item in items:
         settled.append(item)
-        if not isinstance(item, FunctionCall) or item.call_id in answered | waiting or is_client(item.name):
+        if not isinstance(item, FunctionCall) or item.call_id in answered or is_client(item.name):
             continue
-        content = (TextContent(text=NOT_RUN),)
-        settled.append(FunctionCallOutput(call_id=item.call_id, content=content, is_error=True, id=new_id("out")))
+        settled.append(_untold(item, words))
     return tuple(settled)
+
+
+def _untold(call: FunctionCall, words: str) -> FunctionCallOutput:
+    return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=words),), is_error=True, id=new_id("out"))
 
 
 def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], param: str = "input") -> None:
     """Refuse a conversation in which the client has not answered one of its functions, or answers one nobody called."""
     called = {item.call_id for item in items if isinstance(item, FunctionCall)}
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    waiting = {call.call_id for call in pending}
+    if not called and not answered:
+        return
+    answered |= {call.call_id for call in pending}
     for item in items:
-        if isinstance(item, FunctionCall) and item.call_id not in answered | waiting:
+        if isinstance(item, FunctionCall) and item.call_id not in answered:
             refuse(f"No tool output found for function call {item.call_id}.", param, "missing_tool_output")
         if isinstance(item, FunctionCallOutput) and item.call_id not in called:
             message = f"No tool call found for function call output with call_id {item.call_id}."

@@ -66,7 +66,7 @@ class Encoder:
 
     def head(self, kind: str, **body: Any) -> bytes:
         """The part that all deltas of one content have in common; nothing for a content that was told before."""
-        if self.past is not None and self.past.knows(kind, body):
+        if self.is_silent or (self.past is not None and self.past.knows(kind, body)):
             return b""
         head = orjson.dumps({"type": kind, **body})[:-1]
         if self.past is not None:
@@ -75,7 +75,7 @@ class Encoder:
 
     def delta(self, head: bytes, text: str) -> None:
         """One delta, which starts with its `head`."""
-        if self.is_silent or not head:
+        if not head:
             return
         if self.past is not None:
             text = self._untold(head, text)

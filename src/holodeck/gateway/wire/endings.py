@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from holodeck.lib.record import record
 from holodeck.models.events import RunResult
 
 _ERROR_TYPES = {"model_error": "model_error"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Ending:
     """`event` is one of the three that clients know as the last."""
 

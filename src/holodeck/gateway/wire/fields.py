@@ -51,7 +51,7 @@ class Fields:
             wrong_type(path or "body", "an object", value)
         self.value: Mapping[str, Any] = value
         self.path = path
-        self._left = dict(value)
+        self._left = value.copy()
 
     def at(self, key: str) -> str:
         """The path of a field."""
@@ -60,6 +60,10 @@ class Fields:
     def has(self, key: str) -> bool:
         """True when the client gave it, and not as null."""
         return self.value.get(key) is not None
+
+    def lacks(self, keys: Collection[str]) -> bool:
+        """True when the client gave none of these, as most clients do of most: then there is nothing to read."""
+        return self.value.keys().isdisjoint(keys)
 
     def take(self, key: str) -> Any:
         """The value as it is; None when it is missing."""

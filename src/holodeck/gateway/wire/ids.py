@@ -9,13 +9,18 @@ def _stem(item_id: str) -> str:
     return item_id.partition("_")[2] or item_id
 
 
+def stem_of(call: FunctionCall) -> str:
+    """What is the same in all ids of a call, whichever form it came back in."""
+    return _stem(call.id or call.call_id)
+
+
 def mcp_call_id(call: FunctionCall) -> str:
-    return f"mcp_{_stem(call.id or call.call_id)}"
+    return f"mcp_{stem_of(call)}"
 
 
 def approval_id(call: FunctionCall) -> str:
     """The id of the request for approval of exactly this call."""
-    return f"mcpr_{_stem(call.id or call.call_id)}"
+    return f"mcpr_{stem_of(call)}"
 
 
 def item_id_of(wire_id: str) -> str:

@@ -14,10 +14,13 @@ class OpenMessage:
 
     def __init__(self, encoder: Encoder, index: int, item_id: str) -> None:
         self._encoder = encoder
-        self._at = {"item_id": item_id, "output_index": index, "content_index": 0}
         self.place = index
         self._item: WireItem = {"id": item_id, "type": "message", "status": "in_progress", "role": "assistant"}
         self._texts: list[str] = []
+        self._head = b""
+        if encoder.is_silent:
+            return
+        self._at = {"item_id": item_id, "output_index": index, "content_index": 0}
         encoder.emit("response.output_item.added", output_index=index, item={**self._item, "content": []})
         encoder.emit("response.content_part.added", **self._at, part=_output_text(""))
         self._head = encoder.head("response.output_text.delta", **self._at, logprobs=[])
@@ -32,6 +35,8 @@ class OpenMessage:
         text = "".join(self._texts)
         part = _output_text(text)
         item = {**self._item, "status": status, "content": [part]}
+        if self._encoder.is_silent:
+            return item
         emit = self._encoder.emit
         emit("response.output_text.done", **self._at, text=text, logprobs=[])
         emit("response.content_part.done", **self._at, part=part)

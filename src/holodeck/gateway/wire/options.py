@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
@@ -17,6 +17,7 @@ from holodeck.lib.limits import (
     MAX_TOP_LOGPROBS,
     MIN_OUTPUT_TOKENS,
 )
+from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
@@ -39,7 +40,7 @@ _SUMMARIES = ("auto", "concise", "detailed")
 _TEXT_FORMAT: Mapping[str, Any] = {"type": "text"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Answer:
     """None is the model's own choice."""
 
@@ -80,8 +81,15 @@ class Answer:
         )
 
 
+_AS_THE_MODEL_LIKES = Answer()
+_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_ANSWER_FIELDS = frozenset({"text", "reasoning", "top_logprobs", "max_output_tokens", *_NUMBERS})
+
+
 def read_answer(fields: Fields) -> Answer:
     """`text`, `reasoning`, and the numbers."""
+    if fields.lacks(_ANSWER_FIELDS):
+        return _AS_THE_MODEL_LIKES
     shown, schema, verbosity = _text(fields)
     effort, summary = _reasoning(fields)
     if fields.integer("top_logprobs", least=0, most=MAX_TOP_LOGPROBS):
@@ -109,6 +117,8 @@ def read_numbers(fields: Fields) -> dict[str, Any]:
 
 def read_metadata(fields: Fields) -> dict[str, str]:
     given = fields.mapping("metadata") or {}
+    if not given:
+        return given
     where = fields.at("metadata")
     if len(given) > MAX_METADATA_PAIRS:
         message = (
@@ -126,7 +136,9 @@ def read_metadata(fields: Fields) -> dict[str, str]:
 
 
 def read_include(fields: Fields) -> frozenset[str]:
-    wanted = fields.strings("include") or []
+    wanted = fields.strings("include")
+    if not wanted:
+        return frozenset()
     for index, value in enumerate(wanted):
         if value not in _INCLUDABLE:
             not_one_of(f"include[{index}]", value, _INCLUDABLE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from holodeck.gateway.wire.fields import Fields, refuse, unsupported
 from holodeck.gateway.wire.input import read_input
@@ -12,15 +12,21 @@ from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored,
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.tools import Choice, Tools, read_choice, read_tools
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
+from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
 _TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
 _NOT_HERE = "This gateway does not have it."
 _OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
+_NO_CACHE = "This gateway has no prompt cache of its own."
+_REFUSED = {
+    **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
+    **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
+}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class ResponseRequest:
     """A request for a response, whichever way it came."""
 
@@ -77,9 +83,9 @@ def read_request(
 ) -> ResponseRequest:
     """Read a body. Raises `BadRequestError`, which names the field."""
     fields = Fields(body)
-    fields.refuse_given(_NOT_HERE, "prompt", "moderation", "image", "access_programs", "context_management")
-    fields.refuse_given("This gateway has no prompt cache of its own.", "prompt_cache_options")
-    fields.refuse_given("This gateway has no prompt cache of its own.", "prompt_cache_retention")
+    if not fields.lacks(_REFUSED):
+        for key, reason in _REFUSED.items():
+            fields.refuse_given(reason, key)
     given = fields.take("input")
     previous = fields.text("previous_response_id")
     conversation = _conversation(fields)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NoReturn, cast
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.record import record
 from holodeck.models.exchange import ToolChoice, ToolSpec
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
@@ -20,7 +21,7 @@ ServerNames = Callable[[str, str | None], Iterable[str]]
 """From a server's label, and one of its tools or None for all, to the names that the model knows."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Tools:
     """The client's own functions, the MCP servers that it asks for, and both as they are shown again."""
 
@@ -29,7 +30,7 @@ class Tools:
     echo: tuple[Mapping[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@record
 class Choice:
     """A tool choice before the tools of the servers are known."""
 
@@ -62,7 +63,13 @@ class Choice:
         return ToolChoice(mode=self.mode, allowed=tuple(dict.fromkeys(known)))
 
 
+_NO_TOOLS = Tools()
+_FREE = Choice()
+
+
 def read_tools(fields: Fields) -> Tools:
+    if fields.lacks(("tools",)):
+        return _NO_TOOLS
     functions: list[ToolSpec] = []
     declarations: list[MCPDeclaration] = []
     echo: list[Mapping[str, Any]] = []
@@ -112,7 +119,7 @@ def function_spec(fields: Fields) -> ToolSpec:
 def read_choice(value: object) -> Choice:
     """`tool_choice` in each of its forms."""
     if value is None:
-        return Choice()
+        return _FREE
     if isinstance(value, str):
         if value not in _MODES:
             not_one_of("tool_choice", value, _MODES)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
+import orjson
+
 from holodeck.gateway.wire.calls import Calls
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.encoder import Encoder
@@ -81,15 +83,25 @@ class ResponseWriter:
         self._output = Output(self._encoder)
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
         self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
-        self._is_silent = is_silent
+        self.is_silent = is_silent
         self._is_kept = is_kept
         self._is_begun = False
         self._status = "queued"
         self._end: dict[str, Any] = {}
+        self._encoded: bytes | None = None
 
     def resource(self) -> dict[str, Any]:
         """The response as it is now."""
         return self._frame.at(self._status, self._output.done(), **self._end)
+
+    def encoded(self, resource: dict[str, Any] | None = None) -> bytes:
+        """The same as JSON, made once when it is finished: what is stored and what is answered are the same bytes."""
+        if self._encoded is not None:
+            return self._encoded
+        encoded = orjson.dumps(self.resource() if resource is None else resource)
+        if self.is_finished:
+            self._encoded = encoded
+        return encoded
 
     @property
     def is_finished(self) -> bool:
@@ -142,7 +154,7 @@ class ResponseWriter:
 
     def _begin(self) -> None:
         self._status = "in_progress"
-        if self._is_silent:
+        if self.is_silent:
             return
         if not self._is_begun:
             self._is_begun = True
@@ -184,7 +196,7 @@ class ResponseWriter:
             "incomplete": ending.incomplete,
             "usage": result.usage,
         }
-        if self._is_silent:
+        if self.is_silent:
             return
         if ending.error is not None:
             flat = {"code": ending.error["code"], "message": ending.error["message"], "param": None}

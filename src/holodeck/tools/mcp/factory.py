@@ -41,10 +41,10 @@ _PLUGINS: dict[TransportType, type[MCPPlugin]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stranger:
-    """A server that no operator has chosen. Only over HTTP; what it logs goes into no log of ours."""
+    """Somebody else than the operator has chosen the server, or its credentials. What it logs goes into no log."""
 
-    dialling: Dialling
-    """Where it may be."""
+    dialling: Dialling | None = None
+    """Where it may be; then only over HTTP. None: the operator has chosen the place."""
     secrets: tuple[Secret, ...] = ()
     """What no error may show, beside the headers."""
 
@@ -73,7 +73,12 @@ def create_mcp_plugin(
         )
 
     client = MCPClient(tool, make_session, faults=faults, callbacks=heard, limits=limits or StartLimits())
-    return _PLUGINS[tool.transport](tool, client)
+
+    def another(other: MCPTool, secrets: tuple[Secret, ...]) -> MCPPlugin:
+        stranger = Stranger(secrets=secrets)
+        return create_mcp_plugin(other, base_dir=base_dir, callbacks=callbacks, limits=limits, stranger=stranger)
+
+    return _PLUGINS[tool.transport](tool, client, another)
 
 
 def _refuse_unsafe(tool: MCPTool) -> None:

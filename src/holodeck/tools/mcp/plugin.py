@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from holodeck.lib.errors import MCPError
+from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.client import MCPClient
 from holodeck.tools.mcp.connection import State
@@ -16,13 +17,17 @@ from holodeck.tools.mcp.era import Era
 from holodeck.tools.mcp.prompts import PromptResult, prompt_of
 from holodeck.tools.mcp.session import OnProgress
 
+Another = Callable[[MCPTool, tuple[Secret, ...]], "MCPPlugin"]
+
 
 class MCPPlugin:
     """One MCP server, whatever its transport. Nothing is started before the first use."""
 
-    def __init__(self, tool: MCPTool, client: MCPClient) -> None:
+    def __init__(self, tool: MCPTool, client: MCPClient, another: Another | None = None) -> None:
+        """`another` makes a plugin of a definition as this one was made."""
         self.config = tool
         self._client = client
+        self._another = another
 
     @property
     def name(self) -> str:
@@ -32,6 +37,14 @@ class MCPPlugin:
     def description(self) -> str | None:
         """What the file says of the server, or else what it says of itself."""
         return self.config.description or self.instructions
+
+    def with_headers(self, headers: Mapping[str, Secret], secrets: Sequence[Secret] = ()) -> MCPPlugin:
+        """The same server under the same rules, reached with these headers and with no credentials of its file.
+
+        Nothing is shared with this one. `secrets` are what no error may show, beside the headers.
+        """
+        assert self._another is not None  # noqa: S101 - every plugin of a remote server is made by the factory
+        return self._another(self.config.model_copy(update={"headers": dict(headers), "auth": None}), tuple(secrets))
 
     @property
     def state(self) -> State:

@@ -1,0 +1,41 @@
+"""A connection that sends what is written at one moment in one piece: every piece is a call of the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holodeck.lib.limits import GATHERED_BYTES
+
+
+class Gathering:
+    """A transport in front of another one. The head of an answer waits for its body, but not beyond this moment."""
+
+    __slots__ = ("_held", "_loop", "_size", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self._send)
+        self._held.append(data)
+        self._size += len(data)
+        if self._size > GATHERED_BYTES:  # so that the transport can say that it has enough
+            self._send()
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is as it is there."""
+        return getattr(self._transport, name)
+
+    def _send(self) -> None:
+        held, self._held, self._size = self._held, [], 0
+        if held and not self._transport.is_closing():
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))

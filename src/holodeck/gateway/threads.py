@@ -1,0 +1,144 @@
+"""Conversations as requests go on in them: what waits there is gone on with by one response, and by no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field, replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+import orjson
+
+from holodeck.gateway.callers import Caller
+from holodeck.gateway.problems import WireError, not_found
+from holodeck.gateway.waiting import Waiting, waiting_in
+from holodeck.gateway.wire.approvals import close_past
+from holodeck.gateway.wire.ids import approval_id
+from holodeck.gateway.wire.input import read_input
+from holodeck.gateway.wire.paused import check_new, drop, pass_over, restore
+from holodeck.gateway.wire.reading import ApprovalAnswer, Input
+from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.gateway.wire.seal import Seal
+from holodeck.lib.record import record
+from holodeck.models.items import Item
+from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore, Thread
+
+_MAX_CONVERSATION = 10_000
+
+
+@record
+class Standing:
+    """Where a conversation stands for one request."""
+
+    items: tuple[Item, ...] = ()
+    waiting: Waiting = field(default_factory=Waiting)
+    approvals: tuple[ApprovalAnswer, ...] = ()
+    """Answers that were added to the conversation without a request."""
+    unknown: frozenset[str] = frozenset()
+    """The ids of calls that a response had taken whose gateway died: they may have been run."""
+    to_take: Thread | None = None
+    """Whoever goes on from here must take this first, because something waits in it."""
+
+
+class Hold:
+    """What waits in a conversation is one response's. Forgotten, it is not: a run that never begins lets go of it."""
+
+    def __init__(self, conversation_id: str, response_id: str) -> None:
+        self.conversation_id = conversation_id
+        self.response_id = response_id
+
+
+class Threads:
+    """The conversations of all callers, as responses use them."""
+
+    def __init__(self, store: ResponseStore, seal: Seal) -> None:
+        self._store = store
+        self._seal = seal
+        self._holds: WeakValueDictionary[str, Hold] = WeakValueDictionary()
+
+    async def standing(self, conversation_id: str, asked: Input, caller: Caller) -> Standing:
+        """What a request finds. Raises when it is not there, or another response goes on with what waits in it."""
+        thread = await self._store.thread(conversation_id, caller.id, limit=_MAX_CONVERSATION)
+        if thread is None:
+            raise not_found("Conversation", conversation_id)
+        if thread.taken_by is not None and await self._is_held(thread, caller):
+            raise _locked(thread.taken_by)
+        read = Input()
+        if thread.items:
+            read = read_input([orjson.loads(item.data) for item in thread.items], seal=self._seal)
+        check_new(read, asked, {item.id for item in thread.items})
+        found = _stand(read, Waiting() if thread.waiting is None else Waiting.decode(thread.waiting), asked, thread)
+        return replace(found, items=tuple(read.items))
+
+    def hold(self, conversation_id: str, response_id: str) -> Hold:
+        """What a response has to keep for as long as it has something taken."""
+        hold = Hold(conversation_id, response_id)
+        self._holds[response_id] = hold
+        return hold
+
+    async def take(self, hold: Hold, seen: Thread, caller: Caller) -> bool:
+        """Take what waits for a response. False: the conversation has changed since it was seen."""
+        return await self._store.take(hold.conversation_id, caller.id, seen, hold.response_id)
+
+    async def give_back(self, hold: Hold, caller: Caller) -> None:
+        """The response was not begun; it may not have come to taking anything."""
+        await self._store.give_back(hold.conversation_id, caller.id, hold.response_id)
+
+    async def extend(
+        self, request: ResponseRequest, output: Sequence[dict[str, Any]], waiting: Waiting, caller: Caller, by: str
+    ) -> None:
+        """Add a finished response to its conversation, once, with the calls that wait in it now."""
+        conversation_id = str(request.conversation_id)
+        shown = [*request.input.shown, *output]
+        if shown and await self._store.item(conversation_id, caller.id, shown[-1]["id"]) is not None:
+            return
+        items = [ConversationItem(id=item["id"], data=orjson.dumps(item)) for item in shown]
+        left = waiting.encode() if waiting.calls else None
+        await self._store.add_items(conversation_id, caller.id, items, by=by, waiting=left)
+
+    async def _is_held(self, thread: Thread, caller: Caller) -> bool:
+        """Whether the response that has taken what waits is still being made, here or elsewhere."""
+        taker = thread.taken_by or ""
+        record = await self._store.get(taker, caller.id)
+        if record is not None:
+            return record.status in UNFINISHED
+        return taker in self._holds if thread.is_taken_here else thread.is_taker_there
+
+
+def _stand(read: Input, kept: Waiting, asked: Input, thread: Thread) -> Standing:
+    """Put what waits into what was read, and settle what does not wait any more."""
+    turn = restore(read, kept.turn, kept.hidden)
+    kept = replace(kept, calls=tuple(call for call in kept.calls if call in turn))
+    requests = {approval_id(call) for call in kept.calls if call.call_id in kept.asks}
+    approvals = tuple(answer for answer in read.approvals if answer.request_id in requests)
+    close_past(read)
+    other = waiting_in(read)
+    calls = (*kept.calls, *other.calls)
+    left = pass_over(read, asked, turn=turn, waiting={call.call_id for call in calls})
+    unknown = frozenset(call.call_id for call in kept.calls) if thread.taken_by is not None else frozenset()
+    if not unknown and any(call.call_id in left for call in turn):
+        drop(read, kept.hidden, [call for call in kept.calls if call.call_id in kept.asks])
+        kept, calls, approvals = Waiting(), other.calls, ()
+    return Standing(
+        waiting=Waiting(
+            calls=calls,
+            asks=other.asks | {call.call_id for call in kept.calls if call.call_id in kept.asks},
+            listed=other.listed,
+            places={**other.places, **kept.places},
+            own=kept.own,
+        ),
+        approvals=approvals,
+        unknown=unknown,
+        to_take=thread if turn or other.calls else None,
+    )
+
+
+def _locked(taker: str) -> WireError:
+    message = f"The response {taker} is going on with the calls that waited in this conversation. Try again later."
+    return WireError(400, message, kind="invalid_request", code="conversation_locked", param="conversation")
+
+
+def changed() -> WireError:
+    """For a conversation that others change faster than a request can go on in it."""
+    message = "Other requests are changing this conversation at this moment. Try again later."
+    return WireError(400, message, kind="invalid_request", code="conversation_locked", param="conversation")

@@ -1,0 +1,20 @@
+"""A process that serves many at once may have many files open: the usual limit is for programs of another kind."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from holodeck.lib.limits import MAX_OPEN_FILES
+
+
+def allow_many_open_files() -> None:
+    """Raise this process's own limit as far as the system lets it, which asks nobody for a right."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # then it stays as it is
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

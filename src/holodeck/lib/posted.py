@@ -1,0 +1,323 @@
+"""One HTTP/1.1 connection that carries a POST at a time, and the answer as it comes.
+
+For the APIs of models, which are asked for every turn: a client that can do everything spends several times as long on
+cookies, redirects and forms that none of them has. Parsing is the same C library's that our own server uses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import httptools
+
+from holodeck.lib.limits import HTTP_READ_CHUNK, MAX_HTTP_HEAD_BYTES
+
+if TYPE_CHECKING:
+    Freed = Callable[["Connection"], None]
+
+_OK = 200
+_ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
+_PLAIN = frozenset({"", "identity"})
+_TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
+_ZLIB_METHOD = 8  # in the first byte of what has zlib's header; some send "deflate" without one
+
+
+class AnswerLostError(ConnectionError):
+    """The connection ended before the answer was whole."""
+
+
+class UnreadableAnswerError(AnswerLostError):
+    """What came is no answer that can be read; the text says why."""
+
+
+class Posted:
+    """An answer whose head has come. `read` gives what follows; `close` before its end closes the connection."""
+
+    __slots__ = (
+        "_connection",
+        "_encoding",
+        "_error",
+        "_inflate",
+        "_is_whole",
+        "_news",
+        "_pieces",
+        "_size",
+        "headers",
+        "status",
+    )
+
+    def __init__(self, connection: Connection, status: int, headers: dict[str, str]) -> None:
+        """The names in `headers` are in lower case."""
+        self.status = status
+        self.headers = headers
+        self._connection = connection
+        self._encoding = headers.get("content-encoding", "").strip().lower()
+        self._inflate: zlib._Decompress | None = None
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._is_whole = False
+        self._error: AnswerLostError | None = None
+        self._news: asyncio.Future[None] | None = None
+
+    @property
+    def content_type(self) -> str:
+        named = self.headers.get("content-type", "application/octet-stream")
+        return named.partition(";")[0].partition(",")[0].strip().lower()  # some say it twice
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether everything has come and was read."""
+        return self._is_whole and not self._pieces
+
+    async def read(self) -> bytes:
+        """What has come since the last time, as soon as there is anything. Nothing: it is at its end."""
+        while not self._pieces:
+            if self._is_whole:
+                return b""
+            if self._error is not None:
+                raise self._error
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        if self._encoding not in _PLAIN:
+            await asyncio.sleep(0)  # little can grow to much: others get their turn
+            return self._inflated()
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces = []
+        self._taken()
+        return data
+
+    def close(self) -> None:
+        """Nobody reads any more."""
+        if not self._is_whole:
+            self._connection.abort()
+
+    def add(self, data: bytes) -> int:
+        """More has come. How much waits to be read now."""
+        self._pieces.append(data)
+        self._size += len(data)
+        self._tell()
+        return self._size
+
+    def end(self, error: AnswerLostError | None = None) -> None:
+        """Nothing more will come."""
+        self._is_whole, self._error = error is None, error
+        self._tell()
+
+    def _inflated(self) -> bytes:
+        """The next part, however much the rest may grow to."""
+        packed = b"".join(self._pieces)
+        inflate = self._inflate = self._inflate or self._unpacker(packed)
+        try:
+            data = inflate.decompress(packed, HTTP_READ_CHUNK)
+        except zlib.error as error:
+            raise UnreadableAnswerError(f"its {self._encoding} is broken") from error
+        left = inflate.unconsumed_tail
+        has_more = left or (len(data) == HTTP_READ_CHUNK and not inflate.eof)  # also of what it has taken in
+        self._pieces = [left] if has_more else []
+        if not has_more:
+            self._taken()
+        return data
+
+    def _unpacker(self, packed: bytes) -> zlib._Decompress:
+        if self._encoding not in _ENCODINGS:
+            raise UnreadableAnswerError(f"it came as '{self._encoding}', which nobody asked for")
+        is_bare = self._encoding == "deflate" and packed[0] & 0x0F != _ZLIB_METHOD
+        return zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32)
+
+    def _taken(self) -> None:
+        self._size = 0
+        self._connection.resume()
+
+    def _tell(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+
+class Connection(asyncio.Protocol):
+    """Asks one thing at a time. It says when it can be used again, and when it is gone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, on_free: Freed, on_lost: Freed) -> None:
+        self.loop = loop
+        self.free_since = 0.0
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._parser = httptools.HttpResponseParser(self)
+        self._asked: asyncio.Future[Posted] | None = None
+        self._answer: Posted | None = None
+        self._headers: dict[str, str] = {}
+        self._head_size = 0
+        self._aside = 0  # bytes since the last that were of a body
+        self._is_paused = False
+        self._is_gone = False
+        self._watch: select.poll | None = None
+        self._may_write: asyncio.Future[None] | None = None
+        self._is_sending = False
+        self._transport: asyncio.Transport
+
+    @property
+    def is_open(self) -> bool:
+        return not self._transport.is_closing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the server still waits for a question: it neither left nor said anything since, even just now."""
+        if self._transport.is_closing():
+            return False
+        if self._watch is None:
+            self._watch = select.poll()
+            self._watch.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not self._watch.poll(0)
+
+    async def post(self, head: bytes, body: bytes) -> Posted:
+        """Send a request. Leaving before its answer begins closes the connection."""
+        if self._is_gone:
+            raise AnswerLostError("the connection was closed")
+        asked: asyncio.Future[Posted] = self.loop.create_future()
+        self._asked = asked
+        self._aside = 0
+        try:
+            if len(body) <= HTTP_READ_CHUNK:
+                self._transport.writelines((head, body))
+            else:
+                await self._send(head, body, asked)
+            return await asked
+        except BaseException:
+            if self._asked is asked:  # else it has all come, and the connection may be another's already
+                self.abort()
+            if not asked.cancel() and not asked.cancelled():
+                asked.exception()  # seen: nobody else will look
+            raise
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def resume(self) -> None:
+        """What had come was read."""
+        if self._is_paused and self.is_open:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    async def _send(self, head: bytes, body: bytes, asked: asyncio.Future[Posted]) -> None:
+        """In pieces, so that others get their turn. An answer that comes before the end is a refusal: stop there."""
+        self._is_sending = True
+        self._transport.write(head)
+        for at in range(0, len(body), HTTP_READ_CHUNK):
+            if asked.done():
+                return
+            self._transport.write(body[at : at + HTTP_READ_CHUNK])
+            if self._may_write is not None:
+                await asyncio.wait((self._may_write, asked), return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(0)
+        self._is_sending = False
+
+    # What the loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment] # uvloop's is none of asyncio's classes
+
+    def data_received(self, data: bytes) -> None:
+        if self._asked is None:  # nobody has
+            self.abort()
+            return
+        self._aside += len(data)
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break(error.__context__ or error)
+            return
+        if self._aside > MAX_HTTP_HEAD_BYTES:  # the parser keeps a header until it is whole
+            self._break(UnreadableAnswerError(_TOO_LONG))
+
+    def eof_received(self) -> None:
+        # What is still to be sent nobody waits for; the loop would, before it tells that the connection is lost.
+        self._end(None)
+        self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_gone = True
+        self._end(exc)
+        self.resume_writing()
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        self._may_write = self.loop.create_future()
+
+    def resume_writing(self) -> None:
+        waiting, self._may_write = self._may_write, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    # What the parser finds
+
+    def on_message_begin(self) -> None:
+        if self._asked is None:  # more than was asked for
+            self.abort()
+        self._headers, self._head_size = {}, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value)
+        if self._head_size > MAX_HTTP_HEAD_BYTES:
+            raise UnreadableAnswerError(_TOO_LONG)
+        if self._answer is not None:  # behind its body: nothing that is needed
+            return
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < _OK or self._asked is None:  # "go on", and the like: the answer follows
+            return
+        self._answer = Posted(self, status, self._headers)
+        if not self._asked.done():
+            self._asked.set_result(self._answer)
+
+    def on_body(self, data: bytes) -> None:
+        self._aside = 0
+        if self._answer is not None and self._answer.add(data) > HTTP_READ_CHUNK and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        self._asked = None
+        self._aside = 0
+        answer.end()
+        is_all_sent = not self._is_sending and not self._transport.get_write_buffer_size()
+        if is_all_sent and self._parser.should_keep_alive() and self.is_open:
+            self.resume()
+            self._on_free(self)
+        else:
+            self.abort()
+
+    def _end(self, exc: Exception | None) -> None:
+        """The connection has ended, and with it an answer that has no other way to say so."""
+        answer = self._answer
+        if answer is not None and exc is None and _ends_with_connection(answer.headers):
+            self._asked = self._answer = None
+            answer.end()
+        else:
+            self._fail(AnswerLostError("the connection was closed"))
+
+    def _break(self, error: BaseException) -> None:
+        if not isinstance(error, UnreadableAnswerError):
+            error = UnreadableAnswerError(f"it is not HTTP ({error})")
+        self._fail(error)
+        self.abort()
+
+    def _fail(self, error: AnswerLostError) -> None:
+        asked, answer, self._asked, self._answer = self._asked, self._answer, None, None
+        if answer is not None:
+            answer.end(error)
+        elif asked is not None and not asked.done():
+            asked.set_exception(error)
+
+
+def _ends_with_connection(headers: dict[str, str]) -> bool:
+    return "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()

@@ -1,0 +1,39 @@
+"""A model's events, several at a time when they came together: then a wait and a hand-over serve many of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from holodeck.models.exchange import ModelEvent, ModelRequest
+from holodeck.providers.leaving import left_at_the_end
+from holodeck.providers.provider import ModelProvider
+
+Batches = AsyncGenerator[list[ModelEvent], None]
+
+
+class Batching(ABC):
+    """A model that knows which of its events came together. Whoever wants them one by one has `stream`."""
+
+    @abstractmethod
+    def batches(self, request: ModelRequest) -> Batches:
+        """Ask once; no batch is empty. Leaving the iterator stops the model."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask once, an event at a time."""
+        async with aclosing(self.batches(request)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+
+def batches_of(model: ModelProvider, request: ModelRequest) -> Batches:
+    """Ask any model: one that knows of no batches gives every event in one of its own."""
+    return model.batches(request) if isinstance(model, Batching) else _each_alone(model, request)
+
+
+async def _each_alone(model: ModelProvider, request: ModelRequest) -> Batches:
+    async with left_at_the_end(model.stream(request)) as events:
+        async for event in events:
+            yield [event]

@@ -1,0 +1,117 @@
+"""A model behind a proxy that the environment names: the same answers and errors as without one."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from urllib.parse import urlsplit, urlunsplit
+
+import aiohttp
+
+from holodeck.lib import net
+from holodeck.lib.limits import HTTP_READ_CHUNK
+from holodeck.lib.posted import AnswerLostError
+from holodeck.lib.posting import NotAURLError, NoWayThroughError, UnreachedError, header_lines
+from holodeck.providers.address import host_of
+
+
+class ProxiedAnswer:
+    """An answer that came through the proxy."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self.content_type = response.content_type
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._response.content.at_eof()
+
+    async def read(self) -> bytes:
+        with _explained():
+            return await self._response.content.readany()
+
+    def close(self) -> None:
+        self._response.close()
+
+
+class ProxiedPoster:
+    """Posts to one URL through a proxy."""
+
+    def __init__(self, url: str, proxy: str, *, connect_timeout: float) -> None:
+        self._url = url
+        self._proxy = proxy if "://" in proxy else f"http://{proxy}"
+        self._connect_timeout = connect_timeout
+        self._client: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> ProxiedAnswer:
+        header_lines(headers)  # or say that they cannot be sent
+        if not _is_http(self._url):
+            raise NotAURLError
+        if not _is_http(self._proxy):
+            raise UnreachedError(NoWayThroughError("the proxy in the environment is no HTTP proxy"))
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._client.closed or self._loop is not loop:
+            self._client, self._loop = net.http_client(connect_timeout=self._connect_timeout), loop
+        # What is large goes in several pieces, so that others get their turn.
+        data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
+        with _explained(), self._explained():
+            response = await self._client.post(
+                _without_login(self._url) if "Authorization" in headers else self._url,
+                data=data,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._proxy,
+            )
+        return ProxiedAnswer(response)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None and self._loop is asyncio.get_running_loop():
+            await client.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """What went wrong on the way to the proxy, or in it. It may need a password, which is not shown."""
+        try:
+            yield
+        except aiohttp.ClientHttpProxyError as error:
+            raise self._no_way(f"refused ({error.status} {error.message})") from None
+        except aiohttp.ClientSSLError as error:
+            raise UnreachedError(error.os_error) from error
+        except aiohttp.ClientConnectorDNSError:
+            raise self._no_way("has a host name that is not known") from None
+        except aiohttp.ClientConnectorError as error:
+            raise self._no_way(f"could not be reached ({error.os_error.strerror})") from None
+
+    def _no_way(self, what: str) -> UnreachedError:
+        return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}"))
+
+
+def _is_http(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _without_login(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except aiohttp.InvalidURL as error:
+        raise NotAURLError from error
+    except aiohttp.ConnectionTimeoutError as error:
+        raise UnreachedError(TimeoutError()) from error
+    except aiohttp.ClientError as error:
+        raise AnswerLostError(type(error).__name__) from error

@@ -1,0 +1,57 @@
+"""What both databases are asked about calls that wait in a conversation, and about the response that has taken them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holodeck.storage.store import ConversationItem, Thread
+
+STATE = "SELECT waiting, taken_by FROM conversations WHERE id = $1 AND owner = $2"
+END = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = $1"
+TAKE = "UPDATE conversations SET taken_by = $2, keeper = $3 WHERE id = $1"
+GIVE_BACK = "UPDATE conversations SET taken_by = NULL, keeper = NULL WHERE id = $1 AND owner = $2 AND taken_by = $3"
+LEAVE = "UPDATE conversations SET waiting = $2, taken_by = NULL, keeper = NULL WHERE id = $1"
+
+
+def reading(is_there: str) -> str:
+    """The state of a conversation in the first row, then its items: one statement, so all of the same moment.
+
+    `is_there` says of a row whether its `keeper` is alive.
+    """
+    return f"""
+SELECT 0 AS position, '' AS id, waiting AS data, taken_by, keeper,
+    CASE WHEN taken_by IS NULL THEN FALSE ELSE {is_there} END AS is_there
+FROM conversations WHERE id = $1 AND owner = $2
+UNION ALL
+SELECT position, id, data, NULL, NULL, FALSE FROM conversation_items WHERE conversation_id = $1
+ORDER BY position LIMIT $3"""  # noqa: S608 - names of our own
+
+
+def thread_of(rows: Iterable[Sequence[Any]], keeper: int) -> Thread | None:
+    """None: the conversation is not there, or another's."""
+    found = list(rows)
+    if not found or found[0][0] != 0:
+        return None
+    _, _, waiting, taken_by, taker, is_there = found[0]
+    return Thread(
+        items=tuple(ConversationItem(id=row[1], data=row[2]) for row in found[1:]),
+        end=found[-1][0],
+        waiting=waiting,
+        taken_by=taken_by,
+        is_taken_here=taken_by is not None and taker == keeper,
+        is_taker_there=bool(is_there),
+    )
+
+
+def may_take(state: Sequence[Any] | None, end: int, seen: Thread, taker: str) -> bool:
+    """Whether a conversation still is as it was seen, and nobody else has taken what waits in it."""
+    if state is None:
+        return False
+    waiting, taken_by = state
+    return taken_by == taker or ((waiting, taken_by, end) == (seen.waiting, seen.taken_by, seen.end))
+
+
+def may_leave(state: Sequence[Any] | None, by: str | None, waiting: bytes | None) -> bool:
+    """A response that has taken what waited leaves what waits now; one that has not leaves only calls of its own."""
+    return state is not None and by is not None and (waiting is not None or state[1] == by)

@@ -1,0 +1,70 @@
+"""An MCP server that knows its users by their tokens: each has a session and tools of its own, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from secrets import token_hex
+from typing import Any
+
+from aiohttp import web
+
+_VERSION = "2025-06-18"
+_SESSION = "mcp-session-id"
+
+
+class PersonalServer:
+    """`people` are its users by the whole value of their `Authorization` header."""
+
+    def __init__(self, people: Mapping[str, str]) -> None:
+        self.people = dict(people)
+        self.sessions: dict[str, str] = {}
+        self.seen: list[Mapping[str, str]] = []
+        """The headers of every request."""
+        self.called: list[str] = []
+        """Who has called `whoami`, in order."""
+        self.url = ""
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[PersonalServer]:
+        app = web.Application()
+        app.router.add_post("/mcp", self._answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.seen.append(headers)
+        person = self.people.get(headers.get("authorization", ""))
+        if person is None:
+            said = f"Unknown token: {headers.get('authorization')}"
+            return web.Response(status=401, text=said, headers={"WWW-Authenticate": "Bearer"})
+        message = await request.json()
+        session = headers.get(_SESSION, "")
+        if message["method"] == "initialize":
+            session = token_hex(8)
+            self.sessions[session] = person
+        elif message["method"] != "server/discover" and self.sessions.get(session) != person:
+            return web.Response(status=403, text="This session is another's.")
+        if "id" not in message:
+            return web.Response(status=202)
+        result = self._result(message["method"], person)
+        return web.json_response({"jsonrpc": "2.0", "id": message["id"], **result}, headers={_SESSION: session})
+
+    def _result(self, method: str, person: str) -> dict[str, Any]:
+        if method == "initialize":
+            about = {"name": "personal", "version": "1"}
+            return {"result": {"protocolVersion": _VERSION, "capabilities": {"tools": {}}, "serverInfo": about}}
+        if method == "tools/list":
+            names = ("whoami", f"of_{person}")
+            return {"result": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}}
+        if method == "tools/call":
+            self.called.append(person)
+            return {"result": {"content": [{"type": "text", "text": f"You are {person}."}]}}
+        return {"error": {"code": -32601, "message": "Method not found"}}

@@ -1,0 +1,311 @@
+"""Calls that wait in a conversation are gone on with there: once, in order, by whoever comes first, also later."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aio import aio
+from gateway.conversing import ASKING, DECLARED, GET_TIME, MIXED, ask, begin, items, noon, told, types, yes
+from gateway.stand import MODEL, Stand, serving
+from websockets.asyncio.client import connect
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
+from holodeck.testing.script import status as failing
+
+UNANSWERED = "Error: The client went on without an answer to this call."
+UNDECIDED = "Error: The person went on without approving this call; it was not run."
+
+
+async def _refused(stand: Stand, given: Any, *tools: dict[str, Any], **body: Any) -> str:
+    """The code of a request that is answered with 400."""
+    body = {"model": MODEL, "input": given, "tools": tools or (GET_TIME,), **body}
+    status, answer = await stand.send("POST", "/v1/responses", body)
+    assert status == 400, answer
+    return str(answer["error"]["code"])
+
+
+@pytest.mark.proves("D-23", "D-26")
+@pytest.mark.parametrize("stream", [False, True])
+@aio(30)
+async def test_a_mixed_turn_is_gone_on_with_in_its_conversation(tmp_path: Path, stream: bool) -> None:
+    model = ScriptedModel(MIXED, say("3, at noon."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", **here)
+        assert (first["status"], types(first)) == ("requires_action", ["function_call"])
+        assert (await items(stand, here), server.calls()) == (["message", "function_call"], [])
+        if stream:
+            body = {"model": MODEL, "input": [noon(first)], "tools": [GET_TIME], "stream": True, **here}
+            second = (await stand.stream("/v1/responses", body))[-1]["response"]
+        else:
+            second = await ask(stand, [noon(first)], **here)
+        assert types(second) == ["function_call", "function_call_output", "message"]
+        assert [one.params["arguments"] for one in server.calls()] == [{"a": 1, "b": 2}]
+        assert told(stand) == ["Go", ["add", "get_time"], ("add", "3"), ("get_time", "noon")]
+        assert await items(stand, here) == [
+            *["message", "function_call"],
+            *["function_call_output", "function_call", "function_call_output", "message"],
+        ]
+        await ask(stand, "Thanks", **here)
+        assert told(stand)[-2:] == ["3, at noon.", "Thanks"]
+        assert {line for line in told(stand) if isinstance(line, tuple)} == {("get_time", "noon"), ("add", "3")}
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-23", "D-26")
+@aio(30)
+async def test_a_client_that_declares_the_server_finds_its_call_in_the_conversation(tmp_path: Path) -> None:
+    model = ScriptedModel(MIXED, say("3, at noon."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here, tools = await begin(stand), (GET_TIME, DECLARED)
+        first = await ask(stand, "Go", *tools, **here)
+        assert types(first) == ["mcp_list_tools", "function_call"]
+        second = await ask(stand, [noon(first)], *tools, **here)
+        assert types(second) == ["mcp_call", "message"]
+        assert (await items(stand, here))[1:] == [*types(first), "function_call_output", *types(second)]
+        await ask(stand, "Thanks", *tools, **here)
+        assert {line for line in told(stand) if isinstance(line, tuple)} == {("get_time", "noon"), ("add", "3")}
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-23", "D-26")
+@pytest.mark.parametrize("is_approved", [True, False])
+@aio(30)
+async def test_a_turn_that_waits_for_a_client_and_a_person_is_gone_on_with_when_both_have_answered(
+    tmp_path: Path, is_approved: bool
+) -> None:
+    model = ScriptedModel([call("echo", text="hi"), *MIXED], say("Done."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here, tools = await begin(stand), (GET_TIME, ASKING)
+        first = await ask(stand, "Go", *tools, **here)
+        assert (first["status"], types(first)[1:]) == ("requires_action", ["function_call", "mcp_approval_request"])
+        assert await _refused(stand, [yes(first)], *tools, **here) == "missing_tool_output"
+        assert not server.calls()
+        second = await ask(stand, [{**yes(first), "approve": is_approved}, noon(first)], *tools, **here)
+        assert types(second) == ["mcp_call", *(["mcp_call"] if is_approved else []), "message"]
+        assert len(server.calls("echo")) == 1
+        assert len(server.calls("add")) == is_approved
+        assert told(stand)[:2] == ["Go", ["echo", "add", "get_time"]]
+        words = dict(line for line in told(stand)[2:])
+        assert (words["echo"], words["get_time"]) == ("hi", "noon")
+        assert words["add"] == "3" if is_approved else "did not approve" in words["add"]
+        assert await _refused(stand, [yes(first)], *tools, **here) == "approval_request_not_found"
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_a_call_that_waited_beside_one_to_approve_runs_with_it(tmp_path: Path) -> None:
+    model = ScriptedModel([call("echo", text="hi"), call("add", a=1, b=2)], say("Done."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", ASKING, **here)
+        assert (first["status"], types(first)[1:], server.calls()) == ("completed", ["mcp_approval_request"], [])
+        assert types(await ask(stand, [yes(first)], ASKING, **here)) == ["mcp_call", "mcp_call", "message"]
+        assert told(stand) == ["Go", ["echo", "add"], ("echo", "hi"), ("add", "3")]
+
+
+@pytest.mark.proves("D-23")
+@pytest.mark.parametrize("tools", [(GET_TIME,), (GET_TIME, ASKING)], ids=["mixed", "approval"])
+@aio(30)
+async def test_a_client_that_says_something_else_leaves_its_calls_behind(
+    tmp_path: Path, tools: tuple[dict[str, Any], ...]
+) -> None:
+    model = ScriptedModel(MIXED, say("As you like."), say("Bye."), say("Noon, then."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", *tools, **here)
+        assert types(await ask(stand, "Never mind", *tools, **here)) == ["message"]
+        is_asked = ASKING in tools
+        left: list[Any] = [("get_time", UNANSWERED), *([("add", UNDECIDED)] if is_asked else [])]
+        calls = ["add", "get_time"] if is_asked else ["get_time"]
+        assert (told(stand)[:2], set(told(stand)[2:-1])) == (["Go", calls], set(left))
+        await ask(stand, "Bye", *tools, **here)
+        assert {line for line in told(stand) if isinstance(line, tuple)} == set(left)
+        if not is_asked:
+            await ask(stand, [noon(first)], *tools, **here)
+            assert ("get_time", "noon") in told(stand)
+        assert not server.calls()
+
+
+@pytest.mark.proves("D-23")
+@aio(30)
+async def test_an_unanswered_function_does_not_end_its_conversation(tmp_path: Path) -> None:
+    model = ScriptedModel([call("get_time"), call("get_time")], say("As you like."), say("Bye."))
+    async with serving(tmp_path, model) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", **here)
+        one = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "noon"}
+        more = {"role": "user", "content": "And?"}
+        assert await _refused(stand, [one, more], **here) == "missing_tool_output"
+        await ask(stand, "Never mind", **here)
+        await ask(stand, "Bye", **here)
+        assert told(stand)[:2] == ["Go", ["get_time", "get_time"]]
+        assert told(stand)[2:] == [*[("get_time", UNANSWERED)] * 2, "Never mind", "As you like.", "Bye"]
+
+
+@pytest.mark.proves("D-23", "D-16")
+@aio(30)
+async def test_of_two_that_go_on_at_once_one_does_and_the_other_is_told(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel(MIXED, [wait(go), say("3, at noon.")], say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", **here)
+        body = {"model": MODEL, "input": [noon(first)], "tools": [GET_TIME], **here}
+        racing = [asyncio.create_task(stand.send("POST", "/v1/responses", body)) for _ in range(4)]
+        lost: set[asyncio.Task[tuple[int, Any]]] = set()
+        while len(lost) < len(racing) - 1:
+            lost, _ = await asyncio.wait(racing, return_when=asyncio.FIRST_COMPLETED)
+        answers = [task.result() for task in lost]
+        assert [(status, error["error"]["code"]) for status, error in answers] == [(400, "conversation_locked")] * 3
+        assert "resp_" in answers[0][1]["error"]["message"]
+        assert await _refused(stand, "Something else", **here) == "conversation_locked"
+        go.set()
+        (won,) = set(racing) - lost
+        assert (await won)[0] == 200
+        assert await _refused(stand, [noon(first)], **here) == "duplicate_tool_output"
+        await ask(stand, "Thanks", **here)
+        assert told(stand)[-2:] == ["3, at noon.", "Thanks"]
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-23")
+@aio(30)
+async def test_what_waits_still_does_when_a_response_that_began_before_it_ends(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel([wait(go), say("Hello.")], MIXED, say("3, at noon."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        other = asyncio.create_task(ask(stand, "Hello?", **here))
+        while not stand.asked:  # noqa: ASYNC110 - until the model has it
+            await asyncio.sleep(0)
+        first = await ask(stand, "Go", **here)
+        go.set()
+        await other
+        assert types(await ask(stand, [noon(first)], **here))[-1] == "message"
+        calls = [["add", "get_time"], ("add", "3"), ("get_time", "noon")]
+        assert told(stand) == ["Go", *calls, "Hello?", "Hello."]
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_an_approval_that_is_given_twice_at_once_is_used_once(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", ASKING, **here)
+        body = {"model": MODEL, "input": [yes(first)], "tools": [ASKING], **here}
+        answers = await asyncio.gather(*(stand.send("POST", "/v1/responses", body) for _ in range(4)))
+        assert sorted(status for status, _ in answers) == [200, 400, 400, 400]
+        assert len(server.calls("add")) == 1
+
+
+@pytest.mark.proves("D-23")
+@aio(30)
+async def test_a_request_that_is_refused_leaves_what_waits_to_the_next(tmp_path: Path) -> None:
+    model = ScriptedModel(MIXED, say("3, at noon."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", **here)
+        await _refused(stand, [noon(first)], GET_TIME, {**DECLARED, "server_label": "nobody"}, **here)
+        await _refused(stand, [], **here)
+        assert await _refused(stand, [*first["output"], noon(first)], **here) == "duplicate_item"
+        await stand.send("POST", "/v1/responses/input_tokens", {"model": MODEL, "input": [noon(first)], **here})
+        assert types(await ask(stand, [noon(first)], **here))[-1] == "message"
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-23", "D-28")
+@aio(30)
+async def test_a_run_that_ends_early_leaves_a_conversation_that_goes_on(tmp_path: Path) -> None:
+    model = ScriptedModel(MIXED, failing(400), [call("slow", seconds=60), call("get_time")], say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", **here)
+        body = {"model": MODEL, "input": [noon(first)], "tools": [GET_TIME], **here}
+        assert (await stand.send("POST", "/v1/responses", body))[0] == 500
+        third = await ask(stand, "Again", **here)
+        assert ("add", "3") in told(stand)
+        body["input"] = [noon(third)]
+        leaving = asyncio.create_task(stand.send("POST", "/v1/responses", body))
+        await server.received("tools/call", name="slow")
+        leaving.cancel()
+        await server.received("notifications/cancelled")
+        while (await items(stand, here))[-2:] != ["function_call", "function_call_output"]:  # noqa: ASYNC110 - kept soon
+            await asyncio.sleep(0)
+        await ask(stand, "Bye", **here)
+        (word,) = [line[1] for line in told(stand) if isinstance(line, tuple) and line[0] == "slow"]
+        assert "before this call had a result" in word
+        assert len(server.calls()) == 2
+
+
+@pytest.mark.proves("D-23")
+@aio(30)
+async def test_what_was_deleted_from_a_conversation_is_not_gone_on_with(tmp_path: Path) -> None:
+    model = ScriptedModel(MIXED, say("Hello."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        first = await ask(stand, "Go", **here)
+        await stand.send("DELETE", f"/v1/conversations/{here['conversation']}/items/{first['output'][0]['id']}")
+        await ask(stand, "Hello", **here)
+        assert (told(stand), server.calls()) == (["Go", "Hello"], [])
+
+
+@pytest.mark.proves("D-23")
+@aio(30)
+async def test_answers_that_are_added_to_a_conversation_are_answers(tmp_path: Path) -> None:
+    model = ScriptedModel([call("echo", text="hi"), *MIXED], say("Done."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here, tools = await begin(stand), (GET_TIME, ASKING)
+        first = await ask(stand, "Go", *tools, **here)
+        added = {"items": [noon(first), yes(first)]}
+        status, _ = await stand.send("POST", f"/v1/conversations/{here['conversation']}/items", added)
+        assert status == 200
+        assert types(await ask(stand, "Well?", *tools, **here)) == ["mcp_call", "mcp_call", "message"]
+        assert told(stand)[:2] == ["Go", ["echo", "add", "get_time"]]
+        assert (set(told(stand)[2:5]), told(stand)[5:]) == (
+            {("echo", "hi"), ("add", "3"), ("get_time", "noon")},
+            ["Well?"],
+        )
+
+
+@pytest.mark.proves("D-23", "D-25")
+@pytest.mark.parametrize("store", [True, False])
+@aio(30)
+async def test_over_a_socket_and_unstored_it_is_the_same_conversation(tmp_path: Path, store: bool) -> None:
+    model = ScriptedModel(MIXED, say("3, at noon."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        body = {"model": MODEL, "tools": [GET_TIME], "store": store, **here}
+        first = await ask(stand, "Go", store=store, **here)
+        assert first["status"] == "requires_action"
+        headers = {"authorization": "Bearer hd-anybody"}
+        async with connect(stand.url.replace("http", "ws") + "/v1/responses", additional_headers=headers) as socket:
+            await socket.send(orjson.dumps({"type": "response.create", "input": [noon(first)], **body}).decode())
+            while (event := orjson.loads(await socket.recv()))["type"] != "response.completed":
+                assert event["type"] != "error", event
+        assert types(event["response"]) == ["function_call", "function_call_output", "message"]
+        assert told(stand) == ["Go", ["add", "get_time"], ("add", "3"), ("get_time", "noon")]
+        assert len(server.calls()) == 1
+        assert (await stand.send("GET", f"/v1/responses/{first['id']}"))[0] == (200 if store else 404)
+
+
+@pytest.mark.proves("D-23", "D-28")
+@aio(30)
+async def test_a_background_response_goes_on_in_a_conversation_as_well(tmp_path: Path) -> None:
+    model = ScriptedModel(MIXED, say("3, at noon."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        here = await begin(stand)
+        queued = await ask(stand, "Go", background=True, **here)
+        first = (await stand.stream(f"/v1/responses/{queued['id']}?stream=true"))[-1]["response"]
+        queued = await ask(stand, [noon(first)], background=True, **here)
+        second = (await stand.stream(f"/v1/responses/{queued['id']}?stream=true"))[-1]["response"]
+        assert types(second) == ["function_call", "function_call_output", "message"]
+        await ask(stand, "Thanks", **here)
+        assert told(stand)[-2:] == ["3, at noon.", "Thanks"]
+        assert len(server.calls()) == 1

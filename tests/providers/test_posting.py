@@ -1,0 +1,330 @@
+"""A connection to a model is used again exactly when that is safe, and no answer ever reaches another question."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import queue
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from providers.asking import LIMIT, model_at
+from providers.raw_server import LOOPS, Peer, RawServer, answer, asking, both_loops, chunked, event, serving, words
+from providers.test_wrappers import Pauses
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import HTTP_KEEPALIVE
+from holodeck.providers.provider import ModelProvider
+from holodeck.providers.retrying import Retrying
+
+BIG = "x" * 10_000_000
+
+
+async def echo(peer: Peer) -> None:
+    """Answer every question with its own words."""
+    while True:
+        body = await peer.request()
+        await peer.send(answer(body["messages"][0]["content"]))
+
+
+def replying(*replies: bytes) -> Any:
+    """Answer the questions of each connection with these bytes, then wait for the client to leave."""
+
+    async def handler(peer: Peer) -> None:
+        for reply in replies:
+            await peer.request()
+            await peer.send(reply)
+        await peer.gone()
+
+    return handler
+
+
+@both_loops
+async def test_questions_one_after_the_other_share_a_connection() -> None:
+    async with serving(echo) as server, asking(model_at(server.url)) as model:
+        for number in range(5):
+            assert await words(model, f"q{number}") == f"q{number}"
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_a_big_question_keeps_its_connection_too() -> None:
+    async with serving(echo) as server, asking(model_at(server.url)) as model:
+        assert await words(model, "y" * 1_000_000) == "y" * 1_000_000
+        assert await words(model) == "hello"
+
+
+@both_loops
+async def test_a_hundred_questions_at_once_get_their_own_answers_and_share_connections_later() -> None:
+    async with serving(echo) as server, asking(model_at(server.url)) as model:
+        for _ in range(2):
+            said_back = await asyncio.gather(*(words(model, f"q{number}") for number in range(100)))
+            assert said_back == [f"q{number}" for number in range(100)]
+        assert len(server.peers) <= 100
+
+
+@both_loops
+@pytest.mark.parametrize("ending", ["Connection: close", "connection: Close"])
+async def test_a_connection_that_the_server_closes_is_not_used_again(ending: str) -> None:
+    async with serving(replying(answer("a", ending))) as server, asking(model_at(server.url)) as model:
+        assert [await words(model), await words(model)] == ["a", "a"]
+        assert len(server.peers) == 2
+
+
+@both_loops
+async def test_an_old_server_keeps_its_connection_only_if_it_says_so() -> None:
+    kept = answer("a", "Connection: keep-alive", version="1.0")
+    async with serving(replying(kept, answer("b", version="1.0"))) as server, asking(model_at(server.url)) as model:
+        assert [await words(model) for _ in range(3)] == ["a", "b", "a"]
+        assert len(server.peers) == 2
+
+
+@both_loops
+@pytest.mark.parametrize("surplus", [b"garbage", answer("stolen"), b"H", b"\0"])
+async def test_what_comes_behind_an_answer_is_never_the_answer_to_the_next_question(surplus: bytes) -> None:
+    async with serving(replying(answer("mine") + surplus)) as server, asking(model_at(server.url)) as model:
+        assert [await words(model), await words(model)] == ["mine", "mine"]
+        assert len(server.peers) == 2
+
+
+@both_loops
+async def test_what_came_behind_an_answer_while_nobody_looked_is_not_the_next_answer() -> None:
+    asked, sent = asyncio.Event(), asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("mine"))
+        await asked.wait()
+        await peer.send(answer("stolen"))
+        sent.set()
+        await peer.gone()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        assert await words(model) == "mine"
+        asked.set()
+        await sent.wait()
+        # The bytes are in the socket, but the loop may not have looked yet.
+        assert await words(model) == "mine"
+        assert len(server.peers) == 2
+
+
+@both_loops
+async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used() -> None:
+    closing = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("a"))
+        if len(server.peers) == 1:
+            closing.set()
+        else:
+            await peer.gone()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        assert await words(model) == "a"
+        await closing.wait()
+        await server.peers[0].writer.wait_closed()
+        assert await words(model) == "a"
+
+
+@both_loops
+async def test_a_connection_that_is_closed_instead_of_an_answer_can_be_retried() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("a"))
+        await peer.request()  # and leaves without a word
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        assert await words(model) == "a"
+        with pytest.raises(ModelError, match="connection was lost") as found:
+            await words(model)
+        assert found.value.is_retryable
+        retrying = Retrying(model, sleep=Pauses())
+        assert [await words(retrying) for _ in range(4)] == ["a"] * 4
+
+
+def test_an_idle_connection_is_closed_after_a_while() -> None:
+    class Hurried(asyncio.SelectorEventLoop):
+        ahead = 0.0
+
+        def time(self) -> float:
+            return super().time() + self.ahead
+
+    async def exchange() -> None:
+        left = asyncio.Event()
+
+        async def handler(peer: Peer) -> None:
+            await peer.request()
+            await peer.send(answer("a"))
+            await peer.gone()
+            left.set()
+
+        async with serving(handler) as server, asking(model_at(server.url)) as model:
+            await words(model)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Hurried)
+            loop.ahead = HTTP_KEEPALIVE + 1
+            await left.wait()
+            await words(model)
+            assert len(server.peers) == 2
+
+    with asyncio.Runner(loop_factory=Hurried) as runner:
+        runner.run(exchange())
+
+
+@both_loops
+@pytest.mark.parametrize("then", ["waits", "ends", "resets"])
+async def test_a_refusal_in_the_middle_of_a_big_question_is_heard(then: str) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined] # or it reads on by itself
+        await peer.send(answer("", status="413 Content Too Large", body=b'{"error": "too big"}'))
+        if then == "ends":
+            peer.writer.write_eof()
+        if then != "resets":
+            await left.wait()
+
+    left = asyncio.Event()
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match=r"413 .*too big"):
+            await words(model, BIG)
+        left.set()
+
+
+@both_loops
+async def test_a_server_that_ends_in_the_middle_of_a_big_question_is_not_waited_for() -> None:
+    left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        peer.writer.write_eof()
+        await left.wait()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match="connection was lost"):
+            await words(model, BIG)
+        left.set()
+
+
+@both_loops
+async def test_an_early_answer_of_a_server_that_reads_on_does_not_keep_the_connection() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(answer("", status="413 Content Too Large", body=b"too big"))
+        await peer.gone()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        for _ in range(2):
+            with pytest.raises(ModelError, match="413"):
+                await words(model, BIG)
+        assert len(server.peers) == 2
+
+
+@both_loops
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_question_that_is_taken_back_when_its_answer_is_there_harms_no_other(turns: int) -> None:
+    """After one of these turns of the loop the answer is whole, but the one who asked does not know yet."""
+    is_asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        while True:
+            body = await peer.request()
+            is_asked.set()
+            await peer.send(answer(body["messages"][0]["content"]))
+            answered.set()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        first = asyncio.create_task(words(model, "one"))
+        await is_asked.wait()
+        await answered.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        first.cancel()
+        assert await words(model, "two") == "two"
+        await asyncio.wait([first])
+
+
+@both_loops
+async def test_closing_cuts_off_the_answers_that_are_read_and_the_questions_on_their_way() -> None:
+    asked = [asyncio.Event(), asyncio.Event()]
+
+    async def handler(peer: Peer) -> None:
+        number = len(server.peers) - 1
+        await peer.request()
+        if number == 0:
+            await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunked(event("a"))[:-5])
+        asked[number].set()
+        await peer.gone()
+
+    async with serving(handler) as server:
+        model = model_at(server.url)
+        reading = asyncio.create_task(words(model))
+        await asked[0].wait()
+        waiting = asyncio.create_task(words(model))
+        await asked[1].wait()
+        dialling = asyncio.create_task(words(model))
+        await asyncio.sleep(0)
+        await model.close()
+        for task in (reading, waiting, dialling):
+            with pytest.raises(ModelError, match="connection was lost") as found:
+                await task
+            assert found.value.is_retryable
+
+
+@both_loops
+async def test_a_closed_model_can_be_asked_again() -> None:
+    async with serving(echo) as server, asking(model_at(server.url)) as model:
+        for _ in range(2):
+            assert await words(model) == "hello"
+            await model.close()
+        assert len(server.peers) == 2
+
+
+@contextmanager
+def serving_elsewhere() -> Iterator[RawServer]:
+    """A server in a thread: it outlives the loops of the test."""
+    started: queue.Queue[tuple[RawServer, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
+
+    async def serve() -> None:
+        async with serving(echo) as server:
+            over = asyncio.Event()
+            started.put((server, asyncio.get_running_loop(), over))
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    server, loop, over = started.get(timeout=LIMIT)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+
+
+@pytest.mark.parametrize("first", list(LOOPS))
+@pytest.mark.parametrize("second", list(LOOPS))
+@pytest.mark.parametrize("is_asked_again", [True, False])
+def test_a_model_is_used_in_one_loop_after_the_other(first: str, second: str, is_asked_again: bool) -> None:
+    async def ask(model: ModelProvider) -> None:
+        assert [await words(model), await words(model)] == ["hello", "hello"]
+
+    async def ask_last(model: ModelProvider) -> None:
+        if is_asked_again:
+            await ask(model)
+        await model.close()
+
+    with serving_elsewhere() as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # nobody closed the connection of the first loop
+        model = model_at(server.url)
+        with asyncio.Runner(loop_factory=LOOPS[first]) as runner:
+            runner.run(ask(model))
+        with asyncio.Runner(loop_factory=LOOPS[second]) as runner:
+            runner.run(ask_last(model))
+        assert len(server.peers) == 1 + is_asked_again
+        del runner, model
+        gc.collect()

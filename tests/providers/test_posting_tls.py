@@ -1,0 +1,207 @@
+"""A model behind TLS: the same answers as without, and each way in which TLS fails has its sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from providers.asking import model_at, question
+from providers.certificates import Authority
+from providers.raw_server import Peer, answer, asking, both_loops, event, said, serving, words
+
+from holodeck.lib import net
+from holodeck.lib.errors import ModelError
+from holodeck.models.exchange import TextDelta
+
+MIB = 1024 * 1024
+BIG = "x" * 10_000_000
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
+    found = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
+    net.tls.cache_clear()
+    yield found
+    net.tls.cache_clear()
+
+
+def secure(url: str) -> str:
+    return url.replace("http:", "https:")
+
+
+async def echo(peer: Peer) -> None:
+    while True:
+        body = await peer.request()
+        await peer.send(answer(body["messages"][0]["content"]))
+
+
+@both_loops
+async def test_questions_share_a_connection_behind_tls(authority: Authority) -> None:
+    tls = authority.server("127.0.0.1")
+    async with serving(echo, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+        for number in range(3):
+            assert await words(model, f"q{number}") == f"q{number}"
+        assert await words(model, "y" * MIB) == "y" * MIB
+        assert len(server.peers) == 1
+        answers = await asyncio.gather(*(words(model, f"q{number}") for number in range(20)))
+        assert answers == [f"q{number}" for number in range(20)]
+
+
+@both_loops
+async def test_an_answer_behind_tls_may_end_with_its_connection(authority: Authority) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n", said("a"))
+
+    tls = authority.server("127.0.0.1")
+    async with serving(handler, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+        assert [await words(model), await words(model)] == ["a", "a"]
+
+
+@both_loops
+async def test_a_refusal_behind_tls_in_the_middle_of_a_big_question_is_heard(authority: Authority) -> None:
+    left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await peer.send(answer("", status="413 Content Too Large", body=b"too big"))
+        await left.wait()
+
+    tls = authority.server("127.0.0.1")
+    async with serving(handler, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+        with pytest.raises(ModelError, match="413"):
+            await words(model, BIG)
+        left.set()
+
+
+@both_loops
+@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + event("a", is_last=False)])
+@pytest.mark.parametrize("asked", ["hello", BIG])
+async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes, asked: str) -> None:
+    reached, gone = asyncio.Event(), asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(begun)
+        reached.set()
+        await peer.gone()
+        gone.set()
+
+    tls = authority.server("127.0.0.1")
+    async with serving(handler, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+        task = asyncio.create_task(words(model, asked))
+        await reached.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        await gone.wait()
+
+
+@both_loops
+async def test_a_big_answer_behind_tls_waits_for_its_reader(authority: Authority) -> None:
+    piece, sent = event("x" * MIB, is_last=False), 0
+
+    async def handler(peer: Peer) -> None:
+        nonlocal sent
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (40 * len(piece) + len(said("end"))))
+        for _ in range(40):
+            await peer.send(piece)
+            sent += 1
+        await peer.send(said("end"))
+        await peer.gone()
+
+    tls = authority.server("127.0.0.1")
+    async with serving(handler, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+        async with aclosing(model.stream(question())) as events:
+            await anext(events)
+            seen, idle = sent, 0
+            while idle < 200:  # turns of the loop in which nothing moved
+                await asyncio.sleep(0)
+                idle = idle + 1 if sent == seen else 0
+                seen = sent
+            assert sent < 20
+            texts = [each.text async for each in events if isinstance(each, TextDelta)]
+        assert texts[-1] == "end"
+        assert len(texts) == 40
+
+
+@both_loops
+async def test_a_closed_model_leaves_nothing_behind_tls(authority: Authority) -> None:
+    asked = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        asked.set()
+        await peer.gone()
+
+    tls = authority.server("127.0.0.1")
+    async with serving(handler, tls=tls) as server:
+        model = model_at(secure(server.url))
+        task = asyncio.create_task(words(model))
+        await asked.wait()
+        await model.close()
+        with pytest.raises(ModelError, match="connection was lost"):
+            await task
+
+
+@both_loops
+async def test_a_certificate_for_another_name_is_refused(authority: Authority) -> None:
+    tls = authority.server("other.example")
+    async with serving(echo, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+        with pytest.raises(ModelError, match=r"TLS failed .*certificate is not valid for '127.0.0.1'") as found:
+            await words(model)
+        assert "Check the endpoint and the certificates." in str(found.value)
+
+
+@both_loops
+async def test_a_certificate_of_an_unknown_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
+    (tmp_path / "stranger").mkdir()
+    tls = Authority(tmp_path / "stranger").server("127.0.0.1")
+    async with serving(echo, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+        with pytest.raises(ModelError, match=r"TLS failed .*CERTIFICATE_VERIFY_FAILED"):
+            await words(model)
+
+
+@both_loops
+async def test_tls_to_a_server_without_it_is_named(authority: Authority) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.reader.read(1)
+        await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await peer.gone()
+
+    async with serving(handler) as server, asking(model_at(secure(server.url))) as model:
+        with pytest.raises(ModelError, match=r"TLS failed .*Check the endpoint"):
+            await words(model)
+
+
+@both_loops
+async def test_a_server_that_leaves_in_the_handshake_is_named(authority: Authority) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.reader.read(1)
+
+    async with serving(handler) as server, asking(model_at(secure(server.url))) as model:
+        with pytest.raises(ModelError, match="could not be reached") as found:
+            await words(model)
+        assert found.value.is_retryable
+
+
+@both_loops
+async def test_no_tls_to_a_server_with_it_is_an_error(authority: Authority) -> None:
+    tls = authority.server("127.0.0.1")
+    async with serving(echo, tls=tls) as server, asking(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match=r"cannot be read: it is not HTTP|connection was lost"):
+            await words(model)
+
+
+@both_loops
+async def test_a_name_is_checked_by_the_name_in_the_url(authority: Authority) -> None:
+    tls = authority.server("localhost")
+    async with serving(echo, tls=tls) as server, asking(model_at(f"https://localhost:{server.port}/v1")) as model:
+        assert await words(model) == "hello"
+        assert server.peers[0].header("host") == f"localhost:{server.port}"

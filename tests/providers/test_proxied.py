@@ -1,0 +1,248 @@
+"""A model behind the proxy that the environment names: the same answers, and a proxy that fails is named."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from providers.asking import KEY, model_at
+from providers.certificates import Authority
+from providers.raw_server import CHUNK, Peer, answer, asking, both_loops, event, serving, words
+
+from holodeck.lib import net
+from holodeck.lib.errors import ModelError
+from holodeck.lib.secret import Secret
+from holodeck.providers.chat_completions import ChatCompletions
+from holodeck.providers.retrying import Retrying
+
+PLAIN, SECURE = "http://model.example/v1", "https://model.example/v1"
+VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture
+def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment without proxies, and a way to set one."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
+    found = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
+    net.tls.cache_clear()
+    yield found
+    net.tls.cache_clear()
+
+
+async def hello(peer: Peer) -> None:
+    while True:
+        await peer.request()
+        await peer.send(answer("hello"))
+
+
+class Tunnel:
+    """A proxy that carries every CONNECT to one port."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def __call__(self, peer: Peer) -> None:
+        await peer.head()
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        await peer.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        try:
+            await asyncio.gather(_carried(peer.reader, writer), _carried(reader, peer.writer))
+        finally:
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _carried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(CHUNK):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+@both_loops
+@pytest.mark.parametrize("form", ["http://user:pw@127.0.0.1:PORT", "127.0.0.1:PORT"])
+async def test_a_question_goes_through_the_proxy(env: pytest.MonkeyPatch, form: str) -> None:
+    async with serving(hello) as proxy, asking(model_at(PLAIN)) as model:
+        env.setenv("HTTP_PROXY".lower(), form.replace("PORT", str(proxy.port)))
+        assert [await words(model), await words(model)] == ["hello", "hello"]
+        (peer,) = proxy.peers
+        assert peer.heads[0].startswith("POST http://model.example/v1/chat/completions HTTP/1.1\r\n")
+        assert peer.header("host") == "model.example"
+        assert peer.header("authorization") == f"Bearer {KEY}"
+        assert (peer.header("proxy-authorization") or "").startswith("Basic ") is ("user" in form)
+
+
+@both_loops
+async def test_a_question_behind_tls_goes_through_a_tunnel(env: pytest.MonkeyPatch, authority: Authority) -> None:
+    tls = authority.server("model.example")
+    async with serving(hello, tls=tls) as server, serving(Tunnel(server.port)) as proxy:
+        env.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+        async with asking(model_at(SECURE)) as model:
+            assert [await words(model), await words(model)] == ["hello", "hello"]
+        assert proxy.peers[0].heads[0].startswith("CONNECT model.example:443 HTTP/1.1\r\n")
+        assert KEY not in proxy.peers[0].heads[0]
+        assert server.peers[0].heads[0].startswith("POST /v1/chat/completions HTTP/1.1\r\n")
+
+
+@both_loops
+async def test_a_certificate_behind_the_tunnel_is_checked(env: pytest.MonkeyPatch, authority: Authority) -> None:
+    tls = authority.server("other.example")
+    async with serving(hello, tls=tls) as server, serving(Tunnel(server.port)) as proxy:
+        env.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+        async with asking(model_at(SECURE)) as model:
+            with pytest.raises(ModelError, match=r"TLS failed .*Check the endpoint and the certificates"):
+                await words(model)
+
+
+@both_loops
+@pytest.mark.parametrize("url", [PLAIN, SECURE])
+async def test_a_proxy_that_is_not_there_is_named_without_its_password(env: pytest.MonkeyPatch, url: str) -> None:
+    async with serving(hello) as proxy:
+        port = proxy.port
+    env.setenv("ALL_PROXY", f"http://user:hidden@127.0.0.1:{port}")
+    async with asking(model_at(url)) as model:
+        with pytest.raises(ModelError, match=rf"its proxy at 127\.0\.0\.1:{port} could not be reached") as found:
+            await words(model)
+        assert found.value.is_retryable
+        assert "NO_PROXY" in str(found.value)
+        assert "hidden" not in "".join(traceback.format_exception(found.value))
+
+
+@both_loops
+async def test_a_proxy_whose_name_nobody_knows_is_named(env: pytest.MonkeyPatch) -> None:
+    env.setenv("ALL_PROXY", "http://proxy.invalid:3128")
+    async with asking(model_at(SECURE)) as model:
+        with pytest.raises(ModelError, match=r"its proxy at proxy.invalid:3128 has a host name that is not known"):
+            await words(model)
+
+
+@both_loops
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "http://", "http://127.0.0.1:99999", "://"])
+async def test_a_proxy_that_cannot_be_used_is_an_error(env: pytest.MonkeyPatch, proxy: str) -> None:
+    env.setenv("ALL_PROXY", proxy)
+    async with asking(model_at(PLAIN)) as model:
+        with pytest.raises(ModelError, match=r"the proxy in the environment is no HTTP proxy. Check HTTPS_PROXY"):
+            await words(model)
+
+
+@both_loops
+async def test_a_proxy_that_refuses_is_named(env: pytest.MonkeyPatch) -> None:
+    async def refusing(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        await peer.gone()
+
+    async with serving(refusing) as proxy:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        async with asking(model_at(SECURE)) as model:
+            with pytest.raises(ModelError, match=r"its proxy at 127.0.0.1:\d+ refused \(407 Proxy Authentication"):
+                await words(model)
+        async with asking(model_at(PLAIN)) as model:
+            with pytest.raises(ModelError, match="it answered 407 Proxy Authentication Required"):
+                await words(model)
+
+
+@both_loops
+async def test_a_proxy_that_leaves_in_the_middle_is_an_error_that_can_be_retried(env: pytest.MonkeyPatch) -> None:
+    async def leaving(peer: Peer) -> None:
+        await peer.request()
+        if len(proxy.peers) == 1:
+            return
+        if len(proxy.peers) == 2:
+            await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
+        else:
+            await peer.send(answer("hello"))
+            await peer.gone()
+
+    async def at_once(seconds: float) -> None:
+        """No pause."""
+
+    async with serving(leaving) as proxy:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        async with asking(Retrying(model_at(PLAIN), sleep=at_once)) as model:
+            assert await words(model) == "hello"
+        assert len(proxy.peers) == 3
+
+
+@both_loops
+async def test_leaving_a_question_closes_the_way_through_the_proxy(env: pytest.MonkeyPatch) -> None:
+    reached, gone = asyncio.Event(), asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n", event("a", is_last=False))
+        reached.set()
+        await peer.gone()
+        gone.set()
+
+    async with serving(handler) as proxy:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        async with asking(model_at(PLAIN)) as model:
+            task = asyncio.create_task(words(model))
+            await reached.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            await gone.wait()
+
+
+@both_loops
+@pytest.mark.parametrize("exempt", ["a.model.invalid", "other,.model.invalid", "*"])
+async def test_no_proxy_is_honoured(env: pytest.MonkeyPatch, exempt: str) -> None:
+    async with serving(hello) as proxy:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        env.setenv("NO_PROXY", exempt)
+        async with asking(model_at("http://a.model.invalid/v1")) as model:
+            with pytest.raises(ModelError, match="its host name is not known"):
+                await words(model)
+        assert proxy.peers == []
+
+
+@both_loops
+async def test_a_login_in_the_url_gives_way_to_the_key(env: pytest.MonkeyPatch) -> None:
+    async with serving(hello) as proxy:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        for key in (None, Secret(KEY)):
+            url = "http://user:pw@model.example/v1"
+            async with asking(ChatCompletions(base_url=url, model="m", api_key=key)) as model:
+                assert await words(model) == "hello"
+        assert (proxy.peers[0].header("authorization") or "").startswith("Basic ")
+        assert proxy.peers[1].header("authorization") == f"Bearer {KEY}"
+
+
+@both_loops
+@pytest.mark.parametrize("url", ["not a url", "", "http://", "http://host:99999/v1", "http://[::1/v1", "ftp://host/v1"])
+async def test_what_is_no_url_is_an_error_behind_a_proxy_too(env: pytest.MonkeyPatch, url: str) -> None:
+    env.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    async with asking(model_at(url)) as model:
+        with pytest.raises(ModelError, match="its endpoint is not a URL"):
+            await words(model)
+
+
+@both_loops
+async def test_loopback_needs_no_proxy(env: pytest.MonkeyPatch) -> None:
+    async with serving(hello) as server, asking(model_at(server.url)) as model:
+        env.setenv("ALL_PROXY", "http://proxy.invalid:3128")
+        assert await words(model) == "hello"
+
+
+@both_loops
+async def test_a_key_that_cannot_be_sent_is_an_error_behind_a_proxy_too(env: pytest.MonkeyPatch) -> None:
+    env.setenv("ALL_PROXY", "http://proxy.invalid:3128")
+    async with asking(ChatCompletions(base_url=PLAIN, model="m", api_key=Secret("sk-hidden\n"))) as model:
+        with pytest.raises(ModelError, match="its key has a line break") as found:
+            await words(model)
+        assert "hidden" not in "".join(traceback.format_exception(found.value))
