@@ -13,6 +13,7 @@ from holodeck.gateway.pool import ServerPool
 from holodeck.gateway.problems import WireError
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.writer import shows_openai
+from holodeck.lib.errors import BadRequestError
 from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest
 from holodeck.models.gateway import GatewayFile
@@ -93,6 +94,13 @@ class Starter:
         toolbox = Toolbox(
             [*backend.functions, servers], client=request.tools.functions, reader=ResultReader(), hold=servers.holds
         )
+        if choice.name is not None and not toolbox.is_client(choice.name):
+            await toolbox.offer()
+            if choice.name not in toolbox.names:
+                message = (
+                    f"Tool choice {choice.name!r} is neither in the tools of the request nor in this gateway's own."
+                )
+                raise BadRequestError(message, param="tool_choice", code="invalid_value")
         run_request = RunRequest(
             run_id=run_id,
             agent=backend.name,
