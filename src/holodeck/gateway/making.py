@@ -15,6 +15,7 @@ from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.threads import Hold, changed
+from holodeck.gateway.unasked import Unasked
 from holodeck.gateway.waiting import Waiting
 from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.dialects import Dialect
@@ -158,7 +159,9 @@ class ResponseMaker:
             record = record_of(live, request, before, waiting, resource)
             if recent is not None:
                 recent.keep(live.id, (*before.items, *_added(live, request, before)), waiting, is_stored=request.store)
-            if request.conversation_id is not None:
+            if request.conversation_id is not None and _may_be_repeated(resource):
+                await self._continuing.threads.give_back(Hold(request.conversation_id, live.id), caller)
+            elif request.conversation_id is not None:
                 # First: what has ended is not gone on with, and adding to a conversation again does nothing.
                 await self._continuing.threads.extend(request, resource["output"], waiting, caller, live.id)
             if not request.store:
@@ -170,7 +173,7 @@ class ResponseMaker:
 
         return LiveRun(
             start.request,
-            start.backend.provider,
+            start.backend.provider if request.generates else Unasked(start.backend.provider.name),
             start.toolbox,
             writer,
             owner=caller.id,
@@ -204,6 +207,12 @@ def record_of(
         pending=(waiting or Waiting()).encode(),
         events=b"\n".join(live.payloads),
     )
+
+
+def _may_be_repeated(resource: Mapping[str, Any]) -> bool:
+    """A run that failed before it called a tool. SDKs ask again by themselves, and would be in a conversation twice."""
+    is_cut = resource["status"] in ("failed", "cancelled")
+    return is_cut and not any(item["type"] in ("mcp_call", "function_call_output") for item in resource["output"])
 
 
 def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, servers: RequestServers) -> Waiting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from holodeck.gateway.wire.fields import Fields, refuse, unsupported
 from holodeck.gateway.wire.input import read_input
@@ -18,6 +18,7 @@ from holodeck.models.items import Item
 
 TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 _NOT_HERE = "This gateway does not have it."
+_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
 _NO_CACHE = "This gateway has no prompt cache of its own."
 _REFUSED = {
     **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
@@ -49,6 +50,8 @@ class ResponseRequest:
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
+    generates: bool = True
+    """False for one that only prepares the next: the model is not asked."""
 
     @property
     def declares_mcp(self) -> bool:
@@ -134,13 +137,14 @@ def read_message(
     fields = Fields(body)
     if fields.choice("type", ("response.create",)) is None:
         fields.missing("type")
-    for key in ("stream", "stream_options", "background"):
-        if fields.has(key):
-            unsupported(key, "A WebSocket has no use for it.")
-    if fields.value.get("generate") is False:
-        unsupported("generate", "There is nothing to warm up.")
-    body = {key: value for key, value in fields.value.items() if key not in ("type", "generate")}
-    return read_request(body, find=find, tool_name=tool_name, seal=seal)
+    if fields.flag("stream") is False:  # clients that build a body for HTTP leave a true one in it
+        unsupported("stream", "A WebSocket always streams.")
+    if fields.flag("background") or fields.has("stream_options"):
+        key = "stream_options" if fields.has("stream_options") else "background"
+        unsupported(key, "A WebSocket has no use for it.")
+    generates = fields.flag("generate") is not False
+    body = {key: value for key, value in fields.value.items() if key not in _OF_A_SOCKET}
+    return replace(read_request(body, find=find, tool_name=tool_name, seal=seal), generates=generates)
 
 
 def _conversation(fields: Fields) -> str | None:
