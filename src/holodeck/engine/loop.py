@@ -15,7 +15,7 @@ from holodeck.lib.errors import HoloDeckError, ModelError
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
 from holodeck.lib.record import record
 from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
-from holodeck.models.exchange import ModelRequest, ToolChoice
+from holodeck.models.exchange import CUT_SHORT, ModelRequest, ToolChoice
 from holodeck.models.items import FunctionCall, Item, Message, Usage, answers_behind_calls
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
@@ -100,9 +100,12 @@ async def _turns(
         take = partial(_ask, model, request.provider, toolbox, asked, progress.turns)
         turn = await steps.turn(progress.turns, log, take)
         answered = turn.answered
-        progress.items += answered.items
         progress.usage += answered.usage
         calls = [item for item in answered.items if isinstance(item, FunctionCall)]
+        if answered.finish in CUT_SHORT:  # the last call may be half of one: none of them is made
+            progress.items += [item for item in answered.items if not isinstance(item, FunctionCall)]
+            return _ended(progress, answered.finish)
+        progress.items += answered.items
         if not calls:
             return _ended(progress, answered.finish)
         own = [call for call in calls if not toolbox.is_client(call.name) or not phase.allows(call.name)]
