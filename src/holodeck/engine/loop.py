@@ -81,16 +81,18 @@ async def _turns(
     request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, progress: _Progress, steps: Steps
 ) -> RunResult:
     ask, choice = request.model, request.model.tool_choice
-    phase = ToolPhase(toolbox, log, steps, allowed=choice.allowed, is_parallel=ask.parallel_tool_calls)
+    allowed = () if choice.mode == "none" else choice.allowed  # whatever the model makes of being told so
+    phase = ToolPhase(toolbox, log, steps, allowed=allowed, is_parallel=ask.parallel_tool_calls)
 
-    async def execute(calls: list[FunctionCall]) -> None:
+    async def execute(calls: list[FunctionCall], phase: ToolPhase = phase) -> None:
         left = None if request.max_tool_calls is None else request.max_tool_calls - progress.calls
         progress.items += await phase.run(calls, budget=left)
         progress.calls += len(calls) if left is None else min(len(calls), max(left, 0))
 
     if request.pending:
         await toolbox.offer()
-        await execute(list(request.pending))
+        earlier = ToolPhase(toolbox, log, steps, allowed=choice.allowed, is_parallel=ask.parallel_tool_calls)
+        await execute(list(request.pending), earlier)
     while True:
         specs = await toolbox.offer()
         progress.turns += 1
@@ -120,7 +122,8 @@ async def _turns(
             return _result(progress, "incomplete", reason=reason, cause="max_turns")
         await execute(own)
         is_spent = request.max_tool_calls is not None and progress.calls >= request.max_tool_calls
-        choice = ToolChoice(mode="none" if is_spent else "auto", allowed=choice.allowed)
+        is_over = is_spent or ask.tool_choice.mode == "none"
+        choice = ToolChoice(mode="none" if is_over else "auto", allowed=choice.allowed)
 
 
 async def _ask(

@@ -62,7 +62,7 @@ class ResponseRequest:
 
     def is_client(self, name: str) -> bool:
         """True for a function that the client runs, unless the choice of tools leaves it out."""
-        allowed = self.tool_choice.allowed
+        allowed = () if self.tool_choice.mode == "none" else self.tool_choice.allowed
         return any(spec.name == name for spec in self.tools.functions) and (allowed is None or name in allowed)
 
     def model_request(
