@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any
 
@@ -10,8 +10,10 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.problems import WireError, not_found
+from holodeck.gateway.unseen import is_unseen, unseen, waiting_last
 from holodeck.gateway.wire.approvals import Decided, answer_in_place, close_past, decide
 from holodeck.gateway.wire.context import check_answered
+from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.input import read_input, references
 from holodeck.gateway.wire.reading import Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
@@ -20,7 +22,7 @@ from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_codec import decode_item, decode_items, encode_item, encode_items
-from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore
+from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore, StoredResponse
 
 _MAX_CONVERSATION = 10_000
 _NOTHING_WAITS = b'{"calls":"[]","asks":[],"listed":[],"places":{}}'
@@ -36,6 +38,11 @@ class Waiting:
     """The labels of servers whose tools the client has seen in this chain of responses."""
     places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """The server and the tool of each call. A name alone may lead elsewhere when other servers are there as well."""
+
+    @property
+    def unasked(self) -> tuple[FunctionCall, ...]:
+        """Those that wait only because others of their turn do."""
+        return tuple(call for call in self.calls if call.call_id not in self.asks)
 
     def encode(self) -> bytes:
         if not (self.calls or self.listed or self.places):
@@ -145,7 +152,7 @@ class Continuing:
         elif request.previous_response_id is not None:
             items, waiting = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
-            items, waiting = await self._conversation(request.conversation_id, caller)
+            items, waiting = await self._conversation(request.conversation_id, caller, request.input)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
         in_place: tuple[FunctionCallOutput, ...] = ()
         if decided.refused and waiting.calls == tuple(request.input.waiting):
@@ -173,7 +180,7 @@ class Continuing:
 
     async def _item(self, item_id: str, caller: Caller) -> dict[str, Any] | None:
         kept = await self._store.find_item(item_id, caller.id)
-        if kept is not None:
+        if kept is not None and not is_unseen(kept):
             found: dict[str, Any] = orjson.loads(kept.data)
             return found
         record = await self._store.mentioning(b'"id":%b' % orjson.dumps(item_id), caller.id)
@@ -182,12 +189,16 @@ class Continuing:
         items = [*orjson.loads(record.resource)["output"], *orjson.loads(record.input_items)]
         return next((item for item in items if item.get("id") == item_id), None)
 
-    async def extend(self, request: ResponseRequest, output: list[dict[str, Any]], caller: Caller) -> None:
+    async def extend(
+        self, request: ResponseRequest, output: list[dict[str, Any]], record: StoredResponse, caller: Caller
+    ) -> None:
         """Add a finished response to its conversation, once."""
         shown = [*request.input.shown, *output]
-        if shown and await self._store.item(str(request.conversation_id), caller.id, shown[-1]["id"]) is not None:
-            return
         items = [ConversationItem(id=item["id"], data=orjson.dumps(item)) for item in shown]
+        if Waiting.decode(record.pending).unasked:
+            items.append(unseen(record.id, record.pending))
+        if items and await self._store.item(str(request.conversation_id), caller.id, items[-1].id) is not None:
+            return
         await self._store.add_items(str(request.conversation_id), caller.id, items)
 
     async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
@@ -203,15 +214,41 @@ class Continuing:
         chain = await self._store.context(response_id, caller.id) or []
         return tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
 
-    async def _conversation(self, conversation_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
+    async def _conversation(
+        self, conversation_id: str, caller: Caller, given: Input
+    ) -> tuple[tuple[Item, ...], Waiting]:
+        """Its items, and what waits in it. Raises when it has one of the given items already."""
         listed = await self._store.items(conversation_id, caller.id, limit=_MAX_CONVERSATION)
         if listed is None:
             raise not_found("Conversation", conversation_id)
+        check_new(given.shown, {item.id for item in listed})
         if not listed:
             return (), Waiting()
-        read = read_input([orjson.loads(item.data) for item in listed], seal=self._seal)
+        read = read_input([orjson.loads(item.data) for item in listed if not is_unseen(item)], seal=self._seal)
         close_past(read)
-        return tuple(read.items), _waiting_in(read)
+        waiting = _waiting_in(read)
+        unseen_last = waiting_last(listed)
+        if unseen_last is not None:
+            waiting = _joined(read, waiting, Waiting.decode(unseen_last))
+        return tuple(read.items), waiting
+
+
+def check_new(given: Iterable[Mapping[str, Any]], known: Collection[str], path: str = "input") -> None:
+    """Refuse an item that a conversation has already, or that is given twice: its id would name two of them."""
+    seen = set(known)
+    for index, item in enumerate(given):
+        if item["id"] in seen:
+            message = f"Duplicate item with id '{item['id']}': the conversation has it already. Leave it out."
+            refuse(message, f"{path}[{index}].id", "duplicate_item")
+        seen.add(item["id"])
+
+
+def _joined(read: Input, seen: Waiting, unseen: Waiting) -> Waiting:
+    """What waits for a person, and behind it what waits for the client. The calls of one turn stand together."""
+    places = [index for index, item in enumerate(read.items) if isinstance(item, FunctionCall)]
+    behind = places[-1] + 1 if places else len(read.items)
+    read.items[behind:behind] = unseen.unasked
+    return replace(seen, calls=(*seen.calls, *unseen.unasked), places={**unseen.places, **seen.places})
 
 
 def _places(plain: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

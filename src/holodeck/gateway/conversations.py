@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from holodeck.gateway.continuing import check_new
 from holodeck.gateway.pages import page_of
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
+from holodeck.gateway.unseen import is_unseen
 from holodeck.gateway.wire.fields import Fields
 from holodeck.gateway.wire.input import read_input
 from holodeck.gateway.wire.options import read_metadata
@@ -34,6 +36,7 @@ class Conversations:
     async def create(self, call: Call) -> Reply:
         fields = Fields(call.json() if call.body else {})
         items = self._read(fields.take("items") or [])
+        check_new(items, (), "items")
         metadata = dict(read_metadata(fields))
         fields.done()
         made = Conversation(
@@ -48,6 +51,8 @@ class Conversations:
     async def update(self, call: Call) -> Reply:
         found = await self._found(call)
         fields = Fields(call.json())
+        if "metadata" not in fields.value:
+            fields.missing("metadata")
         metadata = orjson.dumps(dict(read_metadata(fields)))
         fields.done()
         await self._store.update_conversation(found.id, call.caller.id, metadata)
@@ -63,6 +68,8 @@ class Conversations:
         fields = Fields(call.json())
         items = self._read(fields.take("items"))
         fields.done()
+        found = [await self._store.item(call.path["id"], call.caller.id, item["id"]) for item in items]
+        check_new(items, {item.id for item in found if item is not None}, "items")
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
@@ -72,11 +79,11 @@ class Conversations:
         listed = await self._store.items(call.path["id"], call.caller.id, limit=_MAX_LISTED)
         if listed is None:
             raise not_found("Conversation", call.path["id"])
-        return json_reply(page_of([orjson.loads(item.data) for item in listed], call.query))
+        return json_reply(page_of([orjson.loads(item.data) for item in listed if not is_unseen(item)], call.query))
 
     async def get_item(self, call: Call) -> Reply:
         item = await self._store.item(call.path["id"], call.caller.id, call.path["item_id"])
-        if item is None:
+        if item is None or is_unseen(item):
             raise not_found("Item", call.path["item_id"])
         return Reply(body=item.data)
 

@@ -114,9 +114,9 @@ class ResponseMaker:
             past=Past(told) if again is not None else None,
         )
 
-        async def extend(live: Live) -> None:
+        async def extend(live: Live, record: StoredResponse) -> None:
             if request.conversation_id is not None:
-                await self._continuing.extend(request, live.writer.resource()["output"], caller)
+                await self._continuing.extend(request, live.writer.resource()["output"], record, caller)
 
         async def keep(live: Live) -> None:
             record = record_of(live, request, before, start.servers)
@@ -131,12 +131,12 @@ class ResponseMaker:
                 return
             if live.is_durable:
                 # The conversation first: what has ended is not gone on with, and adding to it again does nothing.
-                await extend(live)
+                await extend(live, record)
                 if not await self._store.finish(record):
                     live.lose()
                 return
             await self._store.save(record)
-            await extend(live)
+            await extend(live, record)
 
         return LiveRun(
             start.request,

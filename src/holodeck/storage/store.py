@@ -137,7 +137,7 @@ class ResponseStore(Protocol):
     async def delete_conversation(self, conversation_id: str, owner: str) -> bool: ...
 
     async def add_items(self, conversation_id: str, owner: str, items: Sequence[ConversationItem]) -> bool:
-        """Append, all or none, in order."""
+        """Append, all or none, in order. An item whose id is there already is there."""
         ...
 
     async def items(
