@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from holodeck.gateway.continuing import check_new
-from holodeck.gateway.pages import page_of
+from holodeck.gateway.pages import page_of, whole_page
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.unseen import is_unseen
@@ -73,7 +73,7 @@ class Conversations:
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
-        return json_reply(page_of(items, {"order": "asc", "limit": str(len(items))}))
+        return json_reply(whole_page(items))
 
     async def list_items(self, call: Call) -> Reply:
         listed = await self._store.items(call.path["id"], call.caller.id, limit=_MAX_LISTED)
