@@ -174,6 +174,8 @@ class Gateway:
 
     async def _body(self, receive: Receive, headers: Mapping[str, str], client: Client | None) -> bytes:
         limit = self._body_limit
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise _packed()
         declared = headers.get("content-length", "")
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(limit)
@@ -218,6 +220,7 @@ class Gateway:
         return caller
 
     def _route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+        asked, method = method, "GET" if method == "HEAD" else method  # the server leaves the body out
         found = self._exact.get((method, path))
         if found is not None:
             return found, {}
@@ -229,9 +232,10 @@ class Gateway:
                     return route, match.groupdict()
                 allowed.add(route.method)
         if allowed:
-            message = f"{method} is not allowed on {path}; {', '.join(sorted(allowed))} is."
-            raise WireError(405, message, kind="invalid_request", code="method_not_allowed")
-        raise WireError(404, f"Unknown request URL: {method} {path}.", kind="not_found", code="unknown_url")
+            listed = ", ".join(sorted(allowed))
+            message = f"{asked} is not allowed on {path}; {listed} is."
+            raise WireError(405, message, kind="invalid_request", code="method_not_allowed", allow=listed)
+        raise WireError(404, f"Unknown request URL: {asked} {path}.", kind="not_found", code="unknown_url")
 
     async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send, client: Client | None) -> None:
         if isinstance(answer, Reply):
@@ -252,6 +256,11 @@ async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, clie
 
 def _too_large(limit: int) -> WireError:
     return WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
+
+
+def _packed() -> WireError:
+    message, code = "Send the body as it is: this gateway unpacks none.", "unsupported_encoding"
+    return WireError(415, message, kind="invalid_request", code=code, accept_encoding="identity")
 
 
 def _gone() -> WireError:

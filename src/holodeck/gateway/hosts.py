@@ -35,10 +35,14 @@ class HostPolicy:
         origin = headers.get("origin")
         if origin is None or origin not in self._origins:
             return []
+        wanted = headers.get("access-control-request-headers", "authorization, content-type")
         return [
             (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
-            (b"access-control-allow-headers", b"authorization, content-type"),
+            # SDKs send headers about themselves, more with every version: an invited page may send any.
+            (b"access-control-allow-headers", wanted.encode("latin-1", "replace")),
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            # Without these an SDK in a page repeats what must not be repeated, and too soon.
+            (b"access-control-expose-headers", b"retry-after, x-request-id, x-should-retry"),
             (b"vary", b"origin"),
         ]
 

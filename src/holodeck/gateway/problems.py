@@ -20,9 +20,11 @@ class WireError(HoloDeckError):
     """An answer that is not 200, with what it says."""
 
     def __init__(
-        self, status: int, message: str, *, kind: str, code: str | None = None, param: str | None = None
+        self, status: int, message: str, *, kind: str, code: str | None = None, param: str | None = None, **headers: str
     ) -> None:
+        """`headers`: with `_` for `-` in their names."""
         super().__init__(message)
+        self.headers = headers
         self.status = status
         self.kind = kind
         self.code = code
@@ -51,7 +53,7 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
     """The answer for an error that ended a request before it had one."""
     match error:
         case WireError():
-            return _reply(error.status, str(error), error.kind, error.code, error.param)
+            return _reply(error.status, str(error), error.kind, error.code, error.param, **error.headers)
         case BadRequestError():
             return _reply(400, str(error), "invalid_request", error.code, error.param)
         case TooManyError():
