@@ -91,8 +91,11 @@ def read_request(
     if previous is not None and conversation is not None:
         message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
         refuse(message, "previous_response_id", "mutually_exclusive_parameters")
-    if given is None and previous is None and conversation is None:
-        fields.missing("input")
+    if previous is None and conversation is None:
+        if given is None:
+            fields.missing("input")
+        if given == []:
+            refuse("Invalid 'input': empty array. There is nothing that a model could answer.", "input", "empty_array")
     store, background = fields.flag("store"), fields.flag("background") or False
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
