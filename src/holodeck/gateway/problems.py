@@ -72,11 +72,20 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
             return _reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
 
 
-def error_event(error: BaseException, sequence: int) -> bytes:
-    """The same as the last event of a stream, in the form of OpenAI and in that of Open Responses."""
+def error_events(error: BaseException, sequence: int, last: bytes) -> list[bytes]:
+    """The same as the end of a stream, in the form of OpenAI and in that of Open Responses, instead of its last event.
+
+    A response that nobody waits for has not failed: it is tried again.
+    """
     body: dict[str, Any] = orjson.loads(reply_for(error, "").body)["error"]
     flat = {"code": body["code"], "message": body["message"], "param": body["param"]}
-    return orjson.dumps({"type": "error", "sequence_number": sequence, "error": body, **flat})
+    events: list[dict[str, Any]] = [{"type": "error", "sequence_number": sequence, "error": body, **flat}]
+    response = orjson.loads(last)["response"]
+    if not response["background"]:
+        end = {"status": "failed", "completed_at": None, "incomplete_details": None}
+        told = {**response, **end, "error": {"code": "server_error", "message": body["message"]}}
+        events.append({"type": "response.failed", "sequence_number": sequence + 1, "response": told})
+    return [orjson.dumps(event) for event in events]
 
 
 def envelope_for(error: BaseException) -> bytes:
