@@ -59,3 +59,14 @@ async def test_an_sdk_in_an_invited_page_may_send_its_headers_and_read_ours(tmp_
             assert answer.status == 200
             exposed = answer.headers["access-control-expose-headers"].split(", ")
             assert {"x-should-retry", "retry-after", "x-request-id"} <= set(exposed)
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_model_whose_name_has_a_slash_is_found_by_it(tmp_path: Path) -> None:
+    llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": "http://127.0.0.1:1/v1"}
+    async with serving(tmp_path, models=[{"name": "maker/model:7b", "model": llm}]) as stand:
+        client = await stand.openai()
+        assert (await client.models.retrieve("maker/model:7b")).id == "maker/model:7b"
+        assert (await stand.send("GET", "/v1/models/maker/model:7b"))[0] == 200
+        assert (await stand.send("GET", "/v1/models/maker"))[0] == 404

@@ -66,6 +66,8 @@ class Route:
     is_admin: bool = False
     is_counted: bool = True
     """Whether it counts against the limits of its caller."""
+    is_deep: bool = False
+    """Whether what its path ends with may have slashes in it, as names of models have."""
 
 
 READY = "/readyz"
@@ -99,7 +101,7 @@ class Gateway:
         self._body_limit = body_limit
         self._body_seconds = body_seconds
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
-        self._patterns = [(route, _pattern(route.path)) for route in routes if "{" in route.path]
+        self._patterns = [(route, _pattern(route)) for route in routes if "{" in route.path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -307,5 +309,6 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
+def _pattern(route: Route) -> re.Pattern[str]:
+    part = ".+" if route.is_deep else "[^/]+"
+    return re.compile(re.sub(r"\{(\w+)\}", rf"(?P<\1>{part})", route.path))
