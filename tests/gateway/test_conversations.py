@@ -83,6 +83,29 @@ async def test_a_call_that_waited_for_the_approval_of_another_runs_in_a_conversa
         assert len(server.calls("add")) == len(server.calls("echo")) == 1
 
 
+@pytest.mark.proves("D-28")
+@aio(30)
+async def test_a_response_of_a_conversation_can_be_gone_on_from_with_all_that_came_before_it(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        [call("add", a=1, b=2), call("book")], say("3, and booked."), say("Later."), say("Bob."), say("Bob, still.")
+    )
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        conversation = await _begin(stand, items=[{"role": "user", "content": "I am Bob."}])
+        first = await _ask(stand, "Add and book", conversation)
+        second = await _ask(stand, [_output(first["output"][0])], conversation)
+        await _ask(stand, "Later", conversation)
+        body = {"model": MODEL, "input": "Who am I?", "previous_response_id": second["id"]}
+        _, third = await stand.send("POST", "/v1/responses", body)
+        body = {"model": MODEL, "input": "Sure?", "previous_response_id": third["id"]}
+        assert (await stand.send("POST", "/v1/responses", body))[0] == 200
+    texts = [message["content"] for message in stand.asked[-1]["messages"]]
+    assert sorted(texts[3:5]) == ["3", "Booked."]
+    assert [*texts[:3], *texts[5:]] == [
+        *("I am Bob.", "Add and book", None),
+        *("3, and booked.", "Who am I?", "Bob.", "Sure?"),
+    ], "and nothing of what came later"
+
+
 @pytest.mark.proves("D-25")
 @aio(30)
 async def test_an_item_that_a_conversation_has_already_is_refused_before_anything_is_done(tmp_path: Path) -> None:

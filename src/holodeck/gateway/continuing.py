@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -81,7 +81,7 @@ class Continued:
     in_place: tuple[FunctionCallOutput, ...] = ()
     """What the model is told of calls that stand in the input of the request itself: see `Continued.complete`."""
     is_stored: bool = True
-    """False when the previous response is only in the memory of a connection."""
+    """False when what came before is in no chain of responses: it is a conversation's, or a connection remembers it."""
 
     def complete(self, request: ResponseRequest) -> None:
         """Put what was decided about calls of the request's own input behind them."""
@@ -97,6 +97,7 @@ class Continued:
             "in_place": [encode_item(output) for output in self.in_place],
             "listed": sorted(self.listed),
             "places": dict(self.places),
+            "is_stored": self.is_stored,
         }
 
     @classmethod
@@ -114,6 +115,7 @@ class Continued:
             listed=frozenset(plain["listed"]),
             places=_places(plain["places"]),
             in_place=_outputs(plain["in_place"]),
+            is_stored=plain.get("is_stored", True),
         )
 
 
@@ -150,7 +152,7 @@ class Continuing:
         if known is not None:
             items, waiting, is_stored = known
         elif request.previous_response_id is not None:
-            items, waiting = await self.response(request.previous_response_id, caller)
+            items, waiting, is_stored = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
             items, waiting = await self._conversation(request.conversation_id, caller, request.input)
         decided = decide(waiting.calls, waiting.asks, request.input.approvals)
@@ -201,8 +203,8 @@ class Continuing:
             return
         await self._store.add_items(str(request.conversation_id), caller.id, items)
 
-    async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
-        """The conversation up to a stored response, and what waits in it. Raises when it is not there."""
+    async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting, bool]:
+        """All up to a stored response, what waits in it, and whether it is a chain. Raises when it is not there."""
         record = await self._store.get(response_id, caller.id)
         if record is None:
             message = f"Previous response with id '{response_id}' not found."
@@ -212,7 +214,16 @@ class Continuing:
             message = "The previous response has not ended yet."
             raise WireError(400, message, kind="invalid_request", param="previous_response_id")
         chain = await self._store.context(response_id, caller.id) or []
-        return tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
+        earlier = await self._earlier(record, caller) if record.conversation_id is not None else ()
+        items = (*earlier, *(item for part in chain for item in decode_items(part)))
+        return items, Waiting.decode(record.pending), record.conversation_id is None
+
+    async def _earlier(self, record: StoredResponse, caller: Caller) -> Sequence[Item]:
+        """What was in the conversation of a response before it, as far as it still is."""
+        listed = await self._store.items(str(record.conversation_id), caller.id, limit=_MAX_CONVERSATION) or []
+        own = {item["id"] for item in (*orjson.loads(record.input_items), *orjson.loads(record.resource)["output"])}
+        first = next((index for index, item in enumerate(listed) if item.id in own), 0)
+        return self._read(listed[:first])[0]
 
     async def _conversation(
         self, conversation_id: str, caller: Caller, given: Input
@@ -222,6 +233,9 @@ class Continuing:
         if listed is None:
             raise not_found("Conversation", conversation_id)
         check_new(given.shown, {item.id for item in listed})
+        return self._read(listed)
+
+    def _read(self, listed: Sequence[ConversationItem]) -> tuple[tuple[Item, ...], Waiting]:
         if not listed:
             return (), Waiting()
         read = read_input([orjson.loads(item.data) for item in listed if not is_unseen(item)], seal=self._seal)

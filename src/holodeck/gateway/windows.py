@@ -35,7 +35,7 @@ class Windows:
         self._starter.backend(request.model)
         items: tuple[Item, ...] = ()
         if request.previous_response_id is not None:
-            items, _ = await self._continuing.response(request.previous_response_id, caller)
+            items, _, _ = await self._continuing.response(request.previous_response_id, caller)
         whole = (*items, *request.input.items)
         tokens = count_tokens(ModelRequest(items=whole, instructions=request.instructions))
         usage = Usage(input_tokens=tokens, output_tokens=0)
