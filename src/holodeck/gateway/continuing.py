@@ -18,7 +18,7 @@ from holodeck.gateway.wire.input import read_input, references
 from holodeck.gateway.wire.reading import Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
-from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
+from holodeck.lib.limits import MAX_CONTEXT_DEPTH, MAX_RECENT_RESPONSES, MAX_REFERENCES
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_codec import decode_item, decode_items, encode_item, encode_items
@@ -214,6 +214,8 @@ class Continuing:
             message = "The previous response has not ended yet."
             raise WireError(400, message, kind="invalid_request", param="previous_response_id")
         chain = await self._store.context(response_id, caller.id) or []
+        if len(chain) > MAX_CONTEXT_DEPTH:
+            raise _too_long(f"more than {MAX_CONTEXT_DEPTH} responses come before", "previous_response_id")
         earlier = await self._earlier(record, caller) if record.conversation_id is not None else ()
         items = (*earlier, *(item for part in chain for item in decode_items(part)))
         return items, Waiting.decode(record.pending), record.conversation_id is None
@@ -229,9 +231,11 @@ class Continuing:
         self, conversation_id: str, caller: Caller, given: Input
     ) -> tuple[tuple[Item, ...], Waiting]:
         """Its items, and what waits in it. Raises when it has one of the given items already."""
-        listed = await self._store.items(conversation_id, caller.id, limit=_MAX_CONVERSATION)
+        listed = await self._store.items(conversation_id, caller.id, limit=_MAX_CONVERSATION + 1)
         if listed is None:
             raise not_found("Conversation", conversation_id)
+        if len(listed) > _MAX_CONVERSATION:
+            raise _too_long(f"the conversation has more than {_MAX_CONVERSATION} items", "conversation")
         check_new(given.shown, {item.id for item in listed})
         return self._read(listed)
 
@@ -255,6 +259,12 @@ def check_new(given: Iterable[Mapping[str, Any]], known: Collection[str], path: 
             message = f"Duplicate item with id '{item['id']}': the conversation has it already. Leave it out."
             refuse(message, f"{path}[{index}].id", "duplicate_item")
         seen.add(item["id"])
+
+
+def _too_long(reason: str, param: str) -> WireError:
+    """Nothing is ever left out of a context in silence."""
+    message = f"The context is too long: {reason}. Fold an earlier part of it with /v1/responses/compact."
+    return WireError(400, message, kind="invalid_request", code="context_too_long", param=param)
 
 
 def _joined(read: Input, seen: Waiting, unseen: Waiting) -> Waiting:
