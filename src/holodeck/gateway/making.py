@@ -162,7 +162,8 @@ def record_of(
     earlier: tuple[Item, ...] = ()
     if before is not None:  # what nobody stored is in no chain, so it is kept here
         earlier = before.decided.refused if before.is_stored else before.items
-    seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
+    lists = [item for item in resource["output"] if item["type"] == "mcp_list_tools"]
+    seen = {item["server_label"] for item in lists if item.get("error") is None}
     listed = (before.listed if before is not None else frozenset()) | seen
     return StoredResponse(
         id=live.id,

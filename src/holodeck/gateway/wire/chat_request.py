@@ -14,7 +14,7 @@ from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS, MAX_
 
 _NOT_HERE = "This gateway does not have it."
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
+_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

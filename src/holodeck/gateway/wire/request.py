@@ -16,7 +16,7 @@ from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
+_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 _NOT_HERE = "This gateway does not have it."
 _NO_CACHE = "This gateway has no prompt cache of its own."
 _REFUSED = {
