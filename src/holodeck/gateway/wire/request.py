@@ -16,7 +16,7 @@ from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
+TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 _NOT_HERE = "This gateway does not have it."
 _NO_CACHE = "This gateway has no prompt cache of its own."
 _REFUSED = {
@@ -100,7 +100,7 @@ def read_request(
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
     stream = fields.flag("stream") or False
-    fields.choice("service_tier", _TIERS)  # the tier that was used is in the response, as the API has it
+    fields.choice("service_tier", TIERS)  # the tier that was used is in the response, as the API has it
     request = ResponseRequest(
         model=fields.text("model"),
         input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, seal=seal),
