@@ -37,6 +37,28 @@ async def test_a_server_that_is_down_takes_nothing_with_it_and_is_used_when_it_i
         assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "With: 3."
 
 
+@pytest.mark.proves("D-26")
+@aio(30)
+async def test_a_list_that_failed_is_shown_as_soon_as_it_is_there_and_then_not_again(tmp_path: Path) -> None:
+    model = ScriptedModel(say("Without."), say("With."), say("Still."))
+    async with FaultyMCPServer(down=True) as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+
+        async def ask(previous: str | None = None) -> dict[str, Any]:
+            tool = {"type": "mcp", "server_label": "sums", "require_approval": "never"}
+            body = {"model": MODEL, "input": "Hi", "tools": [tool], "previous_response_id": previous}
+            return dict((await stand.send("POST", "/v1/responses", body))[1])
+
+        first = await ask()
+        assert first["output"][0]["error"]
+        await server.come_up()
+        await stand.send("POST", "/v1/mcp/servers/sums/refresh")
+        second = await ask(first["id"])
+        assert [item["type"] for item in second["output"]] == ["mcp_list_tools", "message"]
+        assert second["output"][0]["tools"]
+        third = await ask(second["id"])
+        assert [item["type"] for item in third["output"]] == ["message"]
+
+
 @pytest.mark.proves("004:FR-017", "004:SC-004", "D-14", "D-29")
 @aio(60)
 async def test_a_dead_server_is_tried_again_in_the_background_and_no_request_waits_for_it(tmp_path: Path) -> None:

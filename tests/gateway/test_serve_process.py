@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aio import aio
 from gateway.process import Served, process_of, refused, write_file
+from gateway.stand import events_of
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
@@ -291,7 +292,10 @@ async def test_a_full_disk_fails_the_request_in_words_and_passes(tmp_path: Path)
             assert (status, data["error"]["code"]) == (503, "storage_error")
             assert headers["x-should-retry"] == "false", "a tool has run"
             _, text, _ = await served.ask("plain", stream=True)
-            assert "event: error" in text
+            *_, error, last = events_of(text)
+            assert (error["type"], error["code"]) == ("error", "storage_error")
+            assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
+            assert last["response"]["usage"]["total_tokens"] == 0
             assert "response.completed" not in text, "what is not kept is not called complete"
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
             assert (await served.ask())[0] == 200
@@ -359,6 +363,7 @@ async def test_background_runs_of_a_killed_gateway_are_failed_with_the_reason(tm
             _, found, _ = await served.send("GET", f"/v1/responses/{begun['id']}")
             assert found["status"] == "failed"
             assert "stopped while" in found["error"]["message"]
+            assert found["usage"]["total_tokens"] == 0, "usage is always there"
             _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
             assert "event: response.failed" in text
             assert (await served.send("GET", f"/v1/responses/{kept['id']}"))[1]["status"] == "completed"

@@ -45,7 +45,7 @@ def told_again(kept: Plain) -> Iterator[Event]:
         values = dict(plain)
         kind = values.pop("type")
         if kind == "item.finished":
-            yield ItemFinished(item=decode_item(values["item"]))
+            yield ItemFinished(item=decode_item(values["item"]), is_cut=values.get("is_cut", False))
         elif kind == "turn.started":
             yield TurnStarted(**values, is_told_again=True)
         else:
@@ -83,7 +83,7 @@ def _sum(one: _Delta, more: _Delta) -> _Delta:
 def _plain(event: Event) -> dict[str, Any]:
     match event:
         case ItemFinished():
-            return {"type": event.type, "item": encode_item(event.item)}
+            return {"type": event.type, "item": encode_item(event.item), "is_cut": event.is_cut}
         case TurnStarted():
             return {"type": event.type, "turn": event.turn, "tools": event.tools}
         case _:

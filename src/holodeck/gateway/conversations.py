@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from holodeck.gateway.pages import page_of
+from holodeck.gateway.pages import page_of, whole_page
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.fields import Fields
-from holodeck.gateway.wire.input import read_input
+from holodeck.gateway.wire.input import check_unique, read_input
 from holodeck.gateway.wire.options import read_metadata
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.ids import new_id
@@ -34,6 +34,7 @@ class Conversations:
     async def create(self, call: Call) -> Reply:
         fields = Fields(call.json() if call.body else {})
         items = self._read(fields.take("items") or [])
+        check_unique(items, (), "items")
         metadata = dict(read_metadata(fields))
         fields.done()
         made = Conversation(
@@ -48,6 +49,8 @@ class Conversations:
     async def update(self, call: Call) -> Reply:
         found = await self._found(call)
         fields = Fields(call.json())
+        if "metadata" not in fields.value:
+            fields.missing("metadata")
         metadata = orjson.dumps(dict(read_metadata(fields)))
         fields.done()
         await self._store.update_conversation(found.id, call.caller.id, metadata)
@@ -63,10 +66,12 @@ class Conversations:
         fields = Fields(call.json())
         items = self._read(fields.take("items"))
         fields.done()
+        found = [await self._store.item(call.path["id"], call.caller.id, item["id"]) for item in items]
+        check_unique(items, {item.id for item in found if item is not None}, "items")
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
-        return json_reply(page_of(items, {"order": "asc", "limit": str(len(items))}))
+        return json_reply(whole_page(items))
 
     async def list_items(self, call: Call) -> Reply:
         listed = await self._store.items(call.path["id"], call.caller.id, limit=_MAX_LISTED)

@@ -189,8 +189,8 @@ def record_of(
     """Everything that is kept of a response, as far as it has come. `resource`: how it shows, if that is known."""
     resource = live.writer.resource() if resource is None else resource
     earlier: tuple[Item, ...] = ()
-    if before is not None:  # what nobody stored is in no chain, so it is kept here
-        earlier = before.decided.refused if before.is_stored else before.items
+    if before is not None:  # what nobody stored, or shows in a conversation, is in no chain, so it is kept here
+        earlier = (*before.hidden, *before.decided.refused) if before.is_stored else before.items
     return StoredResponse(
         id=live.id,
         owner=live.owner,
@@ -208,7 +208,8 @@ def record_of(
 
 def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, servers: RequestServers) -> Waiting:
     """What a response that has ended leaves to the next one."""
-    seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
+    lists = [item for item in resource["output"] if item["type"] == "mcp_list_tools"]
+    seen = {item["server_label"] for item in lists if item.get("error") is None}
     pending = live.result.pending if live.result is not None else ()
     if live.result is None or not pending:
         return Waiting(listed=before.listed | seen)

@@ -12,7 +12,7 @@ from holodeck.gateway.background import Background
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.making import Live, ResponseMaker
-from holodeck.gateway.pages import integer_of, page_of
+from holodeck.gateway.pages import flag_of, integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
 from holodeck.gateway.runs import Runs
@@ -65,8 +65,8 @@ class Responses:
     ) -> Reply | Streamed:
         """A response as it is now, or its events from a number on."""
         live = self._runs.get(response_id, caller.id)
-        if query.get("stream") == "true":
-            after = integer_of(query, "starting_after", -1)
+        if flag_of(query, "stream"):
+            after = integer_of(query, "starting_after", -1, least=-1)
             if live is not None:
                 return Streamed(pieces=_framed(live.follow(after), dialect))
             record = await self._record(response_id, caller)

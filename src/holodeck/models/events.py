@@ -63,6 +63,8 @@ class ItemFinished:
     """A message, a call, a thought or an output is whole."""
 
     item: Item
+    is_cut: bool = False
+    """True when it is as whole as it gets: the model was stopped in the middle of it."""
     type: Literal["item.finished"] = "item.finished"
 
 

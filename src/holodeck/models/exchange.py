@@ -77,6 +77,8 @@ class CallDelta:
 
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
+CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter"})
+"""The model was stopped in the middle of what it said last, which may have been a call."""
 
 
 @record

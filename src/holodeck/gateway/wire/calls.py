@@ -45,11 +45,11 @@ class Calls:
         if self._request.is_client(event.name):
             self._opened(event.item_id, event.call_id, event.name).more(event.arguments)
 
-    def called(self, call: FunctionCall) -> None:
-        """A call is whole."""
+    def called(self, call: FunctionCall, status: str = "completed") -> None:
+        """A call is whole, or will never be."""
         if self._request.is_client(call.name):
             self.asks_client = True
-            self._write(call)
+            self._write(call, status)
         else:
             self._waiting[call.call_id] = call
 
@@ -103,14 +103,14 @@ class Calls:
             self._open[item_id] = found
         return found
 
-    def _write(self, call: FunctionCall) -> None:
+    def _write(self, call: FunctionCall, status: str = "completed") -> None:
         item_id = call.id or call.call_id
         is_streamed = item_id in self._open
         opened = self._opened(item_id, call.call_id, call.name)
         if not is_streamed:
             opened.more(call.arguments)
         del self._open[item_id]
-        self._output.put(opened.place, opened.close())
+        self._output.put(opened.place, opened.close(status))
 
     def _write_output(self, call_id: str, item_id: str, output: object, status: str) -> None:
         self._output.write(

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from holodeck.gateway.wire.approvals import UNDECIDED, answer_in_place, told
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import stem_of
+from holodeck.gateway.wire.input import check_unique
 from holodeck.gateway.wire.reading import Input
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
@@ -62,6 +63,12 @@ def pass_over(read: Input, asked: Input, *, turn: Collection[FunctionCall], wait
     return {call.call_id for call in left}
 
 
+def leave_behind(read: Input, after: Sequence[Item]) -> None:
+    """Answer whatever has no answer, nor gets one in what comes after: somebody has gone on without it."""
+    answered = {item.call_id for item in (*read.items, *after) if isinstance(item, FunctionCallOutput)}
+    answer_in_place(read, [told(call, UNANSWERED) for call in _calls(read.items) if call.call_id not in answered])
+
+
 def drop(read: Input, hidden: Collection[FunctionCall], asks: Collection[FunctionCall]) -> None:
     """What waited for the client's answers is not run any more: the model is told of what the client has seen."""
     read.items = [item for item in read.items if not isinstance(item, FunctionCall) or item not in hidden]
@@ -70,11 +77,7 @@ def drop(read: Input, hidden: Collection[FunctionCall], asks: Collection[Functio
 
 def check_new(read: Input, asked: Input, ids: Collection[str]) -> None:
     """Refuse what the conversation has already; `ids` are those of its items. No model takes two outputs of a call."""
-    seen = set(ids)
-    for shown in asked.shown:
-        if shown["id"] in seen:
-            refuse(f"The item {shown['id']} is in this conversation already. Leave it out.", "input", "duplicate_item")
-        seen.add(shown["id"])
+    check_unique(asked.shown, ids)
     answered = {item.call_id for item in read.items if isinstance(item, FunctionCallOutput)}
     called = {call.call_id for call in _calls(asked.items)}
     for item in asked.items:

@@ -16,7 +16,7 @@ from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
+TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 _NOT_HERE = "This gateway does not have it."
 _NO_CACHE = "This gateway has no prompt cache of its own."
 _REFUSED = {
@@ -62,7 +62,7 @@ class ResponseRequest:
 
     def is_client(self, name: str) -> bool:
         """True for a function that the client runs, unless the choice of tools leaves it out."""
-        allowed = self.tool_choice.allowed
+        allowed = () if self.tool_choice.mode == "none" else self.tool_choice.allowed
         return any(spec.name == name for spec in self.tools.functions) and (allowed is None or name in allowed)
 
     def model_request(
@@ -91,13 +91,16 @@ def read_request(
     if previous is not None and conversation is not None:
         message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
         refuse(message, "previous_response_id", "mutually_exclusive_parameters")
-    if given is None and previous is None and conversation is None:
-        fields.missing("input")
+    if previous is None and conversation is None:
+        if given is None:
+            fields.missing("input")
+        if given == []:
+            refuse("Invalid 'input': empty array. There is nothing that a model could answer.", "input", "empty_array")
     store, background = fields.flag("store"), fields.flag("background") or False
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
     stream = fields.flag("stream") or False
-    fields.choice("service_tier", _TIERS)  # the tier that was used is in the response, as the API has it
+    fields.choice("service_tier", TIERS)  # the tier that was used is in the response, as the API has it
     request = ResponseRequest(
         model=fields.text("model"),
         input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, seal=seal),

@@ -131,7 +131,7 @@ class ResponseWriter:
                 self._calls.more(event)
             case ItemFinished():
                 self._encoder.release()
-                self._finished(event.item)
+                self._finished(event.item, "incomplete" if event.is_cut else "completed")
             case ToolStarted():
                 self._encoder.release()
                 self._list_servers()
@@ -161,14 +161,14 @@ class ResponseWriter:
             self._encoder.emit("response.created", response=self.resource())
         self._encoder.emit("response.in_progress", response=self.resource())
 
-    def _finished(self, item: Item) -> None:
+    def _finished(self, item: Item, status: str) -> None:
         match item:
             case Message():
-                self._speech.finish_message(item)
+                self._speech.finish_message(item, status)
             case Reasoning():
-                self._speech.finish_reasoning(item)
+                self._speech.finish_reasoning(item, status)
             case FunctionCall():
-                self._calls.called(item)
+                self._calls.called(item, status)
             case FunctionCallOutput():
                 self._calls.answered(item)
 
