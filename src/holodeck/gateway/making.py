@@ -152,6 +152,13 @@ class ResponseMaker:
             past=Past(told) if again is not None else None,
         )
 
+        async def leave(live: Live, output: Sequence[dict[str, Any]], waiting: Waiting) -> None:
+            threads = self._continuing.threads
+            if not _may_be_repeated(live, before):
+                await threads.extend(request, output, waiting, caller, live.id)
+            elif before.to_take is not None or again is not None:
+                await threads.give_back(threads.hold(str(request.conversation_id), live.id), caller)
+
         async def keep(live: Live, hold: Hold | None = hold) -> None:
             resource = live.writer.resource()
             waiting = _waiting_of(live, resource, before, start.servers)
@@ -160,7 +167,7 @@ class ResponseMaker:
                 recent.keep(live.id, (*before.items, *_added(live, request, before)), waiting, is_stored=request.store)
             if request.conversation_id is not None:
                 # First: what has ended is not gone on with, and adding to a conversation again does nothing.
-                await self._continuing.threads.extend(request, resource["output"], waiting, caller, live.id)
+                await leave(live, resource["output"], waiting)
             if not request.store:
                 return
             if not live.is_durable:
@@ -223,6 +230,14 @@ def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, serv
         own=servers.own(pending),
         turn=tuple(call for call in calls if call.call_id not in answered),
     )
+
+
+def _may_be_repeated(live: Live, before: Continued) -> bool:
+    """A run that failed before it called anything. SDKs ask again by themselves, and would be there twice."""
+    result = live.result
+    if result is None or result.status not in ("failed", "cancelled") or before.decided.run:
+        return False
+    return not any(isinstance(item, FunctionCall) for item in result.items)
 
 
 def _added(live: Live, request: ResponseRequest, before: Continued | None) -> tuple[Item, ...]:

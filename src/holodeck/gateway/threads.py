@@ -71,14 +71,17 @@ class Threads:
         return replace(found, items=tuple(read.items))
 
     async def earlier(self, record: StoredResponse, own: Sequence[Item], caller: Caller) -> Sequence[Item]:
-        """What was in the conversation of a response before it, as far as it still is. `own`: what it added itself."""
+        """What was in the conversation of a response before it, as far as it still is. `own`: what it added itself.
+
+        Of one that is not in it, which has failed or was deleted there, all that there is.
+        """
         listed = await self._store.items(str(record.conversation_id), caller.id, limit=_MAX_CONVERSATION + 1) or []
         ids = {item["id"] for item in (*orjson.loads(record.input_items), *orjson.loads(record.resource)["output"])}
         first = next((index for index, item in enumerate(listed) if item.id in ids), None)
         if first is None and len(listed) > _MAX_CONVERSATION:
             reason = f"its conversation has more than {_MAX_CONVERSATION} items"
             raise too_long(reason, "previous_response_id")
-        read = self._read(listed[: first or 0])
+        read = self._read(listed[:first])
         close_past(read)
         leave_behind(read, own)
         return read.items

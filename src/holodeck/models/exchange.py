@@ -50,6 +50,9 @@ class ModelRequest:
     verbosity: str | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    stop: tuple[str, ...] = ()
+    """Words at which the answer ends, before them."""
+    seed: int | None = None
 
 
 @record

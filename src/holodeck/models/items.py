@@ -40,6 +40,8 @@ class Message:
     role: Role
     content: tuple[Part, ...]
     id: str = ""
+    name: str = ""
+    """Who of several with this role spoke. Dialects that have no names of speakers leave it out."""
     type: Literal["message"] = "message"
 
     @property

@@ -30,7 +30,7 @@ def anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     system = _system(request)
     if system:
         body["system"] = system
-    options = {"temperature": request.temperature, "top_p": request.top_p}
+    options = {"temperature": request.temperature, "top_p": request.top_p, "stop_sequences": list(request.stop) or None}
     body.update({name: value for name, value in options.items() if value is not None})
     config = _output_config(request)
     if config:
@@ -48,6 +48,7 @@ def _output_config(request: ModelRequest) -> dict[str, Any]:
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,
         "verbosity": request.verbosity,
+        "seed": request.seed is not None,
     }
     refused = [name for name, value in wishes.items() if value]
     if refused:

@@ -10,7 +10,13 @@ from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported
 from holodeck.gateway.wire.options import Answer, read_format, read_metadata, read_numbers
 from holodeck.gateway.wire.request import TIERS, ResponseRequest
 from holodeck.gateway.wire.tools import Choice, Tools, echo_function, function_spec, read_choice
-from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS, MAX_REQUEST_TOOLS
+from holodeck.lib.limits import (
+    MAX_IDENTIFIER_CHARS,
+    MAX_INPUT_TEXT_CHARS,
+    MAX_REQUEST_TOOLS,
+    MAX_SEED,
+    MAX_STOP_WORDS,
+)
 
 _NOT_HERE = "This gateway does not have it."
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -70,7 +76,7 @@ def _refuse_unsupported(fields: Fields) -> None:
     fields.refuse_given(
         _NOT_HERE,
         *("audio", "logit_bias", "moderation", "prediction", "prompt_cache_options", "prompt_cache_retention"),
-        *("seed", "stop", "top_logprobs", "web_search_options"),
+        *("top_logprobs", "web_search_options"),
     )
 
 
@@ -86,8 +92,22 @@ def _answer(fields: Fields) -> Answer:
         effort=fields.choice("reasoning_effort", _EFFORTS),
         summary=None,
         max_output_tokens=newer or older,
+        stop=_stop(fields),
+        seed=fields.integer("seed", least=-MAX_SEED, most=MAX_SEED),
         **read_numbers(fields),
     )
+
+
+def _stop(fields: Fields) -> tuple[str, ...]:
+    """One word or several."""
+    given = fields.value.get("stop")
+    words = [fields.required("stop")] if isinstance(given, str) else fields.strings("stop") or []
+    if len(words) > MAX_STOP_WORDS:
+        message = f"Invalid 'stop': array too long. Expected at most {MAX_STOP_WORDS} elements, but got {len(words)}."
+        refuse(message, "stop", "array_above_max_length")
+    if "" in words:
+        refuse("Invalid 'stop': empty string.", "stop", "empty_string")
+    return tuple(words)
 
 
 def _tools(fields: Fields) -> Tools:

@@ -47,7 +47,7 @@ def check_unique(shown: Iterable[Mapping[str, Any]], taken: Collection[str] = ()
     known = set(taken)
     for index, item in enumerate(shown):
         if item["id"] in known:
-            message = f"Duplicate item with id '{item['id']}': the conversation has it already. Leave it out."
+            message = f"Duplicate item found with id '{item['id']}'. Leave it out, or leave its id out."
             refuse(message, f"{path}[{index}].id", "duplicate_item")
         known.add(item["id"])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import orjson
+
 from holodeck.gateway.wire.dialects import REASONING_NAMES, Dialect
 from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.output import WireItem
@@ -101,6 +103,15 @@ class OpenCall:
         self._texts: list[str] = []
         self._head = encoder.head("response.function_call_arguments.delta", **self._at)
         encoder.emit("response.output_item.added", output_index=index, item=self._item)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the arguments are JSON by now, and so at their end."""
+        try:
+            orjson.loads("".join(self._texts))
+        except ValueError:
+            return False
+        return True
 
     def more(self, arguments: str) -> None:
         if not arguments:

@@ -23,6 +23,7 @@ _REFUSED = {
     **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
     **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
 }
+_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
 
 
 @record
@@ -134,12 +135,14 @@ def read_message(
     fields = Fields(body)
     if fields.choice("type", ("response.create",)) is None:
         fields.missing("type")
-    for key in ("stream", "stream_options", "background"):
-        if fields.has(key):
-            unsupported(key, "A WebSocket has no use for it.")
-    if fields.value.get("generate") is False:
+    if fields.flag("stream") is False:  # clients that build a body for HTTP leave a true one in it
+        unsupported("stream", "A WebSocket always streams.")
+    if fields.flag("background") or fields.has("stream_options"):
+        key = "stream_options" if fields.has("stream_options") else "background"
+        unsupported(key, "A WebSocket has no use for it.")
+    if fields.flag("generate") is False:
         unsupported("generate", "There is nothing to warm up.")
-    body = {key: value for key, value in fields.value.items() if key not in ("type", "generate")}
+    body = {key: value for key, value in fields.value.items() if key not in _OF_A_SOCKET}
     return read_request(body, find=find, tool_name=tool_name, seal=seal)
 
 
