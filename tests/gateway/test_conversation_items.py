@@ -93,3 +93,38 @@ async def test_a_call_that_a_client_adds_without_its_id_gets_one(tmp_path: Path)
         body = {"model": MODEL, "input": "3?", "conversation": kept["id"]}
         assert (await stand.send("POST", "/v1/responses", body))[0] == 200
         assert [message["role"] for message in stand.asked[0]["messages"]] == ["assistant", "tool"] * 2 + ["user"]
+
+
+@pytest.mark.proves("D-26", "D-31")
+@aio(30)
+async def test_what_waits_in_a_conversation_still_waits_when_a_response_failed_before_it_did_anything(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), status(400), say("As you like."))
+    tool = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, made = await stand.send("POST", "/v1/conversations", {})
+        body = {"model": MODEL, "conversation": made["id"], "tools": [tool]}
+        _, first = await stand.send("POST", "/v1/responses", {**body, "input": "Add"})
+        answer = {"type": "mcp_approval_response", "approval_request_id": first["output"][-1]["id"], "approve": False}
+        code, _ = await stand.send("POST", "/v1/responses", {**body, "input": [answer]})
+        assert code == 500
+        code, again = await stand.send("POST", "/v1/responses", {**body, "input": [answer]})
+        assert (code, again["output"][-1]["content"][0]["text"]) == (200, "As you like.")
+        listed = ["Add", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "As you like."]
+        assert await _texts(stand, made["id"]) == listed
+        assert not server.calls("add")
+
+
+@pytest.mark.proves("D-25", "D-31")
+@aio(30)
+async def test_a_response_that_is_left_while_its_tool_runs_is_in_its_conversation(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60), say("Oh."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, made = await stand.send("POST", "/v1/conversations", {})
+        body = {"model": MODEL, "conversation": made["id"], "input": "Wait", "background": True}
+        _, begun = await stand.send("POST", "/v1/responses", body)
+        await server.received("tools/call", name="slow")
+        _, ended = await stand.send("POST", f"/v1/responses/{begun['id']}/cancel")
+        assert ended["status"] == "cancelled"
+        assert (await _texts(stand, made["id"]))[:2] == ["Wait", "function_call"]
