@@ -134,6 +134,30 @@ async def test_a_broken_model_is_a_model_error_and_the_next_request_is_answered(
 
 
 @pytest.mark.proves("D-25")
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Too long.", "code": "context_length_exceeded", "type": "invalid_request_error"},
+        {"message": "This model's maximum context length is 8192 tokens.", "code": 400},
+        {"message": "prompt is too long: 210000 tokens > 200000 maximum", "type": "invalid_request_error"},
+    ],
+)
+@aio(60)
+async def test_a_conversation_that_does_not_fit_is_a_mistake_of_the_request(
+    tmp_path: Path, error: dict[str, Any]
+) -> None:
+    async with serving(tmp_path, ScriptedModel(*[status(400, {"error": error})] * 2)) as stand:
+        client = await stand.openai(max_retries=2)
+        with pytest.raises(openai.BadRequestError) as failed:
+            await client.responses.create(model=MODEL, input="All of it", truncation="disabled")
+        assert failed.value.code == "context_length_exceeded"
+        assert len(stand.asked) == 1, "it is no use to ask again"
+        events = await stand.stream("/v1/responses", {"model": MODEL, "input": "All of it", "stream": True})
+        assert (events[-2]["error"]["type"], events[-2]["code"]) == ("invalid_request", "context_length_exceeded")
+        assert events[-1]["response"]["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.proves("D-25")
 @aio(60)
 async def test_a_model_that_is_busy_for_a_moment_is_asked_again(tmp_path: Path) -> None:
     busy = ModelError("busy", status=429, retry_after=0.01)

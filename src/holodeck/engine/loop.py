@@ -60,7 +60,7 @@ async def run(
         try:
             result = await _turns(request, model, toolbox, log, progress, steps or AtOnce())
         except HoloDeckError as error:
-            code = "model_error" if isinstance(error, ModelError) else "run_error"
+            code = error.code or "model_error" if isinstance(error, ModelError) else "run_error"
             result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
         except Exception as error:
             cause = _cause(error)

@@ -25,7 +25,7 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
             for event in batch:
                 match event:
                     case TextDelta():
-                        append(TextAdded(item_id=ids.message, text=event.text))
+                        append(TextAdded(item_id=ids.message, text=event.text, is_refusal=event.is_refusal))
                     case ReasoningDelta():
                         append(ReasoningAdded(item_id=ids.reasoning, text=event.text))
                     case CallDelta():

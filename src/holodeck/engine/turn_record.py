@@ -57,7 +57,7 @@ def _joined(events: Iterable[Event]) -> Iterator[Event]:
     last: _Delta | None = None
     for event in events:
         if isinstance(event, TextAdded | ReasoningAdded | CallAdded):
-            if last is not None and last.type == event.type and last.item_id == event.item_id:
+            if last is not None and _is_more(last, event):
                 last = _sum(last, event)
                 continue
             if last is not None:
@@ -70,6 +70,12 @@ def _joined(events: Iterable[Event]) -> Iterator[Event]:
         yield event
     if last is not None:
         yield last
+
+
+def _is_more(one: _Delta, more: _Delta) -> bool:
+    if one.type != more.type or one.item_id != more.item_id:
+        return False
+    return getattr(one, "is_refusal", False) == getattr(more, "is_refusal", False)
 
 
 def _sum(one: _Delta, more: _Delta) -> _Delta:

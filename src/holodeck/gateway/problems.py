@@ -9,6 +9,7 @@ import orjson
 
 from holodeck.gateway.rates import TooManyError
 from holodeck.gateway.replies import Reply, json_reply
+from holodeck.gateway.wire.endings import ERROR_TYPES
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError, HoloDeckError, StorageError
 from holodeck.models.events import RunResult
@@ -100,10 +101,10 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     """A run that failed, for a client that did not stream. Once a tool has run, it must not be repeated by itself."""
     message = result.error.message if result.error is not None else "The run failed."
     code = result.error.code if result.error is not None else "server_error"
-    kind = "model_error" if code == "model_error" else "server_error"
+    kind = ERROR_TYPES.get(code, "server_error")
     body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
     headers = {"x_should_retry": "false"} if result.tool_calls else {}
-    return json_reply(body, 500, **headers)
+    return json_reply(body, 400 if kind == "invalid_request" else 500, **headers)
 
 
 def _reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:

@@ -37,6 +37,7 @@ class TextAdded:
 
     item_id: str
     text: str
+    is_refusal: bool = False
     type: Literal["text.added"] = "text.added"
 
 

@@ -60,6 +60,8 @@ class TextDelta:
     """More of the answer's text."""
 
     text: str
+    is_refusal: bool = False
+    """True when the model says so that it will not answer."""
 
 
 @record

@@ -29,10 +29,11 @@ class Speech:
         self._spoken = ""  # of this turn, and not yet accounted for by a finished item
         self._thought = ""
 
-    def say(self, item_id: str, text: str) -> None:
+    def say(self, item_id: str, text: str, *, is_refusal: bool = False) -> None:
         self._end_reasoning()
-        if self._message is None:
-            self._message = self._begin_message(item_id)
+        if self._message is None or self._message.is_refusal is not is_refusal:
+            self._end_message()
+            self._message = self._begin_message(item_id, is_refusal=is_refusal)
         self._message.more(text)
         self._spoken += text
 
@@ -94,8 +95,9 @@ class Speech:
             self._output.put(self._reasoning.place, self._reasoning.close())
             self._reasoning = None
 
-    def _begin_message(self, item_id: str) -> OpenMessage:
-        return OpenMessage(self._output.encoder, self._output.reserve(), self._unused(item_id, "msg"))
+    def _begin_message(self, item_id: str, *, is_refusal: bool = False) -> OpenMessage:
+        place = self._output.reserve()
+        return OpenMessage(self._output.encoder, place, self._unused(item_id, "msg"), is_refusal=is_refusal)
 
     def _begin_reasoning(self, item_id: str) -> OpenReasoning:
         return OpenReasoning(

@@ -84,6 +84,7 @@ class ResponseWriter:
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
         self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
         self.is_silent = is_silent
+        self.is_stored = request.store
         self._is_kept = is_kept
         self._is_begun = False
         self._status = "queued"
@@ -123,7 +124,7 @@ class ResponseWriter:
         """What this event means on the wire: complete payloads, often none."""
         match event:
             case TextAdded():
-                self._speech.say(event.item_id, event.text)
+                self._speech.say(event.item_id, event.text, is_refusal=event.is_refusal)
             case ReasoningAdded():
                 self._speech.think(event.item_id, event.text)
             case CallAdded():
