@@ -97,3 +97,21 @@ async def test_what_frameworks_send_with_every_request_reaches_the_model(tmp_pat
         assert (before["stop"], before["seed"], before["messages"]) == (["Observation:", "Calling tools:"], 7, asked)
         told = {"role": "assistant", "name": "helper", "content": "Hi."}
         assert (after["stop"], after["messages"]) == (["\n"], [*asked, told, asked[1]])
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_choice_of_a_tool_that_nobody_has_is_refused_and_one_of_the_gateway_s_is_not(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3"))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai()
+        for name in ("nobody_has_this", "add"):
+            choice: Any = {"type": "function", "function": {"name": name}}
+            asking = client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME], tool_choice=choice)
+            if name == "add":
+                assert (await asking).choices[0].message.content == "3"
+                continue
+            with pytest.raises(openai.BadRequestError) as refused:
+                await asking
+            assert refused.value.param == "tool_choice"
+        assert [asked.get("tool_choice") for asked in stand.asked] == [choice, None]
