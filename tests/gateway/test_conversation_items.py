@@ -13,6 +13,8 @@ from gateway.stand import MODEL, Stand, serving
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import status
 
+ASKED = {"model": MODEL, "input": "Who am I?"}
+
 
 def _said(text: str, **more: str) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": text, **more}
@@ -128,3 +130,14 @@ async def test_a_response_that_is_left_while_its_tool_runs_is_in_its_conversatio
         _, ended = await stand.send("POST", f"/v1/responses/{begun['id']}/cancel")
         assert ended["status"] == "cancelled"
         assert (await _texts(stand, made["id"]))[:2] == ["Wait", "function_call"]
+
+
+@pytest.mark.proves("D-28", "D-31")
+@aio(30)
+async def test_a_response_that_failed_in_a_conversation_can_be_gone_on_from_with_all_of_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(status(400), say("Bob."))) as stand:
+        _, made = await stand.send("POST", "/v1/conversations", {"items": [_said("I am Bob.")]})
+        code, failed = await stand.send("POST", "/v1/responses", {**ASKED, "conversation": made["id"]})
+        body = {**ASKED, "input": "Well?", "previous_response_id": failed["error"]["response_id"]}
+        assert (code, (await stand.send("POST", "/v1/responses", body))[0]) == (500, 200)
+        assert [message["content"] for message in stand.asked[-1]["messages"]] == ["I am Bob.", "Who am I?", "Well?"]

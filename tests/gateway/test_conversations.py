@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aio import aio
+from gateway.conversing import told
 from gateway.stand import MODEL, Stand, serving
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
@@ -98,12 +99,33 @@ async def test_a_response_of_a_conversation_can_be_gone_on_from_with_all_that_ca
         _, third = await stand.send("POST", "/v1/responses", body)
         body = {"model": MODEL, "input": "Sure?", "previous_response_id": third["id"]}
         assert (await stand.send("POST", "/v1/responses", body))[0] == 200
-    texts = [message["content"] for message in stand.asked[-1]["messages"]]
-    assert sorted(texts[3:5]) == ["3", "Booked."]
-    assert [*texts[:3], *texts[5:]] == [
-        *("I am Bob.", "Add and book", None),
-        *("3, and booked.", "Who am I?", "Bob.", "Sure?"),
-    ], "and nothing of what came later"
+        assert told(stand) == [
+            *("I am Bob.", "Add and book", ["book"], ("book", "Booked."), ["add"], ("add", "3"), "3, and booked."),
+            *("Who am I?", "Bob.", "Sure?"),
+        ], "and nothing of what came later"
+
+
+@pytest.mark.proves("D-23", "D-28")
+@pytest.mark.parametrize("background", [False, True])
+@aio(30)
+async def test_a_turn_that_waits_in_a_conversation_can_be_gone_on_with_from_its_response(
+    tmp_path: Path, background: bool
+) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("book")], say("3, and booked."), say("Bob."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        conversation = await _begin(stand, items=[{"role": "user", "content": "I am Bob."}])
+        first = await _ask(stand, "Add and book", conversation)
+        body = {"model": MODEL, "tools": [BOOK], "background": background}
+        given = {"input": [_output(first["output"][0])], "previous_response_id": first["id"]}
+        _, second = await stand.send("POST", "/v1/responses", {**body, **given})
+        if background:
+            second = (await stand.stream(f"/v1/responses/{second['id']}?stream=true"))[-1]["response"]
+        assert _types(second["output"]) == ["function_call", "function_call_output", "message"]
+        body = {"model": MODEL, "input": "Who am I?", "previous_response_id": second["id"]}
+        assert (await stand.send("POST", "/v1/responses", body))[0] == 200
+        assert len(server.calls("add")) == 1
+        assert told(stand)[:3] == ["I am Bob.", "Add and book", ["add", "book"]]
+        assert told(stand)[5:] == ["3, and booked.", "Who am I?"]
 
 
 @pytest.mark.proves("D-25")

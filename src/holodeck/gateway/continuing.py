@@ -44,8 +44,6 @@ class Continued:
     """The ids of calls that waited and may have been run by somebody who died; they are not run again."""
     to_take: Thread | None = None
     """The conversation from which the response must take what waits in it."""
-    hidden: tuple[FunctionCall, ...] = ()
-    """The calls that waited in a conversation without being an item of it."""
 
     def complete(self, request: ResponseRequest) -> None:
         """Put what was decided about calls of the request's own input behind them."""
@@ -63,14 +61,14 @@ class Continued:
             "places": dict(self.places),
             "unknown": sorted(self.unknown),
             "is_stored": self.is_stored,
-            "hidden": [encode_item(call) for call in self.hidden],
         }
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Continued:
         """The other way round."""
+        run = (decode_item(entry) for entry in plain["run"])
         decided = Decided(
-            run=_calls(plain["run"]),
+            run=tuple(call for call in run if isinstance(call, FunctionCall)),
             approved=frozenset(plain["approved"]),
             refused=_outputs(plain["refused"]),
         )
@@ -82,7 +80,6 @@ class Continued:
             in_place=_outputs(plain["in_place"]),
             unknown=frozenset(plain.get("unknown", ())),
             is_stored=plain.get("is_stored", True),
-            hidden=_calls(plain.get("hidden", ())),
         )
 
 
@@ -140,7 +137,6 @@ class Continuing:
             own=waiting.own,
             unknown=standing.unknown,
             to_take=standing.to_take,
-            hidden=waiting.hidden if request.conversation_id is not None else (),
         )
         before.complete(request)
         check_answered((*before.items, *request.input.items), pending=decided.run)
@@ -179,10 +175,10 @@ class Continuing:
         chain = await self._store.context(response_id, caller.id) or []
         if len(chain) > MAX_CONTEXT_DEPTH:
             raise too_long(f"more than {MAX_CONTEXT_DEPTH} responses come before", "previous_response_id")
-        items = tuple(item for part in chain for item in decode_items(part))
+        items, waiting = tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
         if record.conversation_id is not None:
-            items = (*await self.threads.earlier(record, items, caller), *items)
-        return items, Waiting.decode(record.pending), record.conversation_id is None
+            items = await self.threads.up_to(record, items, waiting, caller)
+        return items, waiting, record.conversation_id is None
 
 
 def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[str]) -> Decided:
@@ -193,11 +189,6 @@ def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[s
         run=tuple(call for call in calls if call.call_id in run),
         refused=tuple(output for output in decided.refused if output.call_id not in unknown),
     )
-
-
-def _calls(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCall, ...]:
-    items = (decode_item(entry) for entry in plain)
-    return tuple(item for item in items if isinstance(item, FunctionCall))
 
 
 def _outputs(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCallOutput, ...]:

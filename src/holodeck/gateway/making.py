@@ -196,8 +196,8 @@ def record_of(
     """Everything that is kept of a response, as far as it has come. `resource`: how it shows, if that is known."""
     resource = live.writer.resource() if resource is None else resource
     earlier: tuple[Item, ...] = ()
-    if before is not None:  # what nobody stored, or shows in a conversation, is in no chain, so it is kept here
-        earlier = (*before.hidden, *before.decided.refused) if before.is_stored else before.items
+    if before is not None:  # what nobody stored is in no chain, so it is kept here
+        earlier = before.decided.refused if before.is_stored else before.items
     return StoredResponse(
         id=live.id,
         owner=live.owner,

@@ -15,7 +15,7 @@ from holodeck.gateway.waiting import Waiting, waiting_in
 from holodeck.gateway.wire.approvals import close_past
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.input import read_input
-from holodeck.gateway.wire.paused import check_new, drop, leave_behind, pass_over, restore
+from holodeck.gateway.wire.paused import check_new, drop, pass_over, restore
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
@@ -70,21 +70,25 @@ class Threads:
         found = _stand(read, Waiting() if thread.waiting is None else Waiting.decode(thread.waiting), asked, thread)
         return replace(found, items=tuple(read.items))
 
-    async def earlier(self, record: StoredResponse, own: Sequence[Item], caller: Caller) -> Sequence[Item]:
-        """What was in the conversation of a response before it, as far as it still is. `own`: what it added itself.
+    async def up_to(
+        self, record: StoredResponse, own: tuple[Item, ...], waiting: Waiting, caller: Caller
+    ) -> tuple[Item, ...]:
+        """A conversation as it stood when a response had ended, which left `waiting`.
 
-        Of one that is not in it, which has failed or was deleted there, all that there is.
+        A response that is not in it, because it failed at once or was deleted there, stands at the end with its `own`.
         """
         listed = await self._store.items(str(record.conversation_id), caller.id, limit=_MAX_CONVERSATION + 1) or []
         ids = {item["id"] for item in (*orjson.loads(record.input_items), *orjson.loads(record.resource)["output"])}
-        first = next((index for index, item in enumerate(listed) if item.id in ids), None)
-        if first is None and len(listed) > _MAX_CONVERSATION:
-            reason = f"its conversation has more than {_MAX_CONVERSATION} items"
-            raise too_long(reason, "previous_response_id")
-        read = self._read(listed[:first])
+        last = max((index for index, item in enumerate(listed) if item.id in ids), default=-1)
+        if last < 0 and len(listed) > _MAX_CONVERSATION:
+            raise too_long(f"its conversation has more than {_MAX_CONVERSATION} items", "previous_response_id")
+        is_there = last >= 0
+        read = self._read(listed[: last + 1] if is_there else listed)
+        turn = restore(read, waiting.turn, waiting.hidden) if is_there else ()
         close_past(read)
-        leave_behind(read, own)
-        return read.items
+        after = Input() if is_there else Input(items=list(own))
+        pass_over(read, after, turn=turn, waiting={call.call_id for call in (*waiting.calls, *read.waiting)})
+        return (*read.items, *after.items)
 
     def _read(self, items: Sequence[ConversationItem]) -> Input:
         return read_input([orjson.loads(item.data) for item in items], seal=self._seal) if items else Input()

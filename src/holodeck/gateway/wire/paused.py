@@ -63,12 +63,6 @@ def pass_over(read: Input, asked: Input, *, turn: Collection[FunctionCall], wait
     return {call.call_id for call in left}
 
 
-def leave_behind(read: Input, after: Sequence[Item]) -> None:
-    """Answer whatever has no answer, nor gets one in what comes after: somebody has gone on without it."""
-    answered = {item.call_id for item in (*read.items, *after) if isinstance(item, FunctionCallOutput)}
-    answer_in_place(read, [told(call, UNANSWERED) for call in _calls(read.items) if call.call_id not in answered])
-
-
 def drop(read: Input, hidden: Collection[FunctionCall], asks: Collection[FunctionCall]) -> None:
     """What waited for the client's answers is not run any more: the model is told of what the client has seen."""
     read.items = [item for item in read.items if not isinstance(item, FunctionCall) or item not in hidden]
