@@ -59,6 +59,17 @@ async def test_a_list_that_failed_is_shown_as_soon_as_it_is_there_and_then_not_a
         assert [item["type"] for item in third["output"]] == ["message"]
 
 
+@aio(60)
+async def test_a_dead_server_can_be_refreshed_by_several_operators_at_once(tmp_path: Path) -> None:
+    async with FaultyMCPServer(down=True) as server, serving(tmp_path, mcp={"sums": server}) as stand:
+        path = "/v1/mcp/servers/sums/refresh"
+        for status_, shown in await asyncio.gather(*(stand.send("POST", path) for _ in range(8))):
+            assert (status_, "cannot be reached" in shown["last_error"]) == (200, True)
+        await server.come_up()
+        for _, shown in await asyncio.gather(*(stand.send("POST", path) for _ in range(8))):
+            assert (shown["state"], shown["last_error"]) == ("connected", None)
+
+
 @pytest.mark.proves("004:FR-017", "004:SC-004", "D-14", "D-29")
 @aio(60)
 async def test_a_dead_server_is_tried_again_in_the_background_and_no_request_waits_for_it(tmp_path: Path) -> None:

@@ -162,6 +162,8 @@ class LiveRun(Generic[W]):
         events = EventLog()
         running = run(self._request, self._model, self.toolbox, events, self._steps)
         self._task = asyncio.create_task(running, name=self.id)
+        if self._is_cancelled:
+            self.cancel()
         if self._keeper is not None:
             self._keeper.begin()
         seen = 0
@@ -196,7 +198,8 @@ class LiveRun(Generic[W]):
         """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
         self._is_cancelled = True
         if self._task is not None:
-            self._task.cancel()
+            # Not before its first step: a task that never began tells nobody of its end.
+            asyncio.get_running_loop().call_soon(self._task.cancel)
 
     async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[bytes], None]:
         """Every wire event after a number, those to come included."""
