@@ -123,6 +123,26 @@ async def test_a_socket_needs_a_key_and_a_known_host_and_path(tmp_path: Path) ->
             assert (await _turn(socket, input="Hi"))[-1]["type"] == "response.completed"
 
 
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_response_that_generates_nothing_prepares_the_next(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("It is 3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        async with (await stand.openai()).responses.connect() as connection:
+            await connection.response.create(model=MODEL, input="1 + 2?", store=False, generate=False)
+            while (event := await connection.recv()).type != "response.completed":
+                assert event.type != "error"
+            assert (event.response.output, event.response.status) == ([], "completed")
+            assert not stand.asked
+            await server.received("tools/list")
+            before = event.response.id
+            await connection.response.create(model=MODEL, input="Well?", store=False, previous_response_id=before)
+            while (event := await connection.recv()).type != "response.completed":
+                assert event.type != "error"
+            assert event.response.output_text == "It is 3."
+        assert [message["content"] for message in stand.asked[0]["messages"]] == ["1 + 2?", "Well?"]
+
+
 @aio(30)
 async def test_leaving_a_socket_cancels_its_run_at_the_server(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))

@@ -15,6 +15,7 @@ from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.threads import Hold, changed
+from holodeck.gateway.unasked import Unasked
 from holodeck.gateway.waiting import Waiting
 from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.dialects import Dialect
@@ -177,7 +178,7 @@ class ResponseMaker:
 
         return LiveRun(
             start.request,
-            start.backend.provider,
+            start.backend.provider if request.generates else Unasked(start.backend.provider.name),
             start.toolbox,
             writer,
             owner=caller.id,

@@ -180,6 +180,7 @@ def test_what_is_asked_for_is_what_the_model_gets() -> None:
     choice = read(tools=[FUNCTION], tool_choice=narrowed).tool_choice.resolved(lambda *_: [])
     assert choice == ToolChoice(mode="required", allowed=("ask_client",))
     assert read(max_tokens=7).answer.max_output_tokens == 7
+    assert read(logit_bias={}, top_logprobs=0, logprobs=False, n=1).answer.stop == ()
     assert read(response_format={"type": "json_object"}).answer.schema == {"type": "object"}
 
 

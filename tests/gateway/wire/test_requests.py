@@ -177,7 +177,7 @@ def test_a_websocket_message_is_the_same_request_without_what_only_http_has() ->
         {"stream": False},
         {"background": True},
         {"stream_options": {}},
-        {"generate": False},
+        {"generate": "no"},
     ]
     for extra in extras:
         with pytest.raises(BadRequestError) as caught:

@@ -69,14 +69,17 @@ def _refuse_unsupported(fields: Fields) -> None:
     for key in ("logprobs", "store"):
         if fields.flag(key):
             unsupported(key, _NOT_HERE)
+    for key in ("logit_bias", "top_logprobs"):
+        if fields.take(key):  # an empty one and 0 say nothing
+            unsupported(key, _NOT_HERE)
     if fields.take("modalities") not in (None, ["text"]):
         unsupported("modalities", "This gateway answers in text.")
     fields.refuse_given("Use 'tools'.", "functions")
     fields.refuse_given("Use 'tool_choice'.", "function_call")
     fields.refuse_given(
         _NOT_HERE,
-        *("audio", "logit_bias", "moderation", "prediction", "prompt_cache_options", "prompt_cache_retention"),
-        *("top_logprobs", "web_search_options"),
+        *("audio", "moderation", "prediction", "prompt_cache_options", "prompt_cache_retention"),
+        "web_search_options",
     )
 
 

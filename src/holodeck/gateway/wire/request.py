@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from holodeck.gateway.wire.fields import Fields, refuse, unsupported
 from holodeck.gateway.wire.input import read_input
@@ -50,6 +50,8 @@ class ResponseRequest:
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
+    generates: bool = True
+    """False for one that only prepares the next: the model is not asked."""
 
     @property
     def declares_mcp(self) -> bool:
@@ -140,10 +142,9 @@ def read_message(
     if fields.flag("background") or fields.has("stream_options"):
         key = "stream_options" if fields.has("stream_options") else "background"
         unsupported(key, "A WebSocket has no use for it.")
-    if fields.flag("generate") is False:
-        unsupported("generate", "There is nothing to warm up.")
+    generates = fields.flag("generate") is not False
     body = {key: value for key, value in fields.value.items() if key not in _OF_A_SOCKET}
-    return read_request(body, find=find, tool_name=tool_name, seal=seal)
+    return replace(read_request(body, find=find, tool_name=tool_name, seal=seal), generates=generates)
 
 
 def _conversation(fields: Fields) -> str | None:
