@@ -170,7 +170,7 @@ async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(t
         assert (status, data["error"]["code"]) == (400, "invalid_json")
 
 
-CLOSED = "import os, sys; os.closerange(0, 2); own = sys.executable; os.execv(own, [own, '-m', 'holodeck', *sys.argv[1:]])"
+CLOSED = (
     "import os, sys; os.closerange(0, 2); os.execv(sys.executable, [sys.executable, '-m', 'holodeck', *sys.argv[1:]])"
 )
 
