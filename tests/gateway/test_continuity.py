@@ -212,25 +212,6 @@ async def test_an_item_that_is_only_in_a_conversation_is_found_and_only_by_its_o
         assert told == ["The door is green.", "Which colour?"]
 
 
-@pytest.mark.proves("D-28")
-@aio(30)
-async def test_what_nobody_stores_cannot_be_looked_up_or_stopped_while_it_is_made(tmp_path: Path) -> None:
-    go = asyncio.Event()
-    step = wait(go)
-    async with serving(tmp_path, ScriptedModel([say("Al"), step, say("most.")])) as stand:
-        http = await stand.http()
-        body = {"model": MODEL, "input": "Go", "stream": True, "store": False}
-        async with http.post("/v1/responses", data=orjson.dumps(body)) as answer:
-            await answer.content.readline()
-            created = orjson.loads((await answer.content.readline()).removeprefix(b"data: "))
-            path = f"/v1/responses/{created['response']['id']}"
-            await step.reached.wait()
-            for method, where in (("GET", path), ("GET", f"{path}?stream=true"), ("DELETE", path)):
-                assert (await stand.send(method, where))[0] == 404
-            go.set()
-            assert b"event: response.completed" in await answer.read()
-
-
 @pytest.mark.proves("D-25", "D-28")
 @aio(60)
 async def test_a_context_that_is_too_long_is_refused_and_not_cut_in_silence(tmp_path: Path) -> None:
@@ -250,3 +231,22 @@ async def test_a_context_that_is_too_long_is_refused_and_not_cut_in_silence(tmp_
             status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "And?", **where})
             assert (status, answer["error"]["code"]) == (400, "context_too_long")
             assert answer["error"]["param"] in where
+
+
+@pytest.mark.proves("D-28")
+@aio(30)
+async def test_what_nobody_stores_cannot_be_looked_up_or_stopped_while_it_is_made(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    step = wait(go)
+    async with serving(tmp_path, ScriptedModel([say("Al"), step, say("most.")])) as stand:
+        http = await stand.http()
+        body = {"model": MODEL, "input": "Go", "stream": True, "store": False}
+        async with http.post("/v1/responses", data=orjson.dumps(body)) as answer:
+            await answer.content.readline()
+            created = orjson.loads((await answer.content.readline()).removeprefix(b"data: "))
+            path = f"/v1/responses/{created['response']['id']}"
+            await step.reached.wait()
+            for method, where in (("GET", path), ("GET", f"{path}?stream=true"), ("DELETE", path)):
+                assert (await stand.send(method, where))[0] == 404
+            go.set()
+            assert b"event: response.completed" in await answer.read()

@@ -13,6 +13,8 @@ from gateway.stand import MODEL, Stand, serving
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import status
 
+ASKED = {"model": MODEL, "input": "Who am I?"}
+
 
 def _said(text: str, **more: str) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": text, **more}
@@ -33,16 +35,16 @@ async def test_an_item_is_in_a_conversation_once_and_a_second_one_is_refused_bef
         _, made = await stand.send("POST", "/v1/conversations", {"items": [_said("One", id="msg_1")]})
         path = f"/v1/conversations/{made['id']}/items"
         twice = {"items": [_said("Two", id="msg_2"), _said("Two", id="msg_2")]}
+        asked = {"model": MODEL, "conversation": made["id"]}
         for target, body, param in (
-            (path, {"items": [_said("One", id="msg_1")]}, "items"),
-            (path, twice, "items"),
-            ("/v1/conversations", twice, "items"),
-            ("/v1/responses", {"model": MODEL, "conversation": made["id"], "input": [_said("1", id="msg_1")]}, "input"),
-            ("/v1/responses", {"model": MODEL, "conversation": made["id"], "input": twice["items"]}, "input"),
+            (path, {"items": [_said("One", id="msg_1")]}, "items[0].id"),
+            (path, twice, "items[1].id"),
+            ("/v1/conversations", twice, "items[1].id"),
+            ("/v1/responses", {**asked, "input": [_said("1", id="msg_1")]}, "input[0].id"),
+            ("/v1/responses", {**asked, "input": twice["items"]}, "input[1].id"),
         ):
             code, refused = await stand.send("POST", target, body)
-            assert (code, refused["error"]["code"]) == (400, "duplicate_item")
-            assert refused["error"]["param"].startswith(param)
+            assert (code, refused["error"]["code"], refused["error"]["param"]) == (400, "duplicate_item", param)
         assert not stand.asked
         code, _ = await stand.send("POST", path, {"items": [_said("Two", id="msg_2")]})
         assert code == 200
@@ -93,3 +95,49 @@ async def test_a_call_that_a_client_adds_without_its_id_gets_one(tmp_path: Path)
         body = {"model": MODEL, "input": "3?", "conversation": kept["id"]}
         assert (await stand.send("POST", "/v1/responses", body))[0] == 200
         assert [message["role"] for message in stand.asked[0]["messages"]] == ["assistant", "tool"] * 2 + ["user"]
+
+
+@pytest.mark.proves("D-26", "D-31")
+@aio(30)
+async def test_what_waits_in_a_conversation_still_waits_when_a_response_failed_before_it_did_anything(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), status(400), say("As you like."))
+    tool = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, made = await stand.send("POST", "/v1/conversations", {})
+        body = {"model": MODEL, "conversation": made["id"], "tools": [tool]}
+        _, first = await stand.send("POST", "/v1/responses", {**body, "input": "Add"})
+        answer = {"type": "mcp_approval_response", "approval_request_id": first["output"][-1]["id"], "approve": False}
+        code, _ = await stand.send("POST", "/v1/responses", {**body, "input": [answer]})
+        assert code == 500
+        code, again = await stand.send("POST", "/v1/responses", {**body, "input": [answer]})
+        assert (code, again["output"][-1]["content"][0]["text"]) == (200, "As you like.")
+        listed = ["Add", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "As you like."]
+        assert await _texts(stand, made["id"]) == listed
+        assert not server.calls("add")
+
+
+@pytest.mark.proves("D-25", "D-31")
+@aio(30)
+async def test_a_response_that_is_left_while_its_tool_runs_is_in_its_conversation(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60), say("Oh."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, made = await stand.send("POST", "/v1/conversations", {})
+        body = {"model": MODEL, "conversation": made["id"], "input": "Wait", "background": True}
+        _, begun = await stand.send("POST", "/v1/responses", body)
+        await server.received("tools/call", name="slow")
+        _, ended = await stand.send("POST", f"/v1/responses/{begun['id']}/cancel")
+        assert ended["status"] == "cancelled"
+        assert (await _texts(stand, made["id"]))[:2] == ["Wait", "function_call"]
+
+
+@pytest.mark.proves("D-28", "D-31")
+@aio(30)
+async def test_a_response_that_failed_in_a_conversation_can_be_gone_on_from_with_all_of_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(status(400), say("Bob."))) as stand:
+        _, made = await stand.send("POST", "/v1/conversations", {"items": [_said("I am Bob.")]})
+        code, failed = await stand.send("POST", "/v1/responses", {**ASKED, "conversation": made["id"]})
+        body = {**ASKED, "input": "Well?", "previous_response_id": failed["error"]["response_id"]}
+        assert (code, (await stand.send("POST", "/v1/responses", body))[0]) == (500, 200)
+        assert [message["content"] for message in stand.asked[-1]["messages"]] == ["I am Bob.", "Who am I?", "Well?"]

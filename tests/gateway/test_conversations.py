@@ -41,6 +41,49 @@ def _output(call: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": call["call_id"], "output": "Booked."}
 
 
+@pytest.mark.proves("004:US2-4", "D-23")
+@pytest.mark.parametrize("is_posted", [False, True])
+@aio(30)
+async def test_a_mixed_turn_in_a_conversation_waits_for_the_client_and_then_runs_once(
+    tmp_path: Path, is_posted: bool
+) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("book")], say("3, and booked."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        conversation = await _begin(stand)
+        first = await _ask(stand, "Add and book", conversation)
+        assert (first["status"], _types(first["output"])) == ("requires_action", ["function_call"])
+        assert _types(await _listed(stand, conversation)) == ["message", "function_call"]
+        assert not server.calls()
+        answer: list[dict[str, Any]] = [_output(first["output"][0])]
+        if is_posted:
+            await stand.send("POST", f"/v1/conversations/{conversation}/items", {"items": answer})
+            answer = []
+        second = await _ask(stand, answer, conversation)
+        assert _types(second["output"]) == ["function_call", "function_call_output", "message"]
+        await _ask(stand, "Thanks", conversation)
+        assert len(server.calls("add")) == 1
+    calls = [len(message["tool_calls"]) for message in stand.asked[1]["messages"] if "tool_calls" in message]
+    assert calls == [2], "they are the calls of one turn"
+    for asked in stand.asked[1:]:
+        assert sorted(m["content"] for m in asked["messages"] if m["role"] == "tool") == ["3", "Booked."]
+
+
+@pytest.mark.proves("D-23", "D-26")
+@aio(30)
+async def test_a_call_that_waited_for_the_approval_of_another_runs_in_a_conversation_too(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("echo", text="hi")], say("Both."))
+    rule = {"always": {"tool_names": ["echo"]}}
+    tool = {"type": "mcp", "server_label": "sums", "require_approval": rule}
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        conversation = await _begin(stand)
+        first = await _ask(stand, "Go", conversation, tools=[tool])
+        assert _types(first["output"]) == ["mcp_list_tools", "mcp_approval_request"]
+        approval = {"type": "mcp_approval_response", "approval_request_id": first["output"][-1]["id"], "approve": True}
+        second = await _ask(stand, [approval], conversation, tools=[tool])
+        assert _types(second["output"]) == ["mcp_call", "mcp_call", "message"]
+        assert len(server.calls("add")) == len(server.calls("echo")) == 1
+
+
 @pytest.mark.proves("D-28")
 @aio(30)
 async def test_a_response_of_a_conversation_can_be_gone_on_from_with_all_that_came_before_it(tmp_path: Path) -> None:
@@ -87,12 +130,22 @@ async def test_a_turn_that_waits_in_a_conversation_can_be_gone_on_with_from_its_
 
 @pytest.mark.proves("D-25")
 @aio(30)
-async def test_an_item_that_a_conversation_has_already_cannot_be_added_again(tmp_path: Path) -> None:
+async def test_an_item_that_a_conversation_has_already_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     item = {"id": "msg_mine", "role": "user", "content": "Hello"}
     async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
         conversation = await _begin(stand, items=[item])
         items = f"/v1/conversations/{conversation}/items"
         wrong: list[tuple[str, dict[str, Any]]] = [
+            ("/v1/responses", {"model": MODEL, "conversation": conversation, "input": [item]}),
+            (
+                "/v1/responses",
+                {
+                    "model": MODEL,
+                    "conversation": conversation,
+                    "background": True,
+                    "input": [{"type": "item_reference", "id": "msg_mine"}],
+                },
+            ),
             (items, {"items": [item]}),
             (items, {"items": [{**item, "id": "msg_other"}] * 2}),
             ("/v1/conversations", {"items": [item, item]}),
@@ -101,6 +154,7 @@ async def test_an_item_that_a_conversation_has_already_cannot_be_added_again(tmp
             status, answer = await stand.send("POST", path, body)
             assert (status, answer["error"]["code"]) == (400, "duplicate_item"), (path, body)
             assert answer["error"]["param"].endswith("].id")
+        assert not stand.asked
         assert len(await _listed(stand, conversation)) == 1
 
 

@@ -12,6 +12,9 @@ from gateway.stand import MODEL, serving
 
 from holodeck.testing import ScriptedModel, say
 
+PAGE = "https://app.example"
+SDK_HEADERS = "authorization,content-type,x-stainless-lang,x-stainless-retry-count,openai-organization"
+
 
 @pytest.mark.proves("D-25")
 @aio(30)
@@ -40,6 +43,22 @@ async def test_a_packed_body_is_refused_in_words(tmp_path: Path) -> None:
             assert (await answer.json())["error"]["code"] == "unsupported_encoding"
         async with http.post("/v1/responses", data=body, headers={"content-encoding": "identity"}) as answer:
             assert answer.status == 200
+
+
+@pytest.mark.proves("D-25", "D-31")
+@aio(30)
+async def test_an_sdk_in_an_invited_page_may_send_its_headers_and_read_ours(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("Hi.")), cors_origins=[PAGE]) as stand:
+        http = await stand.http()
+        asks = {"origin": PAGE, "access-control-request-method": "POST", "access-control-request-headers": SDK_HEADERS}
+        async with http.options("/v1/responses", headers=asks) as answer:
+            assert answer.status == 204
+            assert answer.headers["access-control-allow-headers"] == SDK_HEADERS
+        body = orjson.dumps({"model": MODEL, "input": "Hello"})
+        async with http.post("/v1/responses", data=body, headers={"origin": PAGE}) as answer:
+            assert answer.status == 200
+            exposed = answer.headers["access-control-expose-headers"].split(", ")
+            assert {"x-should-retry", "retry-after", "x-request-id"} <= set(exposed)
 
 
 @pytest.mark.proves("D-25")

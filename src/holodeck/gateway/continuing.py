@@ -172,15 +172,13 @@ class Continuing:
         if record.status in UNFINISHED:
             message = "The previous response has not ended yet."
             raise WireError(400, message, kind="invalid_request", param="previous_response_id")
-        waiting = Waiting.decode(record.pending)
-        if record.conversation_id is not None:
-            found = await self.threads.up_to(record, waiting, caller)
-            if found is not None:
-                return found, waiting, False
         chain = await self._store.context(response_id, caller.id) or []
         if len(chain) > MAX_CONTEXT_DEPTH:
             raise too_long(f"more than {MAX_CONTEXT_DEPTH} responses come before", "previous_response_id")
-        return tuple(item for part in chain for item in decode_items(part)), waiting, True
+        items, waiting = tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
+        if record.conversation_id is not None:
+            items = await self.threads.up_to(record, items, waiting, caller)
+        return items, waiting, record.conversation_id is None
 
 
 def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[str]) -> Decided:

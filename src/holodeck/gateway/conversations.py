@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import orjson
 
 from holodeck.gateway.pages import page_of, whole_page
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
-from holodeck.gateway.wire.fields import Fields, refuse
-from holodeck.gateway.wire.input import read_input
+from holodeck.gateway.wire.fields import Fields
+from holodeck.gateway.wire.input import check_unique, read_input
 from holodeck.gateway.wire.options import read_metadata
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.ids import new_id
@@ -35,7 +35,6 @@ class Conversations:
     async def create(self, call: Call) -> Reply:
         fields = Fields(call.json() if call.body else {})
         items = self._read(fields.take("items") or [])
-        _check_new(items, ())
         metadata = dict(read_metadata(fields))
         fields.done()
         made = Conversation(
@@ -65,10 +64,8 @@ class Conversations:
 
     async def add_items(self, call: Call) -> Reply:
         fields = Fields(call.json())
-        items = self._read(fields.take("items"))
+        items = self._read(fields.take("items"), await self._taken(call, fields.value.get("items")))
         fields.done()
-        found = [await self._store.item(call.path["id"], call.caller.id, item["id"]) for item in items]
-        _check_new(items, {item.id for item in found if item is not None})
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
@@ -98,21 +95,25 @@ class Conversations:
             raise not_found("Conversation", call.path["id"])
         return found
 
-    def _read(self, value: object) -> list[dict[str, Any]]:
+    async def _taken(self, call: Call, value: object) -> set[str]:
+        """Which of the ids that a client gives to its new items the conversation has already."""
+        given = {entry["id"] for entry in value if _has_id(entry)} if isinstance(value, list) else set()
+        if len(given) > _MAX_NEW_ITEMS:
+            return set()
+        found = [await self._store.item(call.path["id"], call.caller.id, each) for each in given]
+        return {item.id for item in found if item is not None}
+
+    def _read(self, value: object, taken: Collection[str] = ()) -> list[dict[str, Any]]:
         if isinstance(value, list) and len(value) > _MAX_NEW_ITEMS:
             message = f"Invalid 'items': at most {_MAX_NEW_ITEMS} at a time."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="items")
-        return read_input(value, seal=self._seal, path="items").shown
+        shown = read_input(value, seal=self._seal, path="items").shown
+        check_unique(shown, taken, "items")
+        return shown
 
 
-def _check_new(items: Sequence[Mapping[str, Any]], known: Collection[str]) -> None:
-    """Refuse what the conversation has already, or is given twice: its id would name two of them."""
-    seen = set(known)
-    for index, item in enumerate(items):
-        if item["id"] in seen:
-            message = f"The item {item['id']} is in this conversation already. Leave it out."
-            refuse(message, f"items[{index}].id", "duplicate_item")
-        seen.add(item["id"])
+def _has_id(entry: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(entry, dict) and isinstance(entry.get("id"), str)
 
 
 def _kept(item: dict[str, Any]) -> ConversationItem:

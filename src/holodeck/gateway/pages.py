@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holodeck.gateway.problems import WireError
+from holodeck.lib.limits import MAX_SHOWN_CHARS
 
 _LIST_LIMIT = 20
 _MAX_LIST_LIMIT = 100
@@ -16,13 +17,15 @@ def page_of(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict
     """The page of a list that a query asks for."""
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
-        raise _wrong("order", f"Invalid value for 'order': {order!r}. Supported values are: 'asc' and 'desc'.")
+        shown = order[:MAX_SHOWN_CHARS]
+        raise _wrong("order", f"Invalid value for 'order': {shown!r}. Supported values are: 'asc' and 'desc'.")
     listed = list(entries) if order == "asc" else list(reversed(entries))
     after = query.get("after")
     if after is not None:
         place = next((index for index, entry in enumerate(listed) if entry.get("id") == after), None)
         if place is None:
-            raise _wrong("after", f"There is no item with id {after!r} in this list.", "item_not_found")
+            shown = after[:MAX_SHOWN_CHARS]
+            raise _wrong("after", f"There is no item with id {shown!r} in this list.", "item_not_found")
         listed = listed[place + 1 :]
     limit = integer_of(query, "limit", _LIST_LIMIT, least=1, most=_MAX_LIST_LIMIT)
     chosen = listed[:limit]

@@ -114,7 +114,8 @@ async def _check_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
         return
     offered = {spec.name for spec in await toolbox.offer()}
     if choice.name is not None and choice.name not in offered:
-        refuse(f"Tool choice {choice.name!r} not found in the tools of the request.", "tool_choice")
+        message = f"Tool choice {choice.name!r} is neither in the tools of the request nor in the gateway's own."
+        refuse(message, "tool_choice")
     if not offered:
         refuse("Tool choice 'required' needs a tool, and there is none.", "tool_choice")
 

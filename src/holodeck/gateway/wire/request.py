@@ -18,12 +18,12 @@ from holodeck.models.items import Item
 
 TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 _NOT_HERE = "This gateway does not have it."
-_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
 _NO_CACHE = "This gateway has no prompt cache of its own."
 _REFUSED = {
     **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
     **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
 }
+_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
 
 
 @record
