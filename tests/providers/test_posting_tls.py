@@ -12,8 +12,8 @@ from providers.asking import model_at, question
 from providers.certificates import Authority
 from providers.raw_server import Peer, answer, asking, both_loops, event, said, serving, words
 
-from holodeck.lib import net
 from holodeck.lib.errors import ModelError
+from holodeck.lib.tls import tls
 from holodeck.models.exchange import TextDelta
 
 MIB = 1024 * 1024
@@ -24,9 +24,9 @@ BIG = "x" * 10_000_000
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
     found = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
-    net.tls.cache_clear()
+    tls.cache_clear()
     yield found
-    net.tls.cache_clear()
+    tls.cache_clear()
 
 
 def secure(url: str) -> str:

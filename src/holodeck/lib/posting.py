@@ -10,9 +10,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from aiohappyeyeballs import start_connection
 
-from holodeck.lib import net
 from holodeck.lib.limits import HTTP_KEEPALIVE, SECOND_ADDRESS_DELAY
 from holodeck.lib.posted import AnswerLostError, Connection, Posted
+from holodeck.lib.tls import tls
 
 _SAFE = "/%:@!$&'()*+,;=?~-._"
 _PORTS = {"http": 80, "https": 443}
@@ -124,7 +124,7 @@ class Poster:
                     _, connection = await loop.create_connection(
                         lambda: Connection(loop, on_free=self._freed, on_lost=self._lost),
                         sock=sock,
-                        ssl=net.tls() if self._is_secure else None,
+                        ssl=tls() if self._is_secure else None,
                         server_hostname=self._host if self._is_secure else None,
                     )
                 except BaseException:
