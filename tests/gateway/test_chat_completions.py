@@ -11,7 +11,7 @@ from aio import aio
 from gateway.stand import MODEL, serving
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import cut, status
+from holodeck.testing.script import cut, status, think
 
 GET_TIME: Any = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
 HELLO: Any = [{"role": "user", "content": "Hello"}]
@@ -47,6 +47,7 @@ async def test_functions_of_the_client_come_back_as_tool_calls(tmp_path: Path) -
         client = await stand.openai()
         first = await client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME])
         assert first.choices[0].finish_reason == "tool_calls"
+        assert not server.calls(), "nobody could tell the model what came of it, so it would ask for it again"
         (asked,) = first.choices[0].message.tool_calls or []
         said: Any = first.choices[0].message.model_dump(exclude_none=True)
         told: Any = {"role": "tool", "tool_call_id": asked.id, "content": "noon"}
@@ -72,3 +73,45 @@ async def test_a_failed_model_is_an_error_that_says_whether_to_retry(tmp_path: P
         with pytest.raises(openai.APIError, match="scripted"):
             async for _ in await client.chat.completions.create(model=MODEL, messages=HELLO, stream=True):
                 pass
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_what_frameworks_send_with_every_request_reaches_the_model(tmp_path: Path) -> None:
+    """Names of speakers (AutoGen, Semantic Kernel, LangGraph), words to stop at (smolagents), LiteLLM's own notes."""
+    model = ScriptedModel([think("Hm."), say("Hi.")], say("Ho."))
+    async with serving(tmp_path, model) as stand:
+        client = await stand.openai()
+        asked: Any = [
+            {"role": "system", "name": "boss", "content": "Be short."},
+            {"role": "user", "name": "ann", "content": "Hello"},
+        ]
+        first = await client.chat.completions.create(
+            model=MODEL, messages=asked, stop=["Observation:", "Calling tools:"], seed=7
+        )
+        said: Any = first.choices[0].message.model_dump(exclude_none=True)
+        parts = [{**said, "type": "text", "text": "Hi.", "content": None}]  # as OpenAI's agents of npm send it back
+        said |= {"name": "helper", "provider_specific_fields": {"reasoning_content": "Hm."}, "content": parts}
+        await client.chat.completions.create(model=MODEL, messages=[*asked, said, asked[1]], stop="\n")
+        before, after = stand.asked
+        assert (before["stop"], before["seed"], before["messages"]) == (["Observation:", "Calling tools:"], 7, asked)
+        told = {"role": "assistant", "name": "helper", "content": "Hi."}
+        assert (after["stop"], after["messages"]) == (["\n"], [*asked, told, asked[1]])
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_choice_of_a_tool_that_nobody_has_is_refused_and_one_of_the_gateway_s_is_not(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3"))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai()
+        for name in ("nobody_has_this", "add"):
+            choice: Any = {"type": "function", "function": {"name": name}}
+            asking = client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME], tool_choice=choice)
+            if name == "add":
+                assert (await asking).choices[0].message.content == "3"
+                continue
+            with pytest.raises(openai.BadRequestError) as refused:
+                await asking
+            assert refused.value.param == "tool_choice"
+        assert [asked.get("tool_choice") for asked in stand.asked] == [choice, None]

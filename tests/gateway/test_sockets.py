@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aio import aio
+from gateway.process import process_of, write_file
 from gateway.stand import MODEL, Stand, serving
 from gateway.wire.contract import event_problems, problems
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import status
 
@@ -91,7 +94,7 @@ async def test_a_failed_continuation_is_forgotten_and_the_socket_goes_on(tmp_pat
         (missing,) = await _turn(socket, input="3", store=False, previous_response_id=before)
         assert not problems("WebSocketErrorEvent", missing)
         assert (missing["status"], missing["error"]["code"]) == (400, "previous_response_not_found")
-        for wrong in ("{", "[]", '{"type":"response.cancel"}', '{"type":"response.create","stream":true,"input":"x"}'):
+        for wrong in ("{", "[]", '{"type":"response.cancel"}', '{"type":"response.create","stream":false,"input":"x"}'):
             await socket.send(wrong)
             told = orjson.loads(await socket.recv())
             assert not problems("WebSocketErrorEvent", told)
@@ -120,6 +123,26 @@ async def test_a_socket_needs_a_key_and_a_known_host_and_path(tmp_path: Path) ->
             assert (await _turn(socket, input="Hi"))[-1]["type"] == "response.completed"
 
 
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_response_that_generates_nothing_prepares_the_next(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("It is 3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        async with (await stand.openai()).responses.connect() as connection:
+            await connection.response.create(model=MODEL, input="1 + 2?", store=False, generate=False)
+            while (event := await connection.recv()).type != "response.completed":
+                assert event.type != "error"
+            assert (event.response.output, event.response.status) == ([], "completed")
+            assert not stand.asked
+            await server.received("tools/list")
+            before = event.response.id
+            await connection.response.create(model=MODEL, input="Well?", store=False, previous_response_id=before)
+            while (event := await connection.recv()).type != "response.completed":
+                assert event.type != "error"
+            assert event.response.output_text == "It is 3."
+        assert [message["content"] for message in stand.asked[0]["messages"]] == ["1 + 2?", "Well?"]
+
+
 @aio(30)
 async def test_leaving_a_socket_cancels_its_run_at_the_server(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))
@@ -136,3 +159,43 @@ async def test_a_socket_ends_after_its_time_with_the_reason(tmp_path: Path) -> N
         told = orjson.loads(await socket.recv())
         assert told["error"]["code"] == "websocket_connection_limit_reached"
         await socket.wait_closed()
+
+
+@aio(30)
+async def test_leaving_a_socket_with_more_waiting_than_there_is_room_for_cancels_its_run(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=60))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        async with connect(_address(stand)) as socket:
+            message = orjson.dumps({"type": "response.create", "model": MODEL, "input": "Wait"}).decode()
+            await socket.send(message)
+            await server.received("tools/call", name="slow")
+            for _ in range(MAX_QUEUED_MESSAGES + 1):
+                await socket.send(message)
+            while "status" not in (told := orjson.loads(await socket.recv())):
+                pass
+            assert not problems("WebSocketErrorEvent", told)
+            assert (told["status"], told["error"]["code"]) == (429, "too_many_messages")
+        await server.received("notifications/cancelled")
+        assert len(stand.asked) == 1
+
+
+@aio(60)
+async def test_clients_that_leave_in_the_middle_of_a_stream_are_no_error_of_the_gateway(tmp_path: Path) -> None:
+    async with (
+        ScriptedModel(lambda _: say("word " * 500), chunk=2).serve() as model,
+        process_of(write_file(tmp_path, model.url)) as served,
+    ):
+
+        async def leave() -> None:
+            socket = await connect(served.url.replace("http", "ws", 1) + "/v1/responses")
+            await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "Talk"}).decode())
+            for _ in range(20):
+                await socket.recv()
+            await socket.close()
+
+        for _ in range(3):
+            await asyncio.gather(*[leave() for _ in range(10)])
+        assert (await served.ask("Still there?"))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
+    assert not [line for line in served.said if "ERROR" in line or "Traceback" in line]

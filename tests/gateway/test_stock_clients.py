@@ -131,6 +131,8 @@ def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_to
         assert seen == {
             "responses": time,
             "responses_streamed": "It is 3.",
+            "socket": time,
+            "socket_streamed": "It is 3.",
             "chat": time,
             "chat_streamed": "It is 3.",
         }

@@ -49,8 +49,25 @@ def test_effort_is_part_of_the_output_configuration_of_anthropic(effort: str | N
 
 
 @pytest.mark.proves("D-25")
-@pytest.mark.parametrize("wish", ["presence_penalty", "frequency_penalty", "verbosity"])
-def test_what_anthropic_has_no_word_for_is_refused(wish: str) -> None:
-    error = failure(say("ok"), question("hello", **{wish: WISHES[wish]}), dialect="anthropic")
+def test_words_to_stop_at_are_sent_where_the_dialect_has_them() -> None:
+    chat = ask(say("ok"), question("hello", stop=("Observation:",), seed=7)).body
+    assert (chat["stop"], chat["seed"]) == (["Observation:"], 7)
+    assert ask(say("ok"), question("hello", stop=("x",)), dialect="anthropic").body["stop_sequences"] == ["x"]
+
+
+NO_WORDS: list[tuple[DialectName, str, Any]] = [
+    ("anthropic", "presence_penalty", 0.5),
+    ("anthropic", "frequency_penalty", -0.5),
+    ("anthropic", "verbosity", "high"),
+    ("anthropic", "seed", 0),
+    ("responses", "seed", 0),
+    ("responses", "stop", ("x",)),
+]
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize(("dialect", "wish", "value"), NO_WORDS)
+def test_what_a_dialect_has_no_word_for_is_refused(dialect: DialectName, wish: str, value: Any) -> None:
+    error = failure(say("ok"), question("hello", **{wish: value}), dialect=dialect)
     assert wish in str(error)
     assert (error.status, error.is_retryable) == (400, False)

@@ -40,7 +40,9 @@ class ChatCompletions:
 
     async def _prepare(self, chat: ChatRequest, caller: Caller) -> LiveRun[ChatWriter]:
         check_answered(chat.response.input.items, pending=(), param="messages")
-        start = await self._starter.start(chat.response, new_id("chatcmpl"), can_wait=False, caller=caller.id)
+        # A call of ours beside the client's would leave no trace in the messages that come back: the model would ask
+        # for it again. So it waits, and is forgotten; once it knows what the client's functions gave, it asks anew.
+        start = await self._starter.start(chat.response, new_id("chatcmpl"), can_wait=True, caller=caller.id)
         writer = ChatWriter(
             chat,
             completion_id=start.request.run_id,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import orjson
 
-from holodeck.gateway.pages import page_of
+from holodeck.gateway.pages import page_of, whole_page
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.fields import Fields
-from holodeck.gateway.wire.input import read_input
+from holodeck.gateway.wire.input import check_unique, read_input
 from holodeck.gateway.wire.options import read_metadata
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.ids import new_id
@@ -48,6 +49,8 @@ class Conversations:
     async def update(self, call: Call) -> Reply:
         found = await self._found(call)
         fields = Fields(call.json())
+        if "metadata" not in fields.value:
+            fields.missing("metadata")
         metadata = orjson.dumps(dict(read_metadata(fields)))
         fields.done()
         await self._store.update_conversation(found.id, call.caller.id, metadata)
@@ -61,12 +64,12 @@ class Conversations:
 
     async def add_items(self, call: Call) -> Reply:
         fields = Fields(call.json())
-        items = self._read(fields.take("items"))
+        items = self._read(fields.take("items"), await self._taken(call, fields.value.get("items")))
         fields.done()
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
-        return json_reply(page_of(items, {"order": "asc", "limit": str(len(items))}))
+        return json_reply(whole_page(items))
 
     async def list_items(self, call: Call) -> Reply:
         listed = await self._store.items(call.path["id"], call.caller.id, limit=_MAX_LISTED)
@@ -92,11 +95,25 @@ class Conversations:
             raise not_found("Conversation", call.path["id"])
         return found
 
-    def _read(self, value: object) -> list[dict[str, Any]]:
+    async def _taken(self, call: Call, value: object) -> set[str]:
+        """Which of the ids that a client gives to its new items the conversation has already."""
+        given = {entry["id"] for entry in value if _has_id(entry)} if isinstance(value, list) else set()
+        if len(given) > _MAX_NEW_ITEMS:
+            return set()
+        found = [await self._store.item(call.path["id"], call.caller.id, each) for each in given]
+        return {item.id for item in found if item is not None}
+
+    def _read(self, value: object, taken: Collection[str] = ()) -> list[dict[str, Any]]:
         if isinstance(value, list) and len(value) > _MAX_NEW_ITEMS:
             message = f"Invalid 'items': at most {_MAX_NEW_ITEMS} at a time."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="items")
-        return read_input(value, seal=self._seal, path="items").shown
+        shown = read_input(value, seal=self._seal, path="items").shown
+        check_unique(shown, taken, "items")
+        return shown
+
+
+def _has_id(entry: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(entry, dict) and isinstance(entry.get("id"), str)
 
 
 def _kept(item: dict[str, Any]) -> ConversationItem:

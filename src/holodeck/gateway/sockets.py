@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _GOING_AWAY = 1001
 
 
+class _LeftError(Exception):
+    """Nobody is at the other end any more."""
+
+
 class ResponseSockets:
     """Every connection of every caller."""
 
@@ -47,8 +51,9 @@ class ResponseSockets:
         """Answer one accepted connection until it ends. Its end is the end of the run that it waits for."""
         messages: asyncio.Queue[str | bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
         async with asyncio.TaskGroup() as group:
-            answering = group.create_task(self._answer_all(caller, dialect, messages, send, is_draining))
-            listening = group.create_task(_listen(receive, messages, answering))
+            answering = group.create_task(_until_left(self._answer_all(caller, dialect, messages, send, is_draining)))
+            listening = group.create_task(_until_left(_listen(receive, send, messages)))
+            listening.add_done_callback(lambda _: answering.cancel())
             answering.add_done_callback(lambda _: listening.cancel())
 
     async def _answer_all(
@@ -67,7 +72,7 @@ class ResponseSockets:
                     message = await messages.get()
             except TimeoutError:
                 await _tell(send, envelope_for(_too_long(self._seconds)))
-                await send({"type": "websocket.close", "code": _GOING_AWAY})
+                await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})
                 return
             if is_draining():
                 shutting = WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
@@ -88,6 +93,8 @@ class ResponseSockets:
                         for payload in batch:
                             await _tell(send, payload)
             is_failed = live.result is None or live.result.status == "failed"
+        except _LeftError:
+            raise
         except Exception as error:  # the boundary: whatever it was, the connection goes on
             is_failed = True
             await _tell(send, envelope_for(error))
@@ -95,14 +102,23 @@ class ResponseSockets:
             recent.forget(str(body.get("previous_response_id")))
 
 
-async def _listen(receive: Receive, messages: asyncio.Queue[str | bytes], answering: asyncio.Task[None]) -> None:
+async def _until_left(work: Awaitable[None]) -> None:
+    with suppress(_LeftError):
+        await work
+
+
+async def _listen(receive: Receive, send: Send, messages: asyncio.Queue[str | bytes]) -> None:
+    """Hear everything until the client leaves, whether or not there is room for it: its leaving must be heard."""
     while True:
         message = await receive()
         if message["type"] == "websocket.disconnect":
-            answering.cancel()
             return
-        if message["type"] == "websocket.receive":
-            await messages.put(message.get("text") or message.get("bytes") or "")
+        if message["type"] != "websocket.receive":
+            continue
+        try:
+            messages.put_nowait(message.get("text") or message.get("bytes") or "")
+        except asyncio.QueueFull:
+            await _tell(send, envelope_for(_too_many()))
 
 
 def _data(message: str | bytes) -> object:
@@ -117,5 +133,17 @@ def _too_long(seconds: float) -> WireError:
     return WireError(400, message, kind="invalid_request", code="websocket_connection_limit_reached")
 
 
+def _too_many() -> WireError:
+    message = f"At most {MAX_QUEUED_MESSAGES} messages wait for the response that is being made. Wait for its end."
+    return WireError(429, message, kind="too_many_requests", code="too_many_messages")
+
+
 async def _tell(send: Send, payload: bytes) -> None:
-    await send({"type": "websocket.send", "text": payload.decode()})
+    await _send(send, {"type": "websocket.send", "text": payload.decode()})
+
+
+async def _send(send: Send, message: MutableMapping[str, Any]) -> None:
+    try:
+        await send(message)
+    except OSError as error:
+        raise _LeftError from error

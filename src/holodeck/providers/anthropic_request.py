@@ -30,7 +30,7 @@ def anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     system = _system(request)
     if system:
         body["system"] = system
-    options = {"temperature": request.temperature, "top_p": request.top_p}
+    options = {"temperature": request.temperature, "top_p": request.top_p, "stop_sequences": list(request.stop) or None}
     body.update({name: value for name, value in options.items() if value is not None})
     config = _output_config(request)
     if config:
@@ -48,10 +48,12 @@ def _output_config(request: ModelRequest) -> dict[str, Any]:
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,
         "verbosity": request.verbosity,
+        "seed": request.seed is not None,
     }
     refused = [name for name, value in wishes.items() if value]
     if refused:
-        raise ModelError(f"Anthropic's models have no '{refused[0]}'. Leave it out.", provider="anthropic", status=400)
+        message = f"Anthropic's models have no '{refused[0]}'. Leave it out."
+        raise ModelError(message, provider="anthropic", status=400, code="unsupported_parameter")
     config: dict[str, Any] = {}
     if request.response_format is not None:
         config["format"] = {"type": "json_schema", "schema": dict(request.response_format)}

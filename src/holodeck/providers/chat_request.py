@@ -40,6 +40,8 @@ def chat_body(request: ModelRequest, *, model: str, max_tokens_field: str) -> di
         "verbosity": request.verbosity,
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,
+        "stop": list(request.stop) or None,
+        "seed": request.seed,
     }
     body.update({name: value for name, value in options.items() if value is not None})
     if request.response_format is not None:
@@ -102,9 +104,10 @@ def _is_from_user(item: Item) -> bool:
 
 def _spoken(message: Message) -> dict[str, Any]:
     role = "user" if message.role == "user" else "system"  # few servers know the role "developer"
+    named = {"name": message.name} if message.name else {}
     if all(isinstance(part, TextContent) for part in message.content):
-        return {"role": role, "content": message.text}
-    return {"role": role, "content": [_part(part) for part in message.content]}
+        return {"role": role, **named, "content": message.text}
+    return {"role": role, **named, "content": [_part(part) for part in message.content]}
 
 
 def _part(part: Part) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def _part(part: Part) -> dict[str, Any]:
     if url is not None:
         image: dict[str, Any] = {"url": url}
         if isinstance(part, ImageLink) and part.detail != "auto":
-            image["detail"] = part.detail
+            image["detail"] = "high" if part.detail == "original" else part.detail  # the most that it knows
         return {"type": "image_url", "image_url": image}
     if isinstance(part, AudioContent) and part.mime_type in _SOUNDS:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": _SOUNDS[part.mime_type]}}
@@ -132,6 +135,8 @@ def _assistant(items: Iterable[Item]) -> list[dict[str, Any]]:
                 messages.append(current)
                 current = {}
             current["content"] = current.get("content", "") + "\n".join(note(part) for part in item.content)
+            if item.name:
+                current["name"] = item.name
         elif isinstance(item, FunctionCall):
             current.setdefault("tool_calls", []).append({**_call(item), **signed.get(item.call_id, {})})
         elif isinstance(item, Reasoning):

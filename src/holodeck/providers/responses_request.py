@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holodeck.lib.errors import ModelError
 from holodeck.models.content import TextContent
 from holodeck.models.exchange import ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
@@ -18,7 +19,10 @@ ENCRYPTED = "reasoning.encrypted_content"
 
 
 def responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) -> dict[str, Any]:
-    """What is posted to `/responses`."""
+    """What is posted to `/responses`. What this API has no word for is refused, rather than left out."""
+    if request.stop or request.seed is not None:
+        wish = "stop" if request.stop else "seed"
+        raise ModelError(f"The Responses API has no '{wish}'. Leave it out.", status=400)
     body: dict[str, Any] = {
         "model": model,
         "input": [entry for item in request.items for entry in _entries(item)],

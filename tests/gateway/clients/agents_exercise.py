@@ -28,6 +28,7 @@ async def main() -> None:
         seen = {}
         for name, kind in (
             ("responses", agents.OpenAIResponsesModel),
+            ("socket", agents.OpenAIResponsesWSModel),
             ("chat", agents.OpenAIChatCompletionsModel),
         ):
             agent = agents.Agent(name="Clock", model=kind(model=sys.argv[2], openai_client=client), tools=[get_time])

@@ -180,13 +180,16 @@ def test_what_is_asked_for_is_what_the_model_gets() -> None:
     choice = read(tools=[FUNCTION], tool_choice=narrowed).tool_choice.resolved(lambda *_: [])
     assert choice == ToolChoice(mode="required", allowed=("ask_client",))
     assert read(max_tokens=7).answer.max_output_tokens == 7
+    assert read(logit_bias={}, top_logprobs=0, logprobs=False, n=1).answer.stop == ()
     assert read(response_format={"type": "json_object"}).answer.schema == {"type": "object"}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"n": 2}, "n"),
-    ({"stop": ["x"]}, "stop"),
-    ({"seed": 1}, "seed"),
+    ({"stop": ["x", ""]}, "stop"),
+    ({"stop": ["x"] * 17}, "stop"),
+    ({"stop": 1}, "stop"),
+    ({"seed": "x"}, "seed"),
     ({"logprobs": True}, "logprobs"),
     ({"logit_bias": {"1": 1}}, "logit_bias"),
     ({"modalities": ["audio"]}, "modalities"),
@@ -202,7 +205,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
-    ({"messages": [{"role": "user", "content": "x", "name": "bob"}]}, "messages[0].name"),
+    ({"messages": [{"role": "user", "content": "x", "name": "b" * 65}]}, "messages[0].name"),
     ({"messages": [{"role": "user", "content": [{"type": "video"}]}]}, "messages[0].content[0].type"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},

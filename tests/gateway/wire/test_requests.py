@@ -172,11 +172,12 @@ def test_a_request_needs_an_input_unless_it_goes_on_from_another() -> None:
 def test_a_websocket_message_is_the_same_request_without_what_only_http_has() -> None:
     message = {"type": "response.create", "model": "m", "input": "hi", "store": False}
     assert read_message(message).store is False
+    assert read_message({**message, "stream": True, "background": False}).background is False
     extras: list[dict[str, Any]] = [
-        {"stream": True},
-        {"background": False},
+        {"stream": False},
+        {"background": True},
         {"stream_options": {}},
-        {"generate": False},
+        {"generate": "no"},
     ]
     for extra in extras:
         with pytest.raises(BadRequestError) as caught:

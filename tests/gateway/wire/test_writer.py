@@ -16,6 +16,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.items import FunctionCallOutput
 from holodeck.testing import ScriptedModel, call, fail, finish, say, spend, think, wait
+from holodeck.testing.script import call_raw
 
 FUNCTION = {"type": "function", "name": "ask_client", "parameters": {"type": "object", "properties": {}}}
 
@@ -81,6 +82,19 @@ async def test_a_function_of_the_client_is_streamed_and_ends_the_response_as_com
     [asked] = [item for item in seen.resource["output"] if item["type"] == "function_call"]
     assert orjson.loads(asked["arguments"]) == {"question": "why?"}
     assert seen.resource["tools"] == [{**FUNCTION, "description": None, "strict": None}]
+
+
+@pytest.mark.proves("D-25")
+@aio
+async def test_several_calls_of_client_functions_are_streamed_one_after_the_other() -> None:
+    """Agno and others keep only the item that was announced last."""
+    turn = [call("ask_client", place="Rome"), call_raw("ask_client", ""), call("ask_client", place="Oslo")]
+    seen = await played(ScriptedModel(turn, chunk=4), {"tools": [FUNCTION]})
+    keeps_the_contract(seen)
+    order = [(e["type"].rpartition(".")[2], e["output_index"]) for e in seen.events if "output_item" in e["type"]]
+    # What may still get arguments is not done: nobody knows of an empty one.
+    assert order == [("added", 0), ("done", 0), ("added", 1), ("added", 2), ("done", 1), ("done", 2)]
+    assert [item["arguments"] for item in seen.resource["output"]] == ['{"place":"Rome"}', "", '{"place":"Oslo"}']
 
 
 @pytest.mark.proves("D-23", "004:US2-4")

@@ -35,6 +35,7 @@ class Calls:
         self._approved = frozenset(approved)
         self._waiting = {call.call_id: call for call in pending}
         self._open: dict[str, OpenCall] = {}
+        self._closed: set[str] = set()
         self._at_servers: dict[str, OpenMCPCall] = {}
         self._as_functions: set[str] = set()
         self.asks_client = False
@@ -42,14 +43,17 @@ class Calls:
 
     def more(self, event: CallAdded) -> None:
         """More of a call's arguments."""
-        if self._request.is_client(event.name):
+        if self._request.is_client(event.name) and event.item_id not in self._closed:
+            if event.item_id not in self._open:
+                self._close_whole()
             self._opened(event.item_id, event.call_id, event.name).more(event.arguments)
 
-    def called(self, call: FunctionCall) -> None:
-        """A call is whole."""
+    def called(self, call: FunctionCall, status: str = "completed") -> None:
+        """A call is whole, or will never be."""
         if self._request.is_client(call.name):
             self.asks_client = True
-            self._write(call)
+            if call.id not in self._closed:
+                self._write(call, status)
         else:
             self._waiting[call.call_id] = call
 
@@ -103,14 +107,22 @@ class Calls:
             self._open[item_id] = found
         return found
 
-    def _write(self, call: FunctionCall) -> None:
+    def _close_whole(self) -> None:
+        """Another call begins: those that can have nothing more are done. Some clients follow one item at a time."""
+        for item_id, item in list(self._open.items()):
+            if item.is_whole:
+                del self._open[item_id]
+                self._closed.add(item_id)
+                self._output.put(item.place, item.close())
+
+    def _write(self, call: FunctionCall, status: str = "completed") -> None:
         item_id = call.id or call.call_id
         is_streamed = item_id in self._open
         opened = self._opened(item_id, call.call_id, call.name)
         if not is_streamed:
             opened.more(call.arguments)
         del self._open[item_id]
-        self._output.put(opened.place, opened.close())
+        self._output.put(opened.place, opened.close(status))
 
     def _write_output(self, call_id: str, item_id: str, output: object, status: str) -> None:
         self._output.write(

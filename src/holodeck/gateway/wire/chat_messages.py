@@ -9,6 +9,7 @@ from holodeck.gateway.wire.reading import Input
 from holodeck.lib.limits import (
     MAX_CALL_ID_CHARS,
     MAX_FILE_DATA_CHARS,
+    MAX_IDENTIFIER_CHARS,
     MAX_IMAGE_URL_CHARS,
     MAX_INPUT_ITEMS,
     MAX_INPUT_TEXT_CHARS,
@@ -20,9 +21,10 @@ from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, Im
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _PARTS = ("text", "image_url", "input_audio", "file")
 _SOUNDS = {"wav": "audio/wav", "mp3": "audio/mpeg"}
-_NO_NAMES = "Say who speaks in the text itself: few models know names of speakers."
 REASONING_FIELD = "reasoning_content"
 """In which many servers of this API send thoughts, and so do we."""
+_OF_OUR_MESSAGE = ("role", "refusal", "annotations", "tool_calls", REASONING_FIELD)
+"""What stood beside the text in our answer: the agents of OpenAI's npm package send it back as a part of the text."""
 
 
 def read_messages(fields: Fields) -> Input:
@@ -39,9 +41,8 @@ def read_messages(fields: Fields) -> Input:
         elif role == "tool":
             _result(message, into)
         else:
-            message.refuse_given(_NO_NAMES, "name")
             content = _content(message, _PARTS if role == "user" else ("text",))
-            into.items.append(Message(role=cast(Role, role), content=content))
+            into.items.append(Message(role=cast(Role, role), content=content, name=_name(message)))
         message.done()
     if not into.items:
         refuse("Invalid 'messages': empty array. Expected at least one message.", "messages", "empty_array")
@@ -49,9 +50,10 @@ def read_messages(fields: Fields) -> Input:
 
 
 def _spoken(message: Fields, into: Input) -> None:
-    message.refuse_given(_NO_NAMES, "name")
+    name = _name(message)
     message.array("annotations")
     message.take("parsed")
+    message.take("provider_specific_fields")  # where LiteLLM keeps our thoughts a second time, and sends them along
     thoughts = message.text(REASONING_FIELD)
     if thoughts:
         into.items.append(Reasoning(text=thoughts, opaque={"chat": REASONING_FIELD}))
@@ -61,11 +63,15 @@ def _spoken(message: Fields, into: Input) -> None:
     if refusal:
         content = (*content, TextContent(text=refusal))
     if any(isinstance(part, TextContent) and part.text for part in content):
-        into.items.append(Message(role="assistant", content=content))
+        into.items.append(Message(role="assistant", content=content, name=name))
     calls = list(message.objects("tool_calls"))
     if not content and not calls:
         message.missing("content")
     into.items += [_call(call) for call in calls]
+
+
+def _name(message: Fields) -> str:
+    return message.text("name", longest=MAX_IDENTIFIER_CHARS) or ""
 
 
 def _call(fields: Fields) -> FunctionCall:
@@ -90,7 +96,7 @@ def _result(message: Fields, into: Input) -> None:
 
 
 def _content(message: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
-    value = message.value.get("content")
+    value, role = message.value.get("content"), message.value.get("role")
     if isinstance(value, str):
         return (TextContent(text=message.required("content", longest=MAX_INPUT_TEXT_CHARS)),)
     if value is None:
@@ -104,6 +110,9 @@ def _content(message: Fields, kinds: tuple[str, ...]) -> tuple[Part, ...]:
             not_one_of(part.at("type"), kind, kinds)
         part.refuse_given("This gateway has no prompt cache of its own.", "prompt_cache_breakpoint")
         parts.append(_part(part, kind))
+        if role == "assistant":
+            for key in _OF_OUR_MESSAGE:
+                part.take(key)
         part.done()
     return tuple(parts)
 

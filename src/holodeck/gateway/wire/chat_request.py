@@ -8,13 +8,18 @@ from typing import Any
 from holodeck.gateway.wire.chat_messages import read_messages
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
 from holodeck.gateway.wire.options import Answer, read_format, read_metadata, read_numbers
-from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.gateway.wire.request import TIERS, ResponseRequest
 from holodeck.gateway.wire.tools import Choice, Tools, echo_function, function_spec, read_choice
-from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS, MAX_REQUEST_TOOLS
+from holodeck.lib.limits import (
+    MAX_IDENTIFIER_CHARS,
+    MAX_INPUT_TEXT_CHARS,
+    MAX_REQUEST_TOOLS,
+    MAX_SEED,
+    MAX_STOP_WORDS,
+)
 
 _NOT_HERE = "This gateway does not have it."
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +43,7 @@ def read_chat(body: object) -> ChatRequest:
         if options.flag("include_obfuscation"):
             unsupported("stream_options.include_obfuscation", "Chunks of this API are not padded here.")
         options.done()
-    fields.choice("service_tier", _TIERS)
+    fields.choice("service_tier", TIERS)
     request = ResponseRequest(
         model=fields.required("model", may_be_empty=False),
         input=read_messages(fields),
@@ -64,14 +69,17 @@ def _refuse_unsupported(fields: Fields) -> None:
     for key in ("logprobs", "store"):
         if fields.flag(key):
             unsupported(key, _NOT_HERE)
+    for key in ("logit_bias", "top_logprobs"):
+        if fields.take(key):  # an empty one and 0 say nothing
+            unsupported(key, _NOT_HERE)
     if fields.take("modalities") not in (None, ["text"]):
         unsupported("modalities", "This gateway answers in text.")
     fields.refuse_given("Use 'tools'.", "functions")
     fields.refuse_given("Use 'tool_choice'.", "function_call")
     fields.refuse_given(
         _NOT_HERE,
-        *("audio", "logit_bias", "moderation", "prediction", "prompt_cache_options", "prompt_cache_retention"),
-        *("seed", "stop", "top_logprobs", "web_search_options"),
+        *("audio", "moderation", "prediction", "prompt_cache_options", "prompt_cache_retention"),
+        "web_search_options",
     )
 
 
@@ -87,8 +95,22 @@ def _answer(fields: Fields) -> Answer:
         effort=fields.choice("reasoning_effort", _EFFORTS),
         summary=None,
         max_output_tokens=newer or older,
+        stop=_stop(fields),
+        seed=fields.integer("seed", least=-MAX_SEED, most=MAX_SEED),
         **read_numbers(fields),
     )
+
+
+def _stop(fields: Fields) -> tuple[str, ...]:
+    """One word or several."""
+    given = fields.value.get("stop")
+    words = [fields.required("stop")] if isinstance(given, str) else fields.strings("stop") or []
+    if len(words) > MAX_STOP_WORDS:
+        message = f"Invalid 'stop': array too long. Expected at most {MAX_STOP_WORDS} elements, but got {len(words)}."
+        refuse(message, "stop", "array_above_max_length")
+    if "" in words:
+        refuse("Invalid 'stop': empty string.", "stop", "empty_string")
+    return tuple(words)
 
 
 def _tools(fields: Fields) -> Tools:

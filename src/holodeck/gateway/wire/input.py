@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeGuard
 
 from holodeck.gateway.wire.approvals import close_answered
@@ -40,6 +40,16 @@ def read_input(
         _read_item(entry, f"{path}[{index}]", into)
     close_answered(into)
     return into
+
+
+def check_unique(shown: Iterable[Mapping[str, Any]], taken: Collection[str] = (), path: str = "input") -> None:
+    """Refuse an item that a conversation has already, or that is given twice: its id would name two of them."""
+    known = set(taken)
+    for index, item in enumerate(shown):
+        if item["id"] in known:
+            message = f"Duplicate item found with id '{item['id']}'. Leave it out, or leave its id out."
+            refuse(message, f"{path}[{index}].id", "duplicate_item")
+        known.add(item["id"])
 
 
 def references(value: object) -> list[str]:

@@ -165,7 +165,7 @@ def _mcp_list_tools(fields: Fields, into: Input) -> None:
 
 def _mcp_call(fields: Fields, into: Input) -> None:
     """A call that was made in an earlier response: the model sees it as the call and the output that it was."""
-    item_id = fields.required("id", may_be_empty=False)
+    item_id = fields.text("id") or new_id("mcp")
     call = _called(fields, into, item_id)
     fields.text("approval_request_id")
     fields.choice("status", _MCP_STATUSES)
@@ -178,7 +178,7 @@ def _mcp_call(fields: Fields, into: Input) -> None:
         call,
         FunctionCallOutput(call_id=call.call_id, content=content, is_error=error is not None, id=f"{item_id}_out"),
     ]
-    into.shown.append(dict(fields.value))
+    into.shown.append({**fields.value, "id": item_id})
 
 
 def _mcp_approval_request(fields: Fields, into: Input) -> None:

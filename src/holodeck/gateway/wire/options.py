@@ -56,6 +56,8 @@ class Answer:
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     max_output_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
 
     def model_request(
         self, *, items: tuple[Item, ...], instructions: str | None, tool_choice: ToolChoice, parallel_tool_calls: bool
@@ -74,6 +76,8 @@ class Answer:
             verbosity=self.verbosity,
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
+            stop=self.stop,
+            seed=self.seed,
         )
 
 
@@ -101,7 +105,7 @@ def read_answer(fields: Fields) -> Answer:
     )
 
 
-def read_numbers(fields: Fields) -> dict[str, float | None]:
+def read_numbers(fields: Fields) -> dict[str, Any]:
     """The numbers that both dialects have."""
     return {
         "temperature": fields.decimal("temperature", least=0, most=MAX_TEMPERATURE),

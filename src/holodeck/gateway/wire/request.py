@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from holodeck.gateway.wire.fields import Fields, refuse, unsupported
 from holodeck.gateway.wire.input import read_input
@@ -16,13 +16,14 @@ from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
+TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 _NOT_HERE = "This gateway does not have it."
 _NO_CACHE = "This gateway has no prompt cache of its own."
 _REFUSED = {
     **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
     **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
 }
+_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
 
 
 @record
@@ -49,6 +50,8 @@ class ResponseRequest:
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
+    generates: bool = True
+    """False for one that only prepares the next: the model is not asked."""
 
     @property
     def declares_mcp(self) -> bool:
@@ -62,7 +65,7 @@ class ResponseRequest:
 
     def is_client(self, name: str) -> bool:
         """True for a function that the client runs, unless the choice of tools leaves it out."""
-        allowed = self.tool_choice.allowed
+        allowed = () if self.tool_choice.mode == "none" else self.tool_choice.allowed
         return any(spec.name == name for spec in self.tools.functions) and (allowed is None or name in allowed)
 
     def model_request(
@@ -91,13 +94,16 @@ def read_request(
     if previous is not None and conversation is not None:
         message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
         refuse(message, "previous_response_id", "mutually_exclusive_parameters")
-    if given is None and previous is None and conversation is None:
-        fields.missing("input")
+    if previous is None and conversation is None:
+        if given is None:
+            fields.missing("input")
+        if given == []:
+            refuse("Invalid 'input': empty array. There is nothing that a model could answer.", "input", "empty_array")
     store, background = fields.flag("store"), fields.flag("background") or False
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
     stream = fields.flag("stream") or False
-    fields.choice("service_tier", _TIERS)  # the tier that was used is in the response, as the API has it
+    fields.choice("service_tier", TIERS)  # the tier that was used is in the response, as the API has it
     request = ResponseRequest(
         model=fields.text("model"),
         input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, seal=seal),
@@ -131,13 +137,14 @@ def read_message(
     fields = Fields(body)
     if fields.choice("type", ("response.create",)) is None:
         fields.missing("type")
-    for key in ("stream", "stream_options", "background"):
-        if fields.has(key):
-            unsupported(key, "A WebSocket has no use for it.")
-    if fields.value.get("generate") is False:
-        unsupported("generate", "There is nothing to warm up.")
-    body = {key: value for key, value in fields.value.items() if key not in ("type", "generate")}
-    return read_request(body, find=find, tool_name=tool_name, seal=seal)
+    if fields.flag("stream") is False:  # clients that build a body for HTTP leave a true one in it
+        unsupported("stream", "A WebSocket always streams.")
+    if fields.flag("background") or fields.has("stream_options"):
+        key = "stream_options" if fields.has("stream_options") else "background"
+        unsupported(key, "A WebSocket has no use for it.")
+    generates = fields.flag("generate") is not False
+    body = {key: value for key, value in fields.value.items() if key not in _OF_A_SOCKET}
+    return replace(read_request(body, find=find, tool_name=tool_name, seal=seal), generates=generates)
 
 
 def _conversation(fields: Fields) -> str | None:

@@ -60,7 +60,9 @@ def answering(request: ModelRequest) -> dict[str, Any]:
     if request.response_format is not None:
         schema = {"schema": dict(request.response_format)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    for name, value in (("temperature", request.temperature), ("top_p", request.top_p)):
+    stop = list(request.stop) or None
+    options = {"temperature": request.temperature, "top_p": request.top_p, "stop": stop, "seed": request.seed}
+    for name, value in options.items():
         if value is not None:
             body[name] = value
     return body
