@@ -103,6 +103,21 @@ async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes,
 
 
 @both_loops
+async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_behind_tls(authority: Authority) -> None:
+    tls = authority.server("127.0.0.1")
+    async with serving(echo, tls=tls) as server:
+        for turns in range(60):
+            async with asking(model_at(secure(server.url))) as model:
+                task = asyncio.create_task(words(model))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                assert await words(model, f"q{turns}") == f"q{turns}"
+        await server.left()
+
+
+@both_loops
 async def test_a_big_answer_behind_tls_waits_for_its_reader(authority: Authority) -> None:
     piece, sent = event("x" * MIB, is_last=False), 0
 
