@@ -230,6 +230,16 @@ async def test_an_answer_that_was_cut_is_incomplete(tmp_path: Path, reason: Fini
     assert words in result.reason
 
 
+@aio
+async def test_a_call_that_was_cut_is_not_made_and_ends_the_run(tmp_path: Path) -> None:
+    model = ScriptedModel([say("I add."), call("add", a=1, b=2), call_raw("add", '{"a": 1'), finish("length")])
+    async with agent_of_one(tmp_path, model) as (agent, mcp):
+        result = await agent.run("add")
+    assert (result.status, result.cause, result.tool_calls) == ("incomplete", "max_output_tokens", 0)
+    assert [item.type for item in result.items] == ["message"], "nobody has to answer half a call"
+    assert not mcp.calls()
+
+
 @pytest.mark.proves("D-24")
 @aio
 async def test_a_client_function_outside_the_allowed_tools_is_answered_instead_of_handed_out(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from aio import aio
 from gateway.stand import MODEL, Stand, serving
 from gateway.wire.contract import problems
 
+from holodeck.lib.limits import MAX_CONTEXT_DEPTH
+from holodeck.storage.store import Conversation, ConversationItem
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, finish, say, wait
 from holodeck.testing.script import Turn, cut, status
 
@@ -207,3 +210,43 @@ async def test_an_item_that_is_only_in_a_conversation_is_found_and_only_by_its_o
         assert (await stand.send("POST", "/v1/responses", body, key="hd-alice"))[0] == 200
         told = [message["content"] for message in stand.asked[-1]["messages"]]
         assert told == ["The door is green.", "Which colour?"]
+
+
+@pytest.mark.proves("D-25", "D-28")
+@aio(60)
+async def test_a_context_that_is_too_long_is_refused_and_not_cut_in_silence(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+        store = stand.service.store
+        _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Hello"})
+        record = await store.get(first["id"], "local")
+        assert record is not None
+        for number in range(MAX_CONTEXT_DEPTH):
+            await store.save(replace(record, id=f"resp_{number}", previous_id=f"resp_{number - 1}" if number else None))
+        at_most = {"model": MODEL, "input": "And?", "previous_response_id": f"resp_{MAX_CONTEXT_DEPTH - 1}"}
+        assert (await stand.send("POST", "/v1/responses/input_tokens", at_most))[0] == 200
+        await store.save(replace(record, id="resp_more", previous_id=f"resp_{MAX_CONTEXT_DEPTH - 1}"))
+        items = [ConversationItem(id=f"msg_{number}", data=b"{}") for number in range(10_001)]
+        await store.create_conversation(Conversation(id="conv_1", owner="local", created_at=record.created_at), items)
+        for where in ({"previous_response_id": "resp_more"}, {"conversation": "conv_1"}):
+            status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "And?", **where})
+            assert (status, answer["error"]["code"]) == (400, "context_too_long")
+            assert answer["error"]["param"] in where
+
+
+@pytest.mark.proves("D-28")
+@aio(30)
+async def test_what_nobody_stores_cannot_be_looked_up_or_stopped_while_it_is_made(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    step = wait(go)
+    async with serving(tmp_path, ScriptedModel([say("Al"), step, say("most.")])) as stand:
+        http = await stand.http()
+        body = {"model": MODEL, "input": "Go", "stream": True, "store": False}
+        async with http.post("/v1/responses", data=orjson.dumps(body)) as answer:
+            await answer.content.readline()
+            created = orjson.loads((await answer.content.readline()).removeprefix(b"data: "))
+            path = f"/v1/responses/{created['response']['id']}"
+            await step.reached.wait()
+            for method, where in (("GET", path), ("GET", f"{path}?stream=true"), ("DELETE", path)):
+                assert (await stand.send(method, where))[0] == 404
+            go.set()
+            assert b"event: response.completed" in await answer.read()

@@ -37,6 +37,39 @@ async def test_a_server_that_is_down_takes_nothing_with_it_and_is_used_when_it_i
         assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "With: 3."
 
 
+@pytest.mark.proves("D-26")
+@aio(30)
+async def test_a_list_that_failed_is_shown_as_soon_as_it_is_there_and_then_not_again(tmp_path: Path) -> None:
+    model = ScriptedModel(say("Without."), say("With."), say("Still."))
+    async with FaultyMCPServer(down=True) as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+
+        async def ask(previous: str | None = None) -> dict[str, Any]:
+            tool = {"type": "mcp", "server_label": "sums", "require_approval": "never"}
+            body = {"model": MODEL, "input": "Hi", "tools": [tool], "previous_response_id": previous}
+            return dict((await stand.send("POST", "/v1/responses", body))[1])
+
+        first = await ask()
+        assert first["output"][0]["error"]
+        await server.come_up()
+        await stand.send("POST", "/v1/mcp/servers/sums/refresh")
+        second = await ask(first["id"])
+        assert [item["type"] for item in second["output"]] == ["mcp_list_tools", "message"]
+        assert second["output"][0]["tools"]
+        third = await ask(second["id"])
+        assert [item["type"] for item in third["output"]] == ["message"]
+
+
+@aio(60)
+async def test_a_dead_server_can_be_refreshed_by_several_operators_at_once(tmp_path: Path) -> None:
+    async with FaultyMCPServer(down=True) as server, serving(tmp_path, mcp={"sums": server}) as stand:
+        path = "/v1/mcp/servers/sums/refresh"
+        for status_, shown in await asyncio.gather(*(stand.send("POST", path) for _ in range(8))):
+            assert (status_, "cannot be reached" in shown["last_error"]) == (200, True)
+        await server.come_up()
+        for _, shown in await asyncio.gather(*(stand.send("POST", path) for _ in range(8))):
+            assert (shown["state"], shown["last_error"]) == ("connected", None)
+
+
 @pytest.mark.proves("004:FR-017", "004:SC-004", "D-14", "D-29")
 @aio(60)
 async def test_a_dead_server_is_tried_again_in_the_background_and_no_request_waits_for_it(tmp_path: Path) -> None:
@@ -109,6 +142,30 @@ async def test_a_broken_model_is_a_model_error_and_the_next_request_is_answered(
         assert body["type"] == "model_error"
         broken = False
         assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "Well again."
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"message": "Too long.", "code": "context_length_exceeded", "type": "invalid_request_error"},
+        {"message": "This model's maximum context length is 8192 tokens.", "code": 400},
+        {"message": "prompt is too long: 210000 tokens > 200000 maximum", "type": "invalid_request_error"},
+    ],
+)
+@aio(60)
+async def test_a_conversation_that_does_not_fit_is_a_mistake_of_the_request(
+    tmp_path: Path, error: dict[str, Any]
+) -> None:
+    async with serving(tmp_path, ScriptedModel(*[status(400, {"error": error})] * 2)) as stand:
+        client = await stand.openai(max_retries=2)
+        with pytest.raises(openai.BadRequestError) as failed:
+            await client.responses.create(model=MODEL, input="All of it", truncation="disabled")
+        assert failed.value.code == "context_length_exceeded"
+        assert len(stand.asked) == 1, "it is no use to ask again"
+        events = await stand.stream("/v1/responses", {"model": MODEL, "input": "All of it", "stream": True})
+        assert (events[-2]["error"]["type"], events[-2]["code"]) == ("invalid_request", "context_length_exceeded")
+        assert events[-1]["response"]["error"]["code"] == "context_length_exceeded"
 
 
 @pytest.mark.proves("D-25")

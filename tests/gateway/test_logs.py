@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from aio import aio
+from dbos._error import DBOSAwaitedWorkflowCancelledError
 from gateway.process import Served, process_of, write_file
 from sqlalchemy.exc import OperationalError
 from websockets.asyncio.client import connect
@@ -151,6 +152,13 @@ def test_what_the_engine_of_durable_runs_says_of_its_database_has_no_content(
     logging.getLogger("dbos").warning(f"Database connection failed: {error}. Retrying in 1.00s")
     assert "database is locked" in caplog.text
     assert "pomegranate" not in caplog.text
+    caplog.clear()
+    deleted = DBOSAwaitedWorkflowCancelledError("resp_1")
+    logging.getLogger("dbos").error("Exception encountered in asynchronous workflow:", exc_info=deleted)
+    logging.getLogger("dbos").warning(
+        "Workflow resp_1 outcome was not recorded: it is no longer owned by this execution."
+    )
+    assert not caplog.text, "somebody has deleted a response, which is no trouble"
 
 
 @aio(SECONDS)

@@ -143,6 +143,24 @@ async def test_a_mixed_turn_waits_for_the_client_across_requests(tmp_path: Path)
 
 @pytest.mark.proves("D-23")
 @aio(30)
+async def test_a_mixed_turn_waits_in_a_conversation_as_well(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("get_time")], say("3, at noon."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, kept = await stand.send("POST", "/v1/conversations", {})
+        first = await _ask(stand, conversation=kept["id"], tools=[GET_TIME])
+        assert (first["status"], _types(first)) == ("requires_action", ["function_call"])
+        output = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "noon"}
+        second = await _ask(stand, conversation=kept["id"], input=[output], tools=[GET_TIME])
+        assert (second["status"], len(server.calls("add"))) == ("completed", 1)
+        await _ask(stand, conversation=kept["id"], tools=[GET_TIME])
+        assert len(server.calls("add")) == 1
+        for asked in stand.asked[1:]:
+            told = {m["tool_call_id"]: m["content"] for m in asked["messages"] if m["role"] == "tool"}
+            assert sorted(told.values()) == ["3", "noon"]
+
+
+@pytest.mark.proves("D-23")
+@aio(30)
 async def test_a_mixed_turn_that_nobody_stores_runs_its_own_calls_at_once(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("get_time")])
     async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:

@@ -14,6 +14,8 @@ from holodeck.lib.errors import ConfigError
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
 
 ADD = {"type": "function", "name": "add", "description": "Mine.", "parameters": {"type": "object"}, "strict": False}
+CALLED = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
+ANSWERED = {"type": "function_call_output", "call_id": "call_1", "output": "3"}
 
 
 def _remote(name: str, server: FaultyMCPServer, **more: Any) -> dict[str, Any]:
@@ -157,6 +159,10 @@ async def test_a_request_that_cannot_be_answered_says_which_field_is_wrong(tmp_p
                 400,
                 "tools[0].server_label",
             ),
+            ({"model": MODEL, "input": []}, 400, "input"),
+            ({"model": MODEL, "input": [CALLED]}, 400, "input"),
+            ({"model": MODEL, "input": [ANSWERED, CALLED]}, 400, "input"),
+            ({"model": MODEL, "input": [CALLED, ANSWERED, ANSWERED]}, 400, "input"),
             ({"model": "other", "input": "x"}, 404, "model"),
             ({"model": MODEL, "input": "x" * 4_096}, 413, None),
         ):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aio import aio
 from gateway.process import Served, process_of, refused, write_file
+from gateway.stand import events_of
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
@@ -169,6 +170,20 @@ async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(t
         assert (status, data["error"]["code"]) == (400, "invalid_json")
 
 
+CLOSED = (
+    "import os, sys; os.closerange(0, 2); os.execv(sys.executable, [sys.executable, '-m', 'holodeck', *sys.argv[1:]])"
+)
+
+
+@aio(SECONDS)
+async def test_it_lives_without_standard_input_and_output(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE), program=("-c", CLOSED)) as served:
+        for _ in range(3):
+            assert (await served.send("GET", "/healthz", headers={"connection": "close"}))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
+
+
 @aio(SECONDS)
 async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -291,7 +306,10 @@ async def test_a_full_disk_fails_the_request_in_words_and_passes(tmp_path: Path)
             assert (status, data["error"]["code"]) == (503, "storage_error")
             assert headers["x-should-retry"] == "false", "a tool has run"
             _, text, _ = await served.ask("plain", stream=True)
-            assert "event: error" in text
+            *_, error, last = events_of(text)
+            assert (error["type"], error["code"]) == ("error", "storage_error")
+            assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
+            assert last["response"]["usage"]["total_tokens"] == 0
             assert "response.completed" not in text, "what is not kept is not called complete"
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
             assert (await served.ask())[0] == 200
@@ -359,6 +377,7 @@ async def test_background_runs_of_a_killed_gateway_are_failed_with_the_reason(tm
             _, found, _ = await served.send("GET", f"/v1/responses/{begun['id']}")
             assert found["status"] == "failed"
             assert "stopped while" in found["error"]["message"]
+            assert found["usage"]["total_tokens"] == 0, "usage is always there"
             _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
             assert "event: response.failed" in text
             assert (await served.send("GET", f"/v1/responses/{kept['id']}"))[1]["status"] == "completed"
@@ -404,3 +423,16 @@ async def measured(served: Served) -> dict[str, float]:
         assert name not in samples
         samples[name] = float(value)
     return samples
+
+
+@aio(SECONDS)
+async def test_a_response_that_is_cancelled_before_it_has_begun_is_cancelled(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: [say("begun"), wait(asyncio.Event())])
+    async with model.serve() as scripted, process_of(write_file(tmp_path, scripted.url)) as served:
+
+        async def cancelled() -> str:
+            _, begun, _ = await served.ask(background=True)
+            return str((await served.send("POST", f"/v1/responses/{begun['id']}/cancel"))[1]["status"])
+
+        for _ in range(25):  # as fast as a client can be; one in ten came too early
+            assert set(await asyncio.gather(*(cancelled() for _ in range(8)))) == {"cancelled"}

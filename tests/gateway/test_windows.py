@@ -11,7 +11,7 @@ from aio import aio
 from gateway.stand import MODEL, serving
 from gateway.wire.contract import problems
 
-from holodeck.testing import FaultyMCPServer, ScriptedModel, say
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 
 @pytest.mark.proves("D-25")
@@ -34,6 +34,25 @@ async def test_a_folded_conversation_goes_on_as_if_it_were_whole(tmp_path: Path)
         with pytest.raises(openai.BadRequestError) as changed:
             await client.responses.create(model=MODEL, input=window)
         assert changed.value.param == "input[0].encrypted_content"
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_calls_that_wait_do_not_wait_any_more_once_they_are_folded(tmp_path: Path) -> None:
+    book = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
+    model = ScriptedModel([call("add", a=1, b=2), call("book")], say("Not added, but booked."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [book]})
+        assert first["status"] == "requires_action"
+        body = {"model": MODEL, "previous_response_id": first["id"], "service_tier": "auto"}
+        _, folded = await stand.send("POST", "/v1/responses/compact", body)
+        output = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "Booked."}
+        window = [*folded["output"], output]
+        status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": window, "tools": [book]})
+        assert (status, answer["status"]) == (200, "completed"), answer
+        assert not server.calls()
+    told = [message["content"] for message in stand.asked[-1]["messages"] if message["role"] == "tool"]
+    assert sorted(told) == ["Booked.", "Error: This call was not run: the response ended before it."]
 
 
 @pytest.mark.parametrize("shared", [False, True])

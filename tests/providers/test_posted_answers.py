@@ -342,11 +342,38 @@ async def test_an_answer_that_is_longer_than_it_says_is_read_as_it_says() -> Non
 
 
 @both_loops
-async def test_a_refusal_whose_words_never_come_is_heard() -> None:
+async def test_a_refusal_whose_words_are_cut_off_is_heard() -> None:
     head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 100\r\n\r\nslow"
     error = await trouble(head, is_closed=True)
     assert (error.status, error.retry_after) == (429, 7.0)
     assert "slow" in str(error)
+
+
+def test_a_refusal_whose_words_never_come_is_heard() -> None:
+    class Hurried(asyncio.SelectorEventLoop):
+        ahead = 0.0
+
+        def time(self) -> float:
+            return super().time() + self.ahead
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 100\r\n\r\nslow")
+        running = asyncio.get_running_loop()
+        assert isinstance(running, Hurried)
+        while not gone.is_set():
+            running.ahead += 1
+            await asyncio.sleep(0)
+        await peer.gone()
+
+    async def exchange() -> None:
+        async with serving(handler) as server, asking(model_at(server.url)) as model:
+            with pytest.raises(ModelError, match="429 Too Many Requests: slow"):
+                await words(model)
+            gone.set()
+
+    gone = asyncio.Event()
+    bounded(exchange, Hurried, limit=1_000_000)
 
 
 @both_loops

@@ -5,15 +5,28 @@ from __future__ import annotations
 import asyncio
 import gc
 import queue
+import socket
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from providers.asking import LIMIT, model_at
-from providers.raw_server import LOOPS, Peer, RawServer, answer, asking, both_loops, chunked, event, serving, words
+from providers.raw_server import (
+    CHUNK,
+    LOOPS,
+    Peer,
+    RawServer,
+    answer,
+    asking,
+    both_loops,
+    chunked,
+    event,
+    serving,
+    words,
+)
 from providers.test_wrappers import Pauses
 
 from holodeck.lib.errors import ModelError
@@ -193,6 +206,34 @@ async def test_a_refusal_in_the_middle_of_a_big_question_is_heard(then: str) -> 
         with pytest.raises(ModelError, match=r"413 .*too big"):
             await words(model, BIG)
         left.set()
+
+
+def refuse_and_leave(listening: socket.socket) -> None:
+    """Read the beginning of each question, refuse it, and close the connection with the rest unread."""
+    with suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(CHUNK)
+                connection.sendall(answer("", status="413 Content Too Large", body=b"too big"))
+
+
+@both_loops
+async def test_a_refusal_is_heard_although_the_server_leaves_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=refuse_and_leave, args=(listening,))
+        thread.start()
+        heard = 0
+        try:
+            for _ in range(20):
+                async with asking(model_at(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")) as model:
+                    with pytest.raises(ModelError) as found:
+                        await words(model, BIG[:1_000_000])
+                heard += found.value.status == 413
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+    assert heard > 15  # a reset may still overtake it between a look and a write
 
 
 @both_loops

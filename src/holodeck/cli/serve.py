@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -15,7 +16,7 @@ from holodeck.lib import log
 from holodeck.lib.display import printable
 from holodeck.lib.limits import GC_NEW_OBJECTS
 from holodeck.lib.log_lines import Format, write_log
-from holodeck.lib.open_files import allow_many_open_files
+from holodeck.lib.open_files import allow_many_open_files, fill_standard_streams
 from holodeck.runtime import read_gateway
 
 _EPILOG = """\b
@@ -50,6 +51,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     from holodeck.gateway.serving import Service
     from holodeck.gateway.wiring import backends_of
 
+    fill_standard_streams()
     path = Path(file) if file else _usual()
     if path.is_dir():
         path /= DEFAULT_AGENT_FILE
@@ -69,9 +71,10 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
         if form == "json":
             log.info("gateway.serving", url=f"{url}/v1", models=list(service.backends), is_open=service.is_open)
             return
-        click.echo(f"Serving {printable(models)} at {url}/v1", err=True)
-        if service.is_open:
-            click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
+        with suppress(OSError):  # a log that is full or has no reader is no reason not to serve
+            click.echo(f"Serving {printable(models)} at {url}/v1", err=True)
+            if service.is_open:
+                click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
 
     import uvloop
 

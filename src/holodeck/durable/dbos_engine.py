@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import re
 import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Collection
@@ -33,8 +34,10 @@ _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
 SCHEMA = "holodeck_work"
 _ERROR = "$error"
-_EXPECTED = "Asyncio task cancelled"
-"""How its log speaks of a run that was cancelled or left to another, which is no trouble."""
+_EXPECTED = re.compile(
+    r"Asyncio task cancelled|.* is no longer owned by this execution|.*: DBOS Error \d+: .* was cancelled"
+)
+"""How its log speaks of a run that was cancelled, deleted or left to another, which is no trouble."""
 STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
 
 
@@ -240,11 +243,9 @@ class PlainJSON(Serializer):
 class _ToOurLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         said = (record.getMessage().splitlines() or [""])[0]  # what follows are statements, with prompts in them
-        if said.startswith(_EXPECTED):
-            return
-        tell = log.error if record.levelno >= logging.ERROR else log.warning
-        cause = f": {first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
-        tell("durable.engine", message=said + cause)
+        said += f": {first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
+        if _EXPECTED.match(said) is None:
+            (log.error if record.levelno >= logging.ERROR else log.warning)("durable.engine", message=said)
 
 
 def listen_to_its_log() -> None:

@@ -55,13 +55,14 @@ class KeptSteps:
             try:
                 turn = await take(append)
             except ModelError as error:
-                return {"failed": str(error), "provider": error.provider, "status": error.status}
+                return {"failed": str(error), "provider": error.provider, "status": error.status, "code": error.code}
             fresh.append(turn)
             return plain_turn(turn, told)
 
         kept = await self._step(f"turn {number}", ask)
         if "failed" in kept:
-            raise ModelError(kept["failed"], provider=kept["provider"], status=kept["status"])
+            code = kept.get("code", "")
+            raise ModelError(kept["failed"], provider=kept["provider"], status=kept["status"], code=code)
         if fresh:
             for event in finished:
                 log.append(event)

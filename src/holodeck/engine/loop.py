@@ -15,7 +15,7 @@ from holodeck.lib.errors import HoloDeckError, ModelError
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
 from holodeck.lib.record import record
 from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
-from holodeck.models.exchange import ModelRequest, ToolChoice
+from holodeck.models.exchange import CUT_SHORT, ModelRequest, ToolChoice
 from holodeck.models.items import FunctionCall, Item, Message, Usage, answers_behind_calls
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
@@ -60,7 +60,7 @@ async def run(
         try:
             result = await _turns(request, model, toolbox, log, progress, steps or AtOnce())
         except HoloDeckError as error:
-            code = "model_error" if isinstance(error, ModelError) else "run_error"
+            code = error.code or "model_error" if isinstance(error, ModelError) else "run_error"
             result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
         except Exception as error:
             cause = _cause(error)
@@ -81,16 +81,18 @@ async def _turns(
     request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, progress: _Progress, steps: Steps
 ) -> RunResult:
     ask, choice = request.model, request.model.tool_choice
-    phase = ToolPhase(toolbox, log, steps, allowed=choice.allowed, is_parallel=ask.parallel_tool_calls)
+    allowed = () if choice.mode == "none" else choice.allowed  # whatever the model makes of being told so
+    phase = ToolPhase(toolbox, log, steps, allowed=allowed, is_parallel=ask.parallel_tool_calls)
 
-    async def execute(calls: list[FunctionCall]) -> None:
+    async def execute(calls: list[FunctionCall], phase: ToolPhase = phase) -> None:
         left = None if request.max_tool_calls is None else request.max_tool_calls - progress.calls
         progress.items += await phase.run(calls, budget=left)
         progress.calls += len(calls) if left is None else min(len(calls), max(left, 0))
 
     if request.pending:
         await toolbox.offer()
-        await execute(list(request.pending))
+        earlier = ToolPhase(toolbox, log, steps, allowed=choice.allowed, is_parallel=ask.parallel_tool_calls)
+        await execute(list(request.pending), earlier)
     while True:
         specs = await toolbox.offer()
         progress.turns += 1
@@ -100,9 +102,12 @@ async def _turns(
         take = partial(_ask, model, request.provider, toolbox, asked, progress.turns)
         turn = await steps.turn(progress.turns, log, take)
         answered = turn.answered
-        progress.items += answered.items
         progress.usage += answered.usage
         calls = [item for item in answered.items if isinstance(item, FunctionCall)]
+        if answered.finish in CUT_SHORT:  # the last call may be half of one: none of them is made
+            progress.items += [item for item in answered.items if not isinstance(item, FunctionCall)]
+            return _ended(progress, answered.finish)
+        progress.items += answered.items
         if not calls:
             return _ended(progress, answered.finish)
         own = [call for call in calls if not toolbox.is_client(call.name) or not phase.allows(call.name)]
@@ -117,7 +122,8 @@ async def _turns(
             return _result(progress, "incomplete", reason=reason, cause="max_turns")
         await execute(own)
         is_spent = request.max_tool_calls is not None and progress.calls >= request.max_tool_calls
-        choice = ToolChoice(mode="none" if is_spent else "auto", allowed=choice.allowed)
+        is_over = is_spent or ask.tool_choice.mode == "none"
+        choice = ToolChoice(mode="none" if is_over else "auto", allowed=choice.allowed)
 
 
 async def _ask(

@@ -9,7 +9,7 @@ from holodeck.engine.steps import Append
 from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import new_id
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
-from holodeck.models.exchange import Answered, CallDelta, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.exchange import CUT_SHORT, Answered, CallDelta, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning
 from holodeck.providers.batches import batches_of
 from holodeck.providers.provider import ModelProvider
@@ -25,7 +25,7 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
             for event in batch:
                 match event:
                     case TextDelta():
-                        append(TextAdded(item_id=ids.message, text=event.text))
+                        append(TextAdded(item_id=ids.message, text=event.text, is_refusal=event.is_refusal))
                     case ReasoningDelta():
                         append(ReasoningAdded(item_id=ids.reasoning, text=event.text))
                     case CallDelta():
@@ -39,7 +39,7 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
         raise ModelError("The model stopped without finishing its answer.", provider=model.name, is_retryable=True)
     items = tuple(ids.named(item) for item in answered.items)
     for item in items:
-        append(ItemFinished(item=item))
+        append(ItemFinished(item=item, is_cut=item is items[-1] and answered.finish in CUT_SHORT))
     return Answered(items=items, finish=answered.finish, usage=answered.usage, model=answered.model)
 
 

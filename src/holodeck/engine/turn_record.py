@@ -45,7 +45,7 @@ def told_again(kept: Plain) -> Iterator[Event]:
         values = dict(plain)
         kind = values.pop("type")
         if kind == "item.finished":
-            yield ItemFinished(item=decode_item(values["item"]))
+            yield ItemFinished(item=decode_item(values["item"]), is_cut=values.get("is_cut", False))
         elif kind == "turn.started":
             yield TurnStarted(**values, is_told_again=True)
         else:
@@ -57,7 +57,7 @@ def _joined(events: Iterable[Event]) -> Iterator[Event]:
     last: _Delta | None = None
     for event in events:
         if isinstance(event, TextAdded | ReasoningAdded | CallAdded):
-            if last is not None and last.type == event.type and last.item_id == event.item_id:
+            if last is not None and _is_more(last, event):
                 last = _sum(last, event)
                 continue
             if last is not None:
@@ -72,6 +72,12 @@ def _joined(events: Iterable[Event]) -> Iterator[Event]:
         yield last
 
 
+def _is_more(one: _Delta, more: _Delta) -> bool:
+    if one.type != more.type or one.item_id != more.item_id:
+        return False
+    return getattr(one, "is_refusal", False) == getattr(more, "is_refusal", False)
+
+
 def _sum(one: _Delta, more: _Delta) -> _Delta:
     if isinstance(one, CallAdded) and isinstance(more, CallAdded):
         return replace(one, arguments=one.arguments + more.arguments)
@@ -83,7 +89,7 @@ def _sum(one: _Delta, more: _Delta) -> _Delta:
 def _plain(event: Event) -> dict[str, Any]:
     match event:
         case ItemFinished():
-            return {"type": event.type, "item": encode_item(event.item)}
+            return {"type": event.type, "item": encode_item(event.item), "is_cut": event.is_cut}
         case TurnStarted():
             return {"type": event.type, "turn": event.turn, "tools": event.tools}
         case _:

@@ -66,6 +66,8 @@ class Route:
     is_admin: bool = False
     is_counted: bool = True
     """Whether it counts against the limits of its caller."""
+    is_deep: bool = False
+    """Whether what its path ends with may have slashes in it, as names of models have."""
 
 
 READY = "/readyz"
@@ -99,7 +101,7 @@ class Gateway:
         self._body_limit = body_limit
         self._body_seconds = body_seconds
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
-        self._patterns = [(route, _pattern(route.path)) for route in routes if "{" in route.path]
+        self._patterns = [(route, _pattern(route)) for route in routes if "{" in route.path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -180,6 +182,8 @@ class Gateway:
 
     async def _body(self, receive: Receive, headers: Mapping[str, str], client: Client | None) -> bytes:
         limit = self._body_limit
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise _packed()
         declared = headers.get("content-length", "")
         if declared.isdigit() and int(declared) > limit:
             raise _too_large(limit)
@@ -224,6 +228,7 @@ class Gateway:
         return caller
 
     def _route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+        asked, method = method, "GET" if method == "HEAD" else method  # the server leaves the body out
         found = self._exact.get((method, path))
         if found is not None:
             return found, {}
@@ -235,9 +240,10 @@ class Gateway:
                     return route, match.groupdict()
                 allowed.add(route.method)
         if allowed:
-            message = f"{method} is not allowed on {path}; {', '.join(sorted(allowed))} is."
-            raise WireError(405, message, kind="invalid_request", code="method_not_allowed")
-        raise WireError(404, f"Unknown request URL: {method} {path}.", kind="not_found", code="unknown_url")
+            listed = ", ".join(sorted(allowed))
+            message = f"{asked} is not allowed on {path}; {listed} is."
+            raise WireError(405, message, kind="invalid_request", code="method_not_allowed", allow=listed)
+        raise WireError(404, f"Unknown request URL: {asked} {path}.", kind="not_found", code="unknown_url")
 
     async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send, client: Client | None) -> None:
         if isinstance(answer, Reply):
@@ -262,6 +268,11 @@ def _too_large(limit: int) -> WireError:
 
 def _shutting_down() -> WireError:
     return WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+
+
+def _packed() -> WireError:
+    message, code = "Send the body as it is: this gateway unpacks none.", "unsupported_encoding"
+    return WireError(415, message, kind="invalid_request", code=code, accept_encoding="identity")
 
 
 def _gone() -> WireError:
@@ -310,5 +321,6 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-def _pattern(path: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
+def _pattern(route: Route) -> re.Pattern[str]:
+    part = ".+" if route.is_deep else "[^/]+"
+    return re.compile(re.sub(r"\{(\w+)\}", rf"(?P<\1>{part})", route.path))

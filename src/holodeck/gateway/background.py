@@ -22,6 +22,7 @@ from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.replay import replay
+from holodeck.gateway.wire.resource import show_usage
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import HoloDeckError, StorageError
@@ -33,6 +34,7 @@ from holodeck.lib.limits import (
     STORAGE_RETRY,
     TAKE_OVER_INTERVAL,
 )
+from holodeck.models.items import Usage
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
@@ -276,6 +278,7 @@ class Background:
         """End a response that nobody makes, with what was told of it before."""
         told = await self._store.grown(record.id, record.owner) or []
         resource = orjson.loads(record.resource) | {"status": status}
+        resource["usage"] = resource["usage"] or show_usage(Usage())  # what it cost went with who made it
         if status == "failed":
             resource["error"] = {"code": "server_error", "message": reason}
         else:

@@ -10,7 +10,7 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.problems import WireError
-from holodeck.gateway.threads import Standing, Threads
+from holodeck.gateway.threads import Standing, Threads, too_long
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import Decided, answer_in_place, decide
 from holodeck.gateway.wire.context import check_answered
@@ -18,7 +18,7 @@ from holodeck.gateway.wire.input import references
 from holodeck.gateway.wire.reading import Find
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
-from holodeck.lib.limits import MAX_RECENT_RESPONSES, MAX_REFERENCES
+from holodeck.lib.limits import MAX_CONTEXT_DEPTH, MAX_RECENT_RESPONSES, MAX_REFERENCES
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_codec import decode_item, decode_items, encode_item
@@ -37,7 +37,7 @@ class Continued:
     in_place: tuple[FunctionCallOutput, ...] = ()
     """What the model is told of calls that stand in the input of the request itself: see `Continued.complete`."""
     is_stored: bool = True
-    """False when the previous response is only in the memory of a connection."""
+    """False when what came before is in no chain of responses: it is a conversation's, or a connection remembers it."""
     own: frozenset[str] = frozenset()
     """The ids of calls that run only with credentials that the caller brings."""
     unknown: frozenset[str] = frozenset()
@@ -60,6 +60,7 @@ class Continued:
             "listed": sorted(self.listed),
             "places": dict(self.places),
             "unknown": sorted(self.unknown),
+            "is_stored": self.is_stored,
         }
 
     @classmethod
@@ -78,6 +79,7 @@ class Continued:
             places=places_of(plain["places"]),
             in_place=_outputs(plain["in_place"]),
             unknown=frozenset(plain.get("unknown", ())),
+            is_stored=plain.get("is_stored", True),
         )
 
 
@@ -115,7 +117,7 @@ class Continuing:
         if known is not None:
             items, waiting, is_stored = known
         elif request.previous_response_id is not None:
-            items, waiting = await self.response(request.previous_response_id, caller)
+            items, waiting, is_stored = await self.response(request.previous_response_id, caller)
         elif request.conversation_id is not None:
             standing = await self.threads.standing(request.conversation_id, request.input, caller)
             items, waiting = standing.items, standing.waiting
@@ -160,8 +162,8 @@ class Continuing:
         items = [*orjson.loads(record.resource)["output"], *orjson.loads(record.input_items)]
         return next((item for item in items if item.get("id") == item_id), None)
 
-    async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting]:
-        """The conversation up to a stored response, and what waits in it. Raises when it is not there."""
+    async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting, bool]:
+        """All up to a stored response, what waits in it, and whether it is a chain. Raises when it is not there."""
         record = await self._store.get(response_id, caller.id)
         if record is None:
             message = f"Previous response with id '{response_id}' not found."
@@ -171,7 +173,12 @@ class Continuing:
             message = "The previous response has not ended yet."
             raise WireError(400, message, kind="invalid_request", param="previous_response_id")
         chain = await self._store.context(response_id, caller.id) or []
-        return tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
+        if len(chain) > MAX_CONTEXT_DEPTH:
+            raise too_long(f"more than {MAX_CONTEXT_DEPTH} responses come before", "previous_response_id")
+        items, waiting = tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
+        if record.conversation_id is not None:
+            items = await self.threads.up_to(record, items, waiting, caller)
+        return items, waiting, record.conversation_id is None
 
 
 def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[str]) -> Decided:

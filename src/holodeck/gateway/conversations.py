@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import orjson
 
-from holodeck.gateway.pages import page_of
+from holodeck.gateway.pages import page_of, whole_page
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.fields import Fields
@@ -49,6 +49,8 @@ class Conversations:
     async def update(self, call: Call) -> Reply:
         found = await self._found(call)
         fields = Fields(call.json())
+        if "metadata" not in fields.value:
+            fields.missing("metadata")
         metadata = orjson.dumps(dict(read_metadata(fields)))
         fields.done()
         await self._store.update_conversation(found.id, call.caller.id, metadata)
@@ -67,7 +69,7 @@ class Conversations:
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
-        return json_reply(page_of(items, {"order": "asc", "limit": str(len(items))}))
+        return json_reply(whole_page(items))
 
     async def list_items(self, call: Call) -> Reply:
         listed = await self._store.items(call.path["id"], call.caller.id, limit=_MAX_LISTED)
@@ -101,13 +103,13 @@ class Conversations:
         found = [await self._store.item(call.path["id"], call.caller.id, each) for each in given]
         return {item.id for item in found if item is not None}
 
-    def _read(self, value: object, taken: Iterable[str] = ()) -> list[dict[str, Any]]:
+    def _read(self, value: object, taken: Collection[str] = ()) -> list[dict[str, Any]]:
         if isinstance(value, list) and len(value) > _MAX_NEW_ITEMS:
             message = f"Invalid 'items': at most {_MAX_NEW_ITEMS} at a time."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="items")
-        read = read_input(value, seal=self._seal, path="items")
-        check_unique(read, taken, "items")
-        return read.shown
+        shown = read_input(value, seal=self._seal, path="items").shown
+        check_unique(shown, taken, "items")
+        return shown
 
 
 def _has_id(entry: object) -> TypeGuard[dict[str, str]]:

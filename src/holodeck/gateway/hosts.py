@@ -44,6 +44,7 @@ class HostPolicy:
             (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
             (b"access-control-allow-headers", allowed.encode()),  # the OpenAI clients send a dozen of their own
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            # Without these an SDK in a page repeats what must not be repeated, and too soon.
             (b"access-control-expose-headers", b"x-request-id, x-should-retry, retry-after"),
             (b"vary", b"origin"),
         ]

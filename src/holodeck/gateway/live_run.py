@@ -11,7 +11,7 @@ from holodeck.engine.eventlog import EventLog
 from holodeck.engine.kept_steps import KeptSteps
 from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.keeping import StreamKeeper
-from holodeck.gateway.problems import NotKeptError, error_event
+from holodeck.gateway.problems import NotKeptError, error_events
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.models.events import Event, RunFinished, RunResult
@@ -74,6 +74,8 @@ class LiveRun(Generic[W]):
         self._news: asyncio.Event | None = None
         """Set with the next payloads; there is one only while somebody waits for it."""
         self._unkept: list[bytes] = []
+        self._instead = 0
+        """How many payloads were told instead of them."""
         self._steps: KeptSteps | None = None
         self._keeper: StreamKeeper | None = None
         self._is_lost = False
@@ -160,6 +162,8 @@ class LiveRun(Generic[W]):
         events = EventLog()
         running = run(self._request, self._model, self.toolbox, events, self._steps)
         self._task = asyncio.create_task(running, name=self.id)
+        if self._is_cancelled:
+            self.cancel()
         if self._keeper is not None:
             self._keeper.begin()
         seen = 0
@@ -194,7 +198,8 @@ class LiveRun(Generic[W]):
         """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
         self._is_cancelled = True
         if self._task is not None:
-            self._task.cancel()
+            # Not before its first step: a task that never began tells nobody of its end.
+            asyncio.get_running_loop().call_soon(self._task.cancel)
 
     async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[bytes], None]:
         """Every wire event after a number, those to come included."""
@@ -235,14 +240,15 @@ class LiveRun(Generic[W]):
         if payloads:
             self._unkept = payloads
             del self.payloads[-len(payloads) :]
-            payloads = [error_event(self.failure, len(self.payloads))]
+            payloads = error_events(self.failure, len(self.payloads), payloads[-1])
+            self._instead = len(payloads)
             self.payloads += payloads
         return payloads
 
     async def keep_again(self) -> None:
         """Try once more to store a run that has ended, as it was. `failure` is gone when that worked."""
         told = self.payloads
-        self.payloads = [*told[:-1], *self._unkept] if self._unkept else told
+        self.payloads = [*told[: -self._instead], *self._unkept] if self._unkept else told
         try:
             await self._kept()
         except StorageError as error:

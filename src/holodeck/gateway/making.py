@@ -153,17 +153,22 @@ class ResponseMaker:
             past=Past(told) if again is not None else None,
         )
 
+        async def leave(live: Live, output: Sequence[dict[str, Any]], waiting: Waiting) -> None:
+            threads = self._continuing.threads
+            if not _may_be_repeated(live, before):
+                await threads.extend(request, output, waiting, caller, live.id)
+            elif before.to_take is not None or again is not None:
+                await threads.give_back(threads.hold(str(request.conversation_id), live.id), caller)
+
         async def keep(live: Live, hold: Hold | None = hold) -> None:
             resource = live.writer.resource()
             waiting = _waiting_of(live, resource, before, start.servers)
             record = record_of(live, request, before, waiting, resource)
             if recent is not None:
                 recent.keep(live.id, (*before.items, *_added(live, request, before)), waiting, is_stored=request.store)
-            if request.conversation_id is not None and _may_be_repeated(resource):
-                await self._continuing.threads.give_back(Hold(request.conversation_id, live.id), caller)
-            elif request.conversation_id is not None:
+            if request.conversation_id is not None:
                 # First: what has ended is not gone on with, and adding to a conversation again does nothing.
-                await self._continuing.threads.extend(request, resource["output"], waiting, caller, live.id)
+                await leave(live, resource["output"], waiting)
             if not request.store:
                 return
             if not live.is_durable:
@@ -209,15 +214,10 @@ def record_of(
     )
 
 
-def _may_be_repeated(resource: Mapping[str, Any]) -> bool:
-    """A run that failed before it called a tool. SDKs ask again by themselves, and would be in a conversation twice."""
-    is_cut = resource["status"] in ("failed", "cancelled")
-    return is_cut and not any(item["type"] in ("mcp_call", "function_call_output") for item in resource["output"])
-
-
 def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, servers: RequestServers) -> Waiting:
     """What a response that has ended leaves to the next one."""
-    seen = {item["server_label"] for item in resource["output"] if item["type"] == "mcp_list_tools"}
+    lists = [item for item in resource["output"] if item["type"] == "mcp_list_tools"]
+    seen = {item["server_label"] for item in lists if item.get("error") is None}
     pending = live.result.pending if live.result is not None else ()
     if live.result is None or not pending:
         return Waiting(listed=before.listed | seen)
@@ -231,6 +231,14 @@ def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, serv
         own=servers.own(pending),
         turn=tuple(call for call in calls if call.call_id not in answered),
     )
+
+
+def _may_be_repeated(live: Live, before: Continued) -> bool:
+    """A run that failed before it called anything. SDKs ask again by themselves, and would be there twice."""
+    result = live.result
+    if result is None or result.status not in ("failed", "cancelled") or before.decided.run:
+        return False
+    return not any(isinstance(item, FunctionCall) for item in result.items)
 
 
 def _added(live: Live, request: ResponseRequest, before: Continued | None) -> tuple[Item, ...]:

@@ -1,4 +1,4 @@
-"""Lists a page at a time, as the API pages everything: after, limit, order."""
+"""What a query asks for: a page of a list, as the API pages everything, a number, or yes or no."""
 
 from __future__ import annotations
 
@@ -10,41 +10,65 @@ from holodeck.lib.limits import MAX_SHOWN_CHARS
 
 _LIST_LIMIT = 20
 _MAX_LIST_LIMIT = 100
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def page_of(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
     """The page of a list that a query asks for."""
     order = query.get("order", "desc")
     if order not in ("asc", "desc"):
-        raise _wrong("order", f"Invalid value for 'order': {order[:MAX_SHOWN_CHARS]!r}. Use 'asc' or 'desc'.")
+        shown = order[:MAX_SHOWN_CHARS]
+        raise _wrong("order", f"Invalid value for 'order': {shown!r}. Supported values are: 'asc' and 'desc'.")
     listed = list(entries) if order == "asc" else list(reversed(entries))
     after = query.get("after")
     if after is not None:
         place = next((index for index, entry in enumerate(listed) if entry.get("id") == after), None)
         if place is None:
-            raise _wrong("after", f"There is no item with id '{after[:MAX_SHOWN_CHARS]}' to go on after.")
+            shown = after[:MAX_SHOWN_CHARS]
+            raise _wrong("after", f"There is no item with id {shown!r} in this list.", "item_not_found")
         listed = listed[place + 1 :]
-    limit = min(max(integer_of(query, "limit", _LIST_LIMIT), 1), _MAX_LIST_LIMIT)
+    limit = integer_of(query, "limit", _LIST_LIMIT, least=1, most=_MAX_LIST_LIMIT)
     chosen = listed[:limit]
+    return {**whole_page(chosen), "has_more": len(listed) > limit}
+
+
+def whole_page(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A list of which this is all."""
     return {
         "object": "list",
-        "data": chosen,
-        "first_id": chosen[0]["id"] if chosen else None,
-        "last_id": chosen[-1]["id"] if chosen else None,
-        "has_more": len(listed) > limit,
+        "data": entries,
+        "first_id": entries[0]["id"] if entries else None,
+        "last_id": entries[-1]["id"] if entries else None,
+        "has_more": False,
     }
 
 
-def _wrong(param: str, message: str) -> WireError:
-    return WireError(400, message, kind="invalid_request", code="invalid_value", param=param)
-
-
-def integer_of(query: Mapping[str, str], name: str, default: int) -> int:
+def integer_of(
+    query: Mapping[str, str], name: str, default: int, *, least: int | None = None, most: int | None = None
+) -> int:
     text = query.get(name)
     if text is None:
         return default
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
-        message = f"Invalid type for '{name}': expected an integer."
-        raise WireError(400, message, kind="invalid_request", code="invalid_type", param=name) from None
+        raise _wrong(name, f"Invalid type for '{name}': expected an integer.", "invalid_type") from None
+    if least is not None and number < least:
+        message = f"Invalid '{name}': integer below minimum value. Expected at least {least}, but got {number}."
+        raise _wrong(name, message, "integer_below_min_value")
+    if most is not None and number > most:
+        message = f"Invalid '{name}': integer above maximum value. Expected at most {most}, but got {number}."
+        raise _wrong(name, message, "integer_above_max_value")
+    return number
+
+
+def flag_of(query: Mapping[str, str], name: str) -> bool:
+    """Yes or no, in the words of all the languages that clients are written in. No, when nothing is said."""
+    text = query.get(name, "false")
+    if text.lower() not in _FLAGS:
+        raise _wrong(name, f"Invalid value for '{name}': {text!r}. Supported values are: 'true' and 'false'.")
+    return _FLAGS[text.lower()]
+
+
+def _wrong(param: str, message: str, code: str = "invalid_value") -> WireError:
+    return WireError(400, message, kind="invalid_request", code=code, param=param)

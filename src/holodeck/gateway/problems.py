@@ -9,6 +9,7 @@ import orjson
 
 from holodeck.gateway.rates import TooManyError
 from holodeck.gateway.replies import Reply, json_reply
+from holodeck.gateway.wire.endings import ERROR_TYPES
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError, HoloDeckError, StorageError
 from holodeck.models.events import RunResult
@@ -20,9 +21,11 @@ class WireError(HoloDeckError):
     """An answer that is not 200, with what it says."""
 
     def __init__(
-        self, status: int, message: str, *, kind: str, code: str | None = None, param: str | None = None
+        self, status: int, message: str, *, kind: str, code: str | None = None, param: str | None = None, **headers: str
     ) -> None:
+        """`headers`: with `_` for `-` in their names."""
         super().__init__(message)
+        self.headers = headers
         self.status = status
         self.kind = kind
         self.code = code
@@ -51,7 +54,7 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
     """The answer for an error that ended a request before it had one."""
     match error:
         case WireError():
-            return _reply(error.status, str(error), error.kind, error.code, error.param)
+            return _reply(error.status, str(error), error.kind, error.code, error.param, **error.headers)
         case BadRequestError():
             return _reply(400, str(error), "invalid_request", error.code, error.param)
         case TooManyError():
@@ -70,11 +73,20 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
             return _reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
 
 
-def error_event(error: BaseException, sequence: int) -> bytes:
-    """The same as the last event of a stream, in the form of OpenAI and in that of Open Responses."""
+def error_events(error: BaseException, sequence: int, last: bytes) -> list[bytes]:
+    """The same as the end of a stream, in the form of OpenAI and in that of Open Responses, instead of its last event.
+
+    A response that nobody waits for has not failed: it is tried again.
+    """
     body: dict[str, Any] = orjson.loads(reply_for(error, "").body)["error"]
     flat = {"code": body["code"], "message": body["message"], "param": body["param"]}
-    return orjson.dumps({"type": "error", "sequence_number": sequence, "error": body, **flat})
+    events: list[dict[str, Any]] = [{"type": "error", "sequence_number": sequence, "error": body, **flat}]
+    response = orjson.loads(last)["response"]
+    if not response["background"]:
+        end = {"status": "failed", "completed_at": None, "incomplete_details": None}
+        told = {**response, **end, "error": {"code": "server_error", "message": body["message"]}}
+        events.append({"type": "response.failed", "sequence_number": sequence + 1, "response": told})
+    return [orjson.dumps(event) for event in events]
 
 
 def envelope_for(error: BaseException) -> bytes:
@@ -89,10 +101,10 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     """A run that failed, for a client that did not stream. Once a tool has run, it must not be repeated by itself."""
     message = result.error.message if result.error is not None else "The run failed."
     code = result.error.code if result.error is not None else "server_error"
-    kind = "model_error" if code == "model_error" else "server_error"
+    kind = ERROR_TYPES.get(code, "server_error")
     body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
     headers = {"x_should_retry": "false"} if result.tool_calls else {}
-    return json_reply(body, 500, **headers)
+    return json_reply(body, 400 if kind == "invalid_request" else 500, **headers)
 
 
 def _reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:

@@ -12,7 +12,7 @@ from holodeck.gateway.background import Background
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.making import Live, ResponseMaker
-from holodeck.gateway.pages import integer_of, page_of
+from holodeck.gateway.pages import flag_of, integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
 from holodeck.gateway.runs import Runs
@@ -64,9 +64,9 @@ class Responses:
         self, response_id: str, caller: Caller, query: Mapping[str, str], *, dialect: Dialect = "openai"
     ) -> Reply | Streamed:
         """A response as it is now, or its events from a number on."""
-        live = self._runs.get(response_id, caller.id)
-        if query.get("stream") == "true":
-            after = integer_of(query, "starting_after", -1)
+        live = self._running(response_id, caller)
+        if flag_of(query, "stream"):
+            after = integer_of(query, "starting_after", -1, least=-1)
             if live is not None:
                 return Streamed(pieces=_framed(live.follow(after), dialect))
             record = await self._record(response_id, caller)
@@ -76,7 +76,7 @@ class Responses:
         return Reply(body=(await self._record(response_id, caller)).resource)
 
     async def delete(self, response_id: str, caller: Caller) -> Reply:
-        live = self._runs.get(response_id, caller.id)
+        live = self._running(response_id, caller)
         if live is not None:
             live.cancel()
             await live.is_done.wait()
@@ -90,7 +90,7 @@ class Responses:
 
     async def cancel(self, response_id: str, caller: Caller) -> Reply:
         """Stop a background response. Doing it twice is the same as doing it once."""
-        live = self._runs.get(response_id, caller.id)
+        live = self._running(response_id, caller)
         resource = None if live is None else live.writer.resource()
         if resource is None:
             resource = orjson.loads((await self._record(response_id, caller)).resource)
@@ -138,6 +138,11 @@ class Responses:
             record = newer
         events = record.events.split(b"\n") if record.events else replay(orjson.loads(record.resource))
         yield events[after + 1 :]
+
+    def _running(self, response_id: str, caller: Caller) -> Live | None:
+        """A response in the making that will be there when it is made. The others are only their makers'."""
+        live = self._runs.get(response_id, caller.id)
+        return live if live is not None and live.writer.is_stored else None
 
     async def _record(self, response_id: str, caller: Caller) -> StoredResponse:
         record = await self._store.get(response_id, caller.id)

@@ -63,7 +63,7 @@ def all_routes(
         Route(method="GET", path=f"{items}/{{item_id}}", handler=conversations.get_item, is_counted=False),
         Route(method="DELETE", path=f"{items}/{{item_id}}", handler=conversations.delete_item, is_counted=False),
         Route(method="GET", path="/v1/models", handler=operations.models, is_counted=False),
-        Route(method="GET", path="/v1/models/{id}", handler=operations.model, is_counted=False),
+        Route(method="GET", path="/v1/models/{id}", handler=operations.model, is_counted=False, is_deep=True),
         Route(method="GET", path="/v1/mcp/servers", handler=operations.servers, is_admin=True, is_counted=False),
         Route(
             method="GET", path="/v1/mcp/servers/{name}/tools", handler=operations.tools, is_admin=True, is_counted=False

@@ -11,11 +11,11 @@ from holodeck.gateway.dialling import DialRules
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.pool import ServerPool
 from holodeck.gateway.problems import WireError
+from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.writer import shows_openai
-from holodeck.lib.errors import BadRequestError
 from holodeck.lib.record import record
-from holodeck.models.exchange import ModelRequest
+from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.registry import Toolbox
@@ -94,13 +94,7 @@ class Starter:
         toolbox = Toolbox(
             [*backend.functions, servers], client=request.tools.functions, reader=ResultReader(), hold=servers.holds
         )
-        if choice.name is not None and not toolbox.is_client(choice.name):
-            await toolbox.offer()
-            if choice.name not in toolbox.names:
-                message = (
-                    f"Tool choice {choice.name!r} is neither in the tools of the request nor in this gateway's own."
-                )
-                raise BadRequestError(message, param="tool_choice", code="invalid_value")
+        await _check_choice(choice, toolbox)
         run_request = RunRequest(
             run_id=run_id,
             agent=backend.name,
@@ -112,6 +106,18 @@ class Starter:
             can_wait=can_wait,
         )
         return Start(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
+
+
+async def _check_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
+    """Refuse to force what nobody has; a model would be asked in vain. Raises `BadRequestError`."""
+    if choice.mode != "required" or (choice.name is not None and toolbox.is_client(choice.name)):
+        return
+    offered = {spec.name for spec in await toolbox.offer()}
+    if choice.name is not None and choice.name not in offered:
+        message = f"Tool choice {choice.name!r} is neither in the tools of the request nor in the gateway's own."
+        refuse(message, "tool_choice")
+    if not offered:
+        refuse("Tool choice 'required' needs a tool, and there is none.", "tool_choice")
 
 
 def _with_defaults(asked: ModelRequest, backend: Backend) -> ModelRequest:

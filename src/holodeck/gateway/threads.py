@@ -21,7 +21,7 @@ from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.record import record
 from holodeck.models.items import Item
-from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore, Thread
+from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore, StoredResponse, Thread
 
 _MAX_CONVERSATION = 10_000
 
@@ -58,17 +58,40 @@ class Threads:
 
     async def standing(self, conversation_id: str, asked: Input, caller: Caller) -> Standing:
         """What a request finds. Raises when it is not there, or another response goes on with what waits in it."""
-        thread = await self._store.thread(conversation_id, caller.id, limit=_MAX_CONVERSATION)
+        thread = await self._store.thread(conversation_id, caller.id, limit=_MAX_CONVERSATION + 1)
         if thread is None:
             raise not_found("Conversation", conversation_id)
+        if len(thread.items) > _MAX_CONVERSATION:
+            raise too_long(f"the conversation has more than {_MAX_CONVERSATION} items", "conversation")
         if thread.taken_by is not None and await self._is_held(thread, caller):
             raise _locked(thread.taken_by)
-        read = Input()
-        if thread.items:
-            read = read_input([orjson.loads(item.data) for item in thread.items], seal=self._seal)
+        read = self._read(thread.items)
         check_new(read, asked, {item.id for item in thread.items})
         found = _stand(read, Waiting() if thread.waiting is None else Waiting.decode(thread.waiting), asked, thread)
         return replace(found, items=tuple(read.items))
+
+    async def up_to(
+        self, record: StoredResponse, own: tuple[Item, ...], waiting: Waiting, caller: Caller
+    ) -> tuple[Item, ...]:
+        """A conversation as it stood when a response had ended, which left `waiting`.
+
+        A response that is not in it, because it failed at once or was deleted there, stands at the end with its `own`.
+        """
+        listed = await self._store.items(str(record.conversation_id), caller.id, limit=_MAX_CONVERSATION + 1) or []
+        ids = {item["id"] for item in (*orjson.loads(record.input_items), *orjson.loads(record.resource)["output"])}
+        last = max((index for index, item in enumerate(listed) if item.id in ids), default=-1)
+        if last < 0 and len(listed) > _MAX_CONVERSATION:
+            raise too_long(f"its conversation has more than {_MAX_CONVERSATION} items", "previous_response_id")
+        is_there = last >= 0
+        read = self._read(listed[: last + 1] if is_there else listed)
+        turn = restore(read, waiting.turn, waiting.hidden) if is_there else ()
+        close_past(read)
+        after = Input() if is_there else Input(items=list(own))
+        pass_over(read, after, turn=turn, waiting={call.call_id for call in (*waiting.calls, *read.waiting)})
+        return (*read.items, *after.items)
+
+    def _read(self, items: Sequence[ConversationItem]) -> Input:
+        return read_input([orjson.loads(item.data) for item in items], seal=self._seal) if items else Input()
 
     def hold(self, conversation_id: str, response_id: str) -> Hold:
         """What a response has to keep for as long as it has something taken."""
@@ -142,3 +165,9 @@ def changed() -> WireError:
     """For a conversation that others change faster than a request can go on in it."""
     message = "Other requests are changing this conversation at this moment. Try again later."
     return WireError(400, message, kind="invalid_request", code="conversation_locked", param="conversation")
+
+
+def too_long(reason: str, param: str) -> WireError:
+    """Nothing is ever left out of a context in silence."""
+    message = f"The context is too long: {reason}. Fold an earlier part of it with /v1/responses/compact."
+    return WireError(400, message, kind="invalid_request", code="context_too_long", param=param)

@@ -123,8 +123,11 @@ class ModelError(ExecutionError):
         status: int | None = None,
         retry_after: float | None = None,
         is_retryable: bool = False,
+        code: str = "",
     ) -> None:
+        """`code`: what is wrong with the request, when it is something that who asks can change."""
         super().__init__(message)
+        self.code = code
         self.provider = provider
         self.status = status
         self.retry_after = retry_after

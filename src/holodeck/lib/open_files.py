@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 
 from holodeck.lib.limits import MAX_OPEN_FILES
+
+_STANDARD_ERROR = 2
 
 
 def allow_many_open_files() -> None:
@@ -18,3 +21,15 @@ def allow_many_open_files() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # then it stays as it is
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def fill_standard_streams() -> None:
+    """Give input, output and errors that were closed a place that is nowhere.
+
+    Otherwise the next connection is taken for one of them: what is meant for the log reaches a client, and the event
+    loop aborts the process when it closes such a one.
+    """
+    handle = os.open(os.devnull, os.O_RDWR)
+    while handle <= _STANDARD_ERROR:
+        handle = os.open(os.devnull, os.O_RDWR)  # the lowest that is free, until none of the three is
+    os.close(handle)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _OK = 200
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
-_PLAIN = frozenset({"", "identity"})
 _TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
 _ZLIB_METHOD = 8  # in the first byte of what has zlib's header; some send "deflate" without one
 
@@ -55,7 +54,8 @@ class Posted:
         self.status = status
         self.headers = headers
         self._connection = connection
-        self._encoding = headers.get("content-encoding", "").strip().lower()
+        encoding = headers.get("content-encoding", "").strip().lower()
+        self._encoding = "" if encoding == "identity" else encoding
         self._inflate: zlib._Decompress | None = None
         self._pieces: list[bytes] = []
         self._size = 0
@@ -82,7 +82,7 @@ class Posted:
                 raise self._error
             self._news = asyncio.get_running_loop().create_future()
             await self._news
-        if self._encoding not in _PLAIN:
+        if self._encoding:
             await asyncio.sleep(0)  # little can grow to much: others get their turn
             return self._inflated()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -165,12 +165,7 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether the server still waits for a question: it neither left nor said anything since, even just now."""
-        if self._transport.is_closing():
-            return False
-        if self._watch is None:
-            self._watch = select.poll()
-            self._watch.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return not self._watch.poll(0)
+        return not self._transport.is_closing() and not self._has_news()
 
     async def post(self, head: bytes, body: bytes) -> Posted:
         """Send a request. Leaving before its answer begins closes the connection."""
@@ -201,11 +196,21 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
 
+    def _has_news(self) -> bool:
+        """Whether something lies in the socket that the loop has not looked at."""
+        if self._watch is None:
+            self._watch = select.poll()
+            self._watch.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(self._watch.poll(0))
+
     async def _send(self, head: bytes, body: bytes, asked: asyncio.Future[Posted]) -> None:
         """In pieces, so that others get their turn. An answer that comes before the end is a refusal: stop there."""
         self._is_sending = True
         self._transport.write(head)
         for at in range(0, len(body), HTTP_READ_CHUNK):
+            # What the server said is read before more is sent: a write that fails takes it away with the connection.
+            while not asked.done() and self._has_news():  # noqa: ASYNC110 - it is the loop that looks
+                await asyncio.sleep(0)
             if asked.done():
                 return
             self._transport.write(body[at : at + HTTP_READ_CHUNK])

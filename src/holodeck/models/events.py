@@ -37,6 +37,7 @@ class TextAdded:
 
     item_id: str
     text: str
+    is_refusal: bool = False
     type: Literal["text.added"] = "text.added"
 
 
@@ -63,6 +64,8 @@ class ItemFinished:
     """A message, a call, a thought or an output is whole."""
 
     item: Item
+    is_cut: bool = False
+    """True when it is as whole as it gets: the model was stopped in the middle of it."""
     type: Literal["item.finished"] = "item.finished"
 
 

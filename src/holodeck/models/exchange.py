@@ -60,6 +60,8 @@ class TextDelta:
     """More of the answer's text."""
 
     text: str
+    is_refusal: bool = False
+    """True when the model says so that it will not answer."""
 
 
 @record
@@ -80,6 +82,8 @@ class CallDelta:
 
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
+CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter"})
+"""The model was stopped in the middle of what it said last, which may have been a call."""
 
 
 @record

@@ -17,7 +17,7 @@ class ImageLink:
     """An image that a person sent: the address of it, or the whole of it as a `data:` URL."""
 
     url: str
-    detail: Literal["auto", "low", "high"] = "auto"
+    detail: Literal["auto", "low", "high", "original"] = "auto"
     type: Literal["image_link"] = "image_link"
 
 

@@ -38,6 +38,7 @@ class Address:
         status: int | None = None,
         retry_after: float | None = None,
         is_retryable: bool = False,
+        code: str = "",
     ) -> ModelError:
         """The error that says this about this model."""
         return ModelError(
@@ -46,6 +47,7 @@ class Address:
             status=status,
             retry_after=retry_after,
             is_retryable=is_retryable,
+            code=code,
         )
 
     def quoted(self, text: str) -> str:

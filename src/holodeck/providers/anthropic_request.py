@@ -52,7 +52,8 @@ def _output_config(request: ModelRequest) -> dict[str, Any]:
     }
     refused = [name for name, value in wishes.items() if value]
     if refused:
-        raise ModelError(f"Anthropic's models have no '{refused[0]}'. Leave it out.", provider="anthropic", status=400)
+        message = f"Anthropic's models have no '{refused[0]}'. Leave it out."
+        raise ModelError(message, provider="anthropic", status=400, code="unsupported_parameter")
     config: dict[str, Any] = {}
     if request.response_format is not None:
         config["format"] = {"type": "json_schema", "schema": dict(request.response_format)}

@@ -123,7 +123,7 @@ class ChatAnswer:
         if content:
             self._content(content)
         if delta.get("refusal"):
-            self._say(delta["refusal"])
+            self._say(delta["refusal"], is_refusal=True)
         for call in delta.get("tool_calls") or ():
             self._call(call)
         if delta.get("function_call"):
@@ -140,9 +140,9 @@ class ChatAnswer:
             elif part.get("text"):
                 self._say(part["text"])
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str, *, is_refusal: bool = False) -> None:
         self._text.append(text)
-        self._news.append(TextDelta(text=text))
+        self._news.append(TextDelta(text=text, is_refusal=is_refusal))
 
     def _think(self, text: str) -> None:
         self._thoughts.append(text)

@@ -115,7 +115,7 @@ def _part(part: Part) -> dict[str, Any]:
     if url is not None:
         image: dict[str, Any] = {"url": url}
         if isinstance(part, ImageLink) and part.detail != "auto":
-            image["detail"] = part.detail
+            image["detail"] = "high" if part.detail == "original" else part.detail  # the most that it knows
         return {"type": "image_url", "image_url": image}
     if isinstance(part, AudioContent) and part.mime_type in _SOUNDS:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": _SOUNDS[part.mime_type]}}

@@ -15,6 +15,8 @@ from holodeck.providers.address import Address
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # a 429 that no waiting helps
+_TOO_LONG = "context_length_exceeded"
+_TOO_LONG_WORDS = ("context length", "context window", "context size", "prompt is too long", "input is too long")
 _RETRYABLE_CODES = frozenset(
     {"server_error", "rate_limit_exceeded", "rate_limit_error", "overloaded_error", "api_error", "timeout_error"}
 )
@@ -33,6 +35,7 @@ def refused(address: Address, status: int, headers: Mapping[str, str], body: byt
         status=status,
         retry_after=wait,
         is_retryable=_is_retryable(status, headers, code),
+        code=_TOO_LONG if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(said, code) else "",
     )
 
 
@@ -42,7 +45,14 @@ def reported(address: Address, error: Any) -> ModelError:
     return address.error(
         f"it reported an error in the middle of its answer: {said or 'without a reason'}",
         is_retryable=code in _RETRYABLE_CODES,
+        code=_TOO_LONG if _is_too_long(said, code) else "",
     )
+
+
+def _is_too_long(said: str, code: str) -> bool:
+    """Whether the conversation does not fit: one has a code for it, the others only words."""
+    words = said.lower()
+    return code == _TOO_LONG or any(each in words for each in _TOO_LONG_WORDS)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

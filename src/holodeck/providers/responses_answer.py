@@ -12,7 +12,8 @@ from holodeck.providers.calls import Calls
 from holodeck.providers.failures import reported
 from holodeck.providers.responses_request import REASONING_KEY
 
-_TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_REFUSAL = "response.refusal.delta"
+_TEXT = frozenset({"response.output_text.delta", _REFUSAL})
 _THOUGHTS = frozenset(
     {"response.reasoning_text.delta", "response.reasoning.delta", "response.reasoning_summary_text.delta"}
 )
@@ -36,7 +37,7 @@ class ResponsesAnswer:
         self._news = []
         kind, place = event.get("type"), event.get("output_index", 0)
         if kind in _TEXT:
-            self._tell(TextDelta(text=event["delta"]), place)
+            self._tell(TextDelta(text=event["delta"], is_refusal=kind == _REFUSAL), place)
         elif kind == "response.function_call_arguments.delta":
             self._news += self._calls.more(place, arguments=event["delta"])
         elif kind in _THOUGHTS:
@@ -91,7 +92,8 @@ class ResponsesAnswer:
                 self._added({**item, "arguments": ""}, place)
             self._news += self._calls.rest(place, item.get("arguments") or "")
         elif kind == "message" and place not in self._told:
-            self._tell(TextDelta(text=_words(item.get("content"))), place)
+            is_refusal = any(part.get("type") == "refusal" for part in item.get("content") or ())
+            self._tell(TextDelta(text=_words(item.get("content")), is_refusal=is_refusal), place)
         elif kind == "reasoning" and place not in self._told:
             text = _words(item.get("content")) or _words(item.get("summary"), "\n\n")
             self._tell(ReasoningDelta(text=text), place)

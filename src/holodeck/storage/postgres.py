@@ -39,7 +39,9 @@ SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our o
 _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = $1 AND c.owner = $2 ORDER BY c.created_at DESC LIMIT 1"""
-_ADD = "INSERT INTO conversation_items (conversation_id, position, id, data) VALUES ($1, $2, $3, $4)"
+_ADD = """
+INSERT INTO conversation_items (conversation_id, position, id, data) VALUES ($1, $2, $3, $4)
+ON CONFLICT (conversation_id, id) DO NOTHING"""
 _THREAD = threads.reading(IS_THERE)
 _OWNED = "SELECT 1 FROM conversations WHERE id = $1 AND owner = $2"
 
@@ -303,7 +305,7 @@ async def _grow(
 async def _append(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:
     sql = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = $1"
     last = await db.fetchval(sql, conversation_id)
-    rows = [(conversation_id, last + offset, item.id, item.data) for offset, item in enumerate(items, start=1)]
+    rows = [(conversation_id, last + offset, _key(item.id), item.data) for offset, item in enumerate(items, start=1)]
     await db.executemany(_ADD, rows)
 
 

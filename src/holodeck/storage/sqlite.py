@@ -307,7 +307,8 @@ def _append(db: sqlite3.Connection, conversation_id: str, items: Sequence[Conver
     sql = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = ?"
     last = db.execute(sql, (conversation_id,)).fetchone()[0]
     db.executemany(
-        "INSERT INTO conversation_items (conversation_id, position, id, data) VALUES (?, ?, ?, ?)",
+        "INSERT INTO conversation_items (conversation_id, position, id, data) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (conversation_id, id) DO NOTHING",
         [(conversation_id, last + offset, item.id, item.data) for offset, item in enumerate(items, start=1)],
     )
 

@@ -162,7 +162,7 @@ class ResponseStore(Protocol):
         by: str | None = None,
         waiting: bytes | None = None,
     ) -> bool:
-        """Append, all or none, in order.
+        """Append, all or none, in order. An item whose id is there already stays as it is.
 
         `by` is the response whose items they are, if they are one's; `waiting` are then the calls that it leaves to
         the next. What it had taken is gone with that.

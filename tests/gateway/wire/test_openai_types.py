@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from aio import aio
@@ -10,10 +10,14 @@ from gateway.wire.stage import Servers, played
 from gateway.wire.test_chat_translation import FUNCTION, chatted
 from gateway.wire.test_replay import RUNS
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses import ImageDetail, Response, ResponseStreamEvent, ResponseTextConfigParam
+from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
+from openai.types.shared_params import Reasoning
 from pydantic import TypeAdapter
 from shelf import Shelf
 
+from holodeck.gateway.wire.request import read_request
+from holodeck.lib.errors import BadRequestError
 from holodeck.testing import ScriptedModel, call, say, think
 from holodeck.tools.executor import ToolResult
 
@@ -33,6 +37,40 @@ async def test_events_and_resources_are_what_the_package_says_they_are(name: str
         assert parsed.type == event["type"]
     response = Response.model_validate(without_our_words(seen.resource))
     assert [item.type for item in response.output] == [item["type"] for item in seen.resource["output"]]
+
+
+def _words(kind: Any) -> list[str]:
+    """All that a type of the package allows, however it is wrapped."""
+    found = [each for each in get_args(kind) if isinstance(each, str)]
+    return found + [word for each in get_args(kind) if not isinstance(each, str) for word in _words(each)]
+
+
+def _hints() -> list[tuple[str, dict[str, Any]]]:
+    hints = get_type_hints(ResponseCreateParamsNonStreaming)
+    shown: dict[str, Any] = {"type": "input_image", "image_url": "https://maker.example/a.png"}
+    return [
+        *((word, {"service_tier": word}) for word in _words(hints["service_tier"])),
+        *((word, {"truncation": word}) for word in _words(hints["truncation"])),
+        *((word, {"include": [word]}) for word in _words(hints["include"])),
+        *((word, {"reasoning": {"effort": word}}) for word in _words(get_type_hints(Reasoning)["effort"])),
+        *((word, {"reasoning": {"summary": word}}) for word in _words(get_type_hints(Reasoning)["summary"])),
+        *(
+            (word, {"text": {"verbosity": word}})
+            for word in _words(get_type_hints(ResponseTextConfigParam)["verbosity"])
+        ),
+        *((w, {"input": [{"role": "user", "content": [{**shown, "detail": w}]}]}) for w in _words(ImageDetail)),
+    ]
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize(("word", "body"), _hints())
+def test_every_word_that_the_package_may_send_is_known(word: str, body: dict[str, Any]) -> None:
+    code = ""
+    try:
+        read_request({"input": "Hello", **body})
+    except BadRequestError as error:
+        code = error.code or ""
+    assert code in ("", "unsupported_parameter"), f"{word!r} is taken for a mistake"
 
 
 def without_our_words(value: dict[str, Any]) -> dict[str, Any]:

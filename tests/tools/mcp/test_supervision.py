@@ -174,3 +174,14 @@ async def test_a_refused_request_tells_its_status_and_when_to_come_back() -> Non
         assert refused.error is not None
         assert (refused.error.details["status"], refused.error.details["retry_after"]) == (429, "7")
         assert (await server.call_tool("echo", text="2")).success
+
+
+@aio(20)
+async def test_who_waits_for_a_start_that_is_given_up_gets_an_error_and_is_not_cancelled() -> None:
+    async with FaultyMCPServer("hangs-at-start") as hanging, create_mcp_plugin(at(hanging.url)) as server:
+        call = asyncio.create_task(server.call_tool("echo", text="x"))
+        await hanging.received("server/discover")
+        await server.disconnect()
+        result = await call
+        assert not result.success
+        assert "closed before it was there" in str(result.error)

@@ -48,12 +48,12 @@ class Calls:
                 self._close_whole()
             self._opened(event.item_id, event.call_id, event.name).more(event.arguments)
 
-    def called(self, call: FunctionCall) -> None:
-        """A call is whole."""
+    def called(self, call: FunctionCall, status: str = "completed") -> None:
+        """A call is whole, or will never be."""
         if self._request.is_client(call.name):
             self.asks_client = True
             if call.id not in self._closed:
-                self._write(call)
+                self._write(call, status)
         else:
             self._waiting[call.call_id] = call
 
@@ -115,14 +115,14 @@ class Calls:
                 self._closed.add(item_id)
                 self._output.put(item.place, item.close())
 
-    def _write(self, call: FunctionCall) -> None:
+    def _write(self, call: FunctionCall, status: str = "completed") -> None:
         item_id = call.id or call.call_id
         is_streamed = item_id in self._open
         opened = self._opened(item_id, call.call_id, call.name)
         if not is_streamed:
             opened.more(call.arguments)
         del self._open[item_id]
-        self._output.put(opened.place, opened.close())
+        self._output.put(opened.place, opened.close(status))
 
     def _write_output(self, call_id: str, item_id: str, output: object, status: str) -> None:
         self._output.write(

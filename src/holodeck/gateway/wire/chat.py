@@ -38,6 +38,7 @@ class ChatWriter:
         }
         self._chunks: list[bytes] = []
         self._texts: list[str] = []
+        self._refusals: list[str] = []
         self._thoughts: list[str] = []
         self._calls: dict[str, dict[str, Any]] = {}
         self._latest = ""
@@ -53,8 +54,8 @@ class ChatWriter:
         """The whole answer."""
         message: dict[str, Any] = {
             "role": "assistant",
-            "content": "".join(self._texts) or (None if self._calls else ""),
-            "refusal": None,
+            "content": "".join(self._texts) or (None if self._calls or self._refusals else ""),
+            "refusal": "".join(self._refusals) or None,
             "annotations": [],
         }
         if self._thoughts:
@@ -67,6 +68,10 @@ class ChatWriter:
     def feed(self, event: Event) -> list[bytes]:
         """The chunks that this event makes, often none."""
         match event:
+            case TextAdded(is_refusal=True):
+                self._spoken += event.text
+                self._refusals.append(event.text)
+                self._delta({"refusal": event.text})
             case TextAdded():
                 self._say(event.item_id, event.text)
             case ReasoningAdded():

@@ -8,7 +8,7 @@ from typing import Any
 from holodeck.gateway.wire.chat_messages import read_messages
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
 from holodeck.gateway.wire.options import Answer, read_format, read_metadata, read_numbers
-from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.gateway.wire.request import TIERS, ResponseRequest
 from holodeck.gateway.wire.tools import Choice, Tools, echo_function, function_spec, read_choice
 from holodeck.lib.limits import (
     MAX_IDENTIFIER_CHARS,
@@ -20,7 +20,6 @@ from holodeck.lib.limits import (
 
 _NOT_HERE = "This gateway does not have it."
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +43,7 @@ def read_chat(body: object) -> ChatRequest:
         if options.flag("include_obfuscation"):
             unsupported("stream_options.include_obfuscation", "Chunks of this API are not padded here.")
         options.done()
-    fields.choice("service_tier", _TIERS)
+    fields.choice("service_tier", TIERS)
     request = ResponseRequest(
         model=fields.required("model", may_be_empty=False),
         input=read_messages(fields),

@@ -10,6 +10,7 @@ from holodeck.gateway.wire.compaction import fold
 from holodeck.gateway.wire.fields import Fields
 from holodeck.gateway.wire.input import read_input
 from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored, plain_name
+from holodeck.gateway.wire.request import TIERS
 from holodeck.gateway.wire.resource import show_usage
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.ids import new_id
@@ -37,7 +38,11 @@ def read_compact(
     if given is None and previous is None:
         fields.missing("input")
     fields.text("prompt_cache_key", longest=MAX_IDENTIFIER_CHARS)  # there is no cache that it could name
-    fields.refuse_given("This gateway has no prompt cache of its own.", "prompt_cache_retention")
+    fields.refuse_given(
+        "This gateway has no prompt cache of its own.", "prompt_cache_retention", "prompt_cache_options"
+    )
+    fields.refuse_given("This gateway does not have it.", "image")
+    fields.choice("service_tier", TIERS)  # no model is asked
     instructions = fields.text("instructions", longest=MAX_INPUT_TEXT_CHARS)
     fields.done()
     return CompactRequest(

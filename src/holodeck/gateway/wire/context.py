@@ -42,15 +42,18 @@ def _untold(call: FunctionCall, words: str) -> FunctionCallOutput:
 
 
 def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], param: str = "input") -> None:
-    """Refuse a conversation in which the client has not answered one of its functions, or answers one nobody called."""
-    called = {item.call_id for item in items if isinstance(item, FunctionCall)}
-    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    if not called and not answered:
-        return
-    answered |= {call.call_id for call in pending}
+    """Refuse a conversation in which a call has no answer, or an answer has no call before it that needs one."""
+    unanswered: dict[str, int] = {}
     for item in items:
-        if isinstance(item, FunctionCall) and item.call_id not in answered:
-            refuse(f"No tool output found for function call {item.call_id}.", param, "missing_tool_output")
-        if isinstance(item, FunctionCallOutput) and item.call_id not in called:
-            message = f"No tool call found for function call output with call_id {item.call_id}."
-            refuse(message, param, "unknown_call_id")
+        if isinstance(item, FunctionCall):  # there are models that give one id to several calls
+            unanswered[item.call_id] = unanswered.get(item.call_id, 0) + 1
+        elif isinstance(item, FunctionCallOutput):
+            if not unanswered.get(item.call_id):
+                said = "No" if item.call_id not in unanswered else "No further"
+                message = f"{said} tool call found for function call output with call_id {item.call_id}."
+                refuse(message, param, "unknown_call_id")
+            unanswered[item.call_id] -= 1
+    waiting = {call.call_id for call in pending} if unanswered else ()
+    for call_id, count in unanswered.items():
+        if count and call_id not in waiting:
+            refuse(f"No tool output found for function call {call_id}.", param, "missing_tool_output")

@@ -5,7 +5,12 @@ from __future__ import annotations
 from holodeck.lib.record import record
 from holodeck.models.events import RunResult
 
-_ERROR_TYPES = {"model_error": "model_error"}
+ERROR_TYPES = {
+    "model_error": "model_error",
+    # What the client can change: it is no use to ask again as it is.
+    "context_length_exceeded": "invalid_request",
+    "unsupported_parameter": "invalid_request",
+}
 
 
 @record
@@ -36,10 +41,10 @@ def ending_of(result: RunResult, *, is_only_approval: bool) -> Ending:
             code, message = ("server_error", "The run failed.")
             if result.error is not None:
                 code, message = result.error.code, result.error.message
-            error = {"code": code if code in _ERROR_TYPES else "server_error", "message": message}
+            error = {"code": code if code in ERROR_TYPES else "server_error", "message": message}
             return Ending(
                 status="failed",
                 event="response.failed",
                 error=error,
-                error_type=_ERROR_TYPES.get(code, "server_error"),
+                error_type=ERROR_TYPES.get(code, "server_error"),
             )

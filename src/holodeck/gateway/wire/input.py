@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeGuard
 
 from holodeck.gateway.wire.approvals import close_answered
@@ -42,13 +42,13 @@ def read_input(
     return into
 
 
-def check_unique(read: Input, taken: Iterable[str] = (), path: str = "input") -> None:
-    """Refuse items whose ids are those of others, where the items are kept by their ids."""
+def check_unique(shown: Iterable[Mapping[str, Any]], taken: Collection[str] = (), path: str = "input") -> None:
+    """Refuse an item that a conversation has already, or that is given twice: its id would name two of them."""
     known = set(taken)
-    for item in read.shown:
+    for index, item in enumerate(shown):
         if item["id"] in known:
             message = f"Duplicate item found with id '{item['id']}'. Leave it out, or leave its id out."
-            refuse(message, path, "duplicate_item")
+            refuse(message, f"{path}[{index}].id", "duplicate_item")
         known.add(item["id"])
 
 

@@ -10,10 +10,11 @@ from holodeck.gateway.wire.output import WireItem
 
 
 class OpenMessage:
-    """A message of the assistant, with one part of text."""
+    """A message of the assistant, with one part: its text, or why it has none."""
 
-    def __init__(self, encoder: Encoder, index: int, item_id: str) -> None:
+    def __init__(self, encoder: Encoder, index: int, item_id: str, *, is_refusal: bool = False) -> None:
         self._encoder = encoder
+        self.is_refusal = is_refusal
         self.place = index
         self._item: WireItem = {"id": item_id, "type": "message", "status": "in_progress", "role": "assistant"}
         self._texts: list[str] = []
@@ -22,8 +23,11 @@ class OpenMessage:
             return
         self._at = {"item_id": item_id, "output_index": index, "content_index": 0}
         encoder.emit("response.output_item.added", output_index=index, item={**self._item, "content": []})
-        encoder.emit("response.content_part.added", **self._at, part=_output_text(""))
-        self._head = encoder.head("response.output_text.delta", **self._at, logprobs=[])
+        encoder.emit("response.content_part.added", **self._at, part=self._part(""))
+        if is_refusal:
+            self._head = encoder.head("response.refusal.delta", **self._at)
+        else:
+            self._head = encoder.head("response.output_text.delta", **self._at, logprobs=[])
 
     def more(self, text: str) -> None:
         if not text:
@@ -33,15 +37,21 @@ class OpenMessage:
 
     def close(self, status: str = "completed") -> WireItem:
         text = "".join(self._texts)
-        part = _output_text(text)
+        part = self._part(text)
         item = {**self._item, "status": status, "content": [part]}
         if self._encoder.is_silent:
             return item
         emit = self._encoder.emit
-        emit("response.output_text.done", **self._at, text=text, logprobs=[])
+        if self.is_refusal:
+            emit("response.refusal.done", **self._at, refusal=text)
+        else:
+            emit("response.output_text.done", **self._at, text=text, logprobs=[])
         emit("response.content_part.done", **self._at, part=part)
         emit("response.output_item.done", output_index=self.place, item=item)
         return item
+
+    def _part(self, text: str) -> WireItem:
+        return {"type": "refusal", "refusal": text} if self.is_refusal else _output_text(text)
 
 
 class OpenReasoning:

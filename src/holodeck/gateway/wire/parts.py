@@ -17,6 +17,7 @@ WirePart = dict[str, Any]
 _NO_FILES = "This gateway stores no files: send the content itself, or its URL."
 _NO_BREAKPOINTS = "This gateway has no prompt cache of its own."
 _DETAILS = ("auto", "low", "high")
+_IMAGE_DETAILS = (*_DETAILS, "original")
 _SOUNDS = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 
 
@@ -108,8 +109,8 @@ def _image(fields: Fields) -> Part:
     if not url.startswith(("https://", "http://", "data:image/")):
         where = fields.at("image_url")
         refuse(f"Invalid '{where}': expected an http or https URL, or a data URL with an image.", where, "invalid_url")
-    detail = fields.choice("detail", _DETAILS) or "auto"
-    return ImageLink(url=url, detail=cast(Literal["auto", "low", "high"], detail))
+    detail = fields.choice("detail", _IMAGE_DETAILS) or "auto"
+    return ImageLink(url=url, detail=cast(Literal["auto", "low", "high", "original"], detail))
 
 
 def _file(fields: Fields) -> Part:

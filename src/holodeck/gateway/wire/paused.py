@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from holodeck.gateway.wire.approvals import UNDECIDED, answer_in_place, told
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import stem_of
+from holodeck.gateway.wire.input import check_unique
 from holodeck.gateway.wire.reading import Input
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
@@ -70,11 +71,7 @@ def drop(read: Input, hidden: Collection[FunctionCall], asks: Collection[Functio
 
 def check_new(read: Input, asked: Input, ids: Collection[str]) -> None:
     """Refuse what the conversation has already; `ids` are those of its items. No model takes two outputs of a call."""
-    seen = set(ids)
-    for shown in asked.shown:
-        if shown["id"] in seen:
-            refuse(f"The item {shown['id']} is in this conversation already. Leave it out.", "input", "duplicate_item")
-        seen.add(shown["id"])
+    check_unique(asked.shown, ids)
     answered = {item.call_id for item in read.items if isinstance(item, FunctionCallOutput)}
     called = {call.call_id for call in _calls(asked.items)}
     for item in asked.items:

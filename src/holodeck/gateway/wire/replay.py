@@ -8,6 +8,7 @@ from typing import Any
 
 from holodeck.gateway.wire.dialects import REASONING_NAMES, Dialect
 from holodeck.gateway.wire.encoder import Encoder
+from holodeck.gateway.wire.endings import ERROR_TYPES
 from holodeck.gateway.wire.output import WireItem
 from holodeck.gateway.wire.past import Past
 
@@ -38,7 +39,7 @@ def replay(resource: Mapping[str, Any], *, dialect: Dialect = "openai", past: Pa
         _Replayed(encoder, index, item, dialect).write()
     error = resource.get("error")
     if error is not None:
-        kind = "model_error" if error["code"] == "model_error" else "server_error"
+        kind = ERROR_TYPES.get(error["code"], "server_error")
         flat = {"code": error["code"], "message": error["message"], "param": None}
         encoder.emit("error", error={"type": kind, **flat}, **flat)
     end = _ENDS.get(resource["status"])

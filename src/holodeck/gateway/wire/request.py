@@ -16,14 +16,14 @@ from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
-_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "batch")
+TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
 _NOT_HERE = "This gateway does not have it."
-_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
 _NO_CACHE = "This gateway has no prompt cache of its own."
 _REFUSED = {
     **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
     **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
 }
+_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
 
 
 @record
@@ -65,7 +65,7 @@ class ResponseRequest:
 
     def is_client(self, name: str) -> bool:
         """True for a function that the client runs, unless the choice of tools leaves it out."""
-        allowed = self.tool_choice.allowed
+        allowed = () if self.tool_choice.mode == "none" else self.tool_choice.allowed
         return any(spec.name == name for spec in self.tools.functions) and (allowed is None or name in allowed)
 
     def model_request(
@@ -94,14 +94,17 @@ def read_request(
     if previous is not None and conversation is not None:
         message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
         refuse(message, "previous_response_id", "mutually_exclusive_parameters")
-    if given is None and previous is None and conversation is None:
-        fields.missing("input")
+    if previous is None and conversation is None:
+        if given is None:
+            fields.missing("input")
+        if given == []:
+            refuse("Invalid 'input': empty array. There is nothing that a model could answer.", "input", "empty_array")
     store, background = fields.flag("store"), fields.flag("background") or False
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
     stream = fields.flag("stream") or False
     fields.mapping("client_metadata")  # what Codex says of itself, for whoever runs the models
-    fields.choice("service_tier", _TIERS)  # the tier that was used is in the response, as the API has it
+    fields.choice("service_tier", TIERS)  # the tier that was used is in the response, as the API has it
     request = ResponseRequest(
         model=fields.text("model"),
         input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, seal=seal),

@@ -29,10 +29,11 @@ class Speech:
         self._spoken = ""  # of this turn, and not yet accounted for by a finished item
         self._thought = ""
 
-    def say(self, item_id: str, text: str) -> None:
+    def say(self, item_id: str, text: str, *, is_refusal: bool = False) -> None:
         self._end_reasoning()
-        if self._message is None:
-            self._message = self._begin_message(item_id)
+        if self._message is None or self._message.is_refusal is not is_refusal:
+            self._end_message()
+            self._message = self._begin_message(item_id, is_refusal=is_refusal)
         self._message.more(text)
         self._spoken += text
 
@@ -53,16 +54,16 @@ class Speech:
         self._end_message()
         self._end_reasoning()
 
-    def finish_message(self, item: Message) -> None:
-        self._end_message()
+    def finish_message(self, item: Message, status: str = "completed") -> None:
+        self._end_message(status)
         if self._spoken:
             self._spoken = self._spoken[len(item.text) :] if self._spoken.startswith(item.text) else ""
             return
         message = self._begin_message(item.id)
         message.more(item.text)
-        self._output.put(message.place, message.close())
+        self._output.put(message.place, message.close(status))
 
-    def finish_reasoning(self, item: Reasoning) -> None:
+    def finish_reasoning(self, item: Reasoning, status: str = "completed") -> None:
         text = item.text or item.summary
         encrypted = self._encrypted(item)
         is_told = bool(self._thought)
@@ -73,7 +74,7 @@ class Speech:
         reasoning = self._reasoning or self._begin_reasoning(item.id)
         if not is_told and text:
             reasoning.more(text)
-        self._output.put(reasoning.place, reasoning.close(encrypted=encrypted))
+        self._output.put(reasoning.place, reasoning.close(status, encrypted=encrypted))
         self._reasoning = None
 
     def abandon(self) -> None:
@@ -83,9 +84,9 @@ class Speech:
                 self._output.put(item.place, item.close("incomplete"))
         self._message = self._reasoning = None
 
-    def _end_message(self) -> None:
+    def _end_message(self, status: str = "completed") -> None:
         if self._message is not None:
-            self._output.put(self._message.place, self._message.close())
+            self._output.put(self._message.place, self._message.close(status))
             self._message = None
 
     def _end_reasoning(self) -> None:
@@ -94,8 +95,9 @@ class Speech:
             self._output.put(self._reasoning.place, self._reasoning.close())
             self._reasoning = None
 
-    def _begin_message(self, item_id: str) -> OpenMessage:
-        return OpenMessage(self._output.encoder, self._output.reserve(), self._unused(item_id, "msg"))
+    def _begin_message(self, item_id: str, *, is_refusal: bool = False) -> OpenMessage:
+        place = self._output.reserve()
+        return OpenMessage(self._output.encoder, place, self._unused(item_id, "msg"), is_refusal=is_refusal)
 
     def _begin_reasoning(self, item_id: str) -> OpenReasoning:
         return OpenReasoning(

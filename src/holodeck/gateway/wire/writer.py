@@ -84,6 +84,7 @@ class ResponseWriter:
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
         self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
         self.is_silent = is_silent
+        self.is_stored = request.store
         self._is_kept = is_kept
         self._is_begun = False
         self._status = "queued"
@@ -123,7 +124,7 @@ class ResponseWriter:
         """What this event means on the wire: complete payloads, often none."""
         match event:
             case TextAdded():
-                self._speech.say(event.item_id, event.text)
+                self._speech.say(event.item_id, event.text, is_refusal=event.is_refusal)
             case ReasoningAdded():
                 self._speech.think(event.item_id, event.text)
             case CallAdded():
@@ -131,7 +132,7 @@ class ResponseWriter:
                 self._calls.more(event)
             case ItemFinished():
                 self._encoder.release()
-                self._finished(event.item)
+                self._finished(event.item, "incomplete" if event.is_cut else "completed")
             case ToolStarted():
                 self._encoder.release()
                 self._list_servers()
@@ -161,14 +162,14 @@ class ResponseWriter:
             self._encoder.emit("response.created", response=self.resource())
         self._encoder.emit("response.in_progress", response=self.resource())
 
-    def _finished(self, item: Item) -> None:
+    def _finished(self, item: Item, status: str) -> None:
         match item:
             case Message():
-                self._speech.finish_message(item)
+                self._speech.finish_message(item, status)
             case Reasoning():
-                self._speech.finish_reasoning(item)
+                self._speech.finish_reasoning(item, status)
             case FunctionCall():
-                self._calls.called(item)
+                self._calls.called(item, status)
             case FunctionCallOutput():
                 self._calls.answered(item)
 

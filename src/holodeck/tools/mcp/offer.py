@@ -42,6 +42,7 @@ class ServerOffer:
         self._most = most
         self._revivals = revivals
         self._reviving: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         self._listing: asyncio.Task[list[MCPToolInfo]] | None = None
         self._tools: Sequence[MCPToolInfo] = ()
         self._found: int | None = None
@@ -81,7 +82,14 @@ class ServerOffer:
         return self._tools
 
     async def refresh(self) -> None:
-        """Connect anew and ask, now. Raises MCPError."""
+        """Connect anew and ask, now; those who want it at the same time share it. Raises MCPError."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._refresh(), name=f"refresh {self.server.name}")
+        await asyncio.wait({self._refreshing})
+        if self.failure is not None:
+            raise self.failure
+
+    async def _refresh(self) -> None:
         await self._stop(self._reviving)
         await self._stop(self._listing)
         self._reviving = self.next_try = None
@@ -90,14 +98,13 @@ class ServerOffer:
             await self.server.connect()
         except MCPError as error:
             self._tell_failed(error)
-            raise
+            return
         await asyncio.wait({self._list()})
         self.take()
-        if self.failure is not None:
-            raise self.failure
 
     async def close(self) -> None:
         """End everything that was begun here, and the server. Bounded by its own limits."""
+        await self._stop(self._refreshing)
         await self._stop(self._reviving)
         await self._stop(self._listing)
         await self.server.close()

@@ -82,10 +82,20 @@ class Supervisor:
             return live
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect(), name=f"mcp-start:{self._faults.server}")
-        outcome = await asyncio.shield(self._connecting)
+        outcome = await self._outcome(self._connecting)
         if isinstance(outcome, MCPError):
             raise outcome
         return outcome
+
+    async def _outcome(self, connecting: asyncio.Task[Connection | MCPError]) -> Connection | MCPError:
+        """What became of a start. One that is given up ends the wait of all who share it, not what they do."""
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not connecting.cancelled() or (task is not None and task.cancelling()):
+                raise
+            return self._faults.connection("start", "it was closed before it was there.")
 
     async def close(self) -> None:
         """End everything. Bounded."""
