@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Self
 
-COMMENT = b":\n\n"
-"""What server-sent events have for that; every client skips it."""
+COMMENT = b":\n"
+"""What server-sent events have for that. No empty line follows: older parsers, as openai-go's, take it for an event."""
 
 
 class Silence:
