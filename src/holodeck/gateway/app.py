@@ -19,11 +19,12 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, reply_for, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
+from holodeck.gateway.silence import Silence
 from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS
+from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS
 from holodeck.lib.record import record
 
 Scope = MutableMapping[str, Any]
@@ -88,6 +89,7 @@ class Gateway:
         metrics: Metrics,
         body_limit: int,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
+        silent_seconds: float = DEFAULT_SILENT_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
         """`sockets`: by their paths, what serves WebSockets. They need a key like every route."""
@@ -100,6 +102,7 @@ class Gateway:
         self._metrics = metrics
         self._body_limit = body_limit
         self._body_seconds = body_seconds
+        self._silent_seconds = silent_seconds
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
         self._patterns = [(route, _pattern(route)) for route in routes if "{" in route.path]
 
@@ -249,7 +252,7 @@ class Gateway:
         if isinstance(answer, Reply):
             await _write_reply(send, answer)
         else:
-            await _write_stream(send, Attended(receive, client), answer)
+            await _write_stream(send, Attended(receive, client), answer, Silence(send, self._silent_seconds))
 
 
 async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, client: Client | None) -> Reply | Streamed:
@@ -298,18 +301,24 @@ async def _refuse_socket(send: Send, reply: Reply, request: str) -> None:
     await _write_reply(write, reply)
 
 
-async def _write_stream(send: Send, attended: Attended, answer: Streamed) -> None:
-    headers = [(b"content-type", answer.content_type.encode()), (b"cache-control", b"no-store")]
+async def _write_stream(send: Send, attended: Attended, answer: Streamed, silence: Silence) -> None:
+    headers = [
+        (b"content-type", answer.content_type.encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),  # else nginx collects events until it has a few kilobytes of them
+    ]
     headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     with attended:  # leaving it early closes the pieces, and with them the run behind them
-        await _write_pieces(send, answer)
+        await _write_pieces(send, answer, silence)
 
 
-async def _write_pieces(send: Send, answer: Streamed) -> None:
+async def _write_pieces(send: Send, answer: Streamed, silence: Silence) -> None:
     async with aclosing(answer.pieces) as pieces:
-        async for piece in pieces:
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        with silence:
+            async for piece in pieces:
+                silence.pieces += 1
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

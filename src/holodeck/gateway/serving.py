@@ -113,6 +113,7 @@ class Service:
             metrics=metrics,
             body_limit=config.limits.body_bytes,
             body_seconds=config.limits.request_seconds,
+            silent_seconds=config.limits.silent_seconds,
         )
 
     async def run(self, on_ready: Callable[[str], None]) -> None:

@@ -213,6 +213,7 @@ MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
 HEADER_TIMEOUT = 10  # seconds for a client to keep a connection idle
 MAX_HEAD_BYTES = 64 * KIB  # of a request line and headers: several of the longest tokens fit in
+DEFAULT_SILENT_SECONDS = 10.0  # of a stream, which proxies end after 30 (Google's), 60 (nginx, Amazon's) or more
 DEFAULT_READER_SECONDS = 60.0  # in which a reader takes nothing of its answer: it sleeps, or is gone without a word
 STOP_WAIT = 2.0  # seconds for runs that were stopped to be stored and told; no reader is waited for longer
 GOODBYE_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends

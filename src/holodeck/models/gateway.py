@@ -18,6 +18,7 @@ from holodeck.lib.limits import (
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SERVERS_PER_REQUEST,
+    DEFAULT_SILENT_SECONDS,
     DISCOVERY_WAIT,
     DURABLE_AT_ONCE,
     MAX_MAX_TURNS,
@@ -164,6 +165,8 @@ class GatewayLimits(FileModel):
     """How long a client may take to send its headers, and between two pieces of a body."""
     reader_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_READER_SECONDS
     """How long a client may take nothing of an answer that waits for it; then its connection is closed."""
+    silent_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_SILENT_SECONDS
+    """How often a stream that has nothing to tell says so, for proxies that end silent connections."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
     """How long running requests may go on after SIGTERM."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS

@@ -173,6 +173,7 @@ def test_a_websocket_message_is_the_same_request_without_what_only_http_has() ->
     message = {"type": "response.create", "model": "m", "input": "hi", "store": False}
     assert read_message(message).store is False
     assert read_message({**message, "stream": True, "background": False}).background is False
+    assert read_message({**message, "generate": False, "client_metadata": {"turn_id": "1"}}).generates is False
     extras: list[dict[str, Any]] = [
         {"stream": False},
         {"background": True},

@@ -103,6 +103,7 @@ def read_request(
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
     stream = fields.flag("stream") or False
+    fields.mapping("client_metadata")  # what Codex says of itself, for whoever runs the models
     fields.choice("service_tier", TIERS)  # the tier that was used is in the response, as the API has it
     request = ResponseRequest(
         model=fields.text("model"),

@@ -1,0 +1,53 @@
+"""Streams that have nothing to tell for a while: while a tool works, or a model thinks."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aio import aio
+from gateway.stand import MODEL, serving
+
+from holodeck.testing import ScriptedModel, say, wait
+
+BODIES: dict[str, Any] = {
+    "/v1/responses": {"model": MODEL, "input": "Hi", "stream": True},
+    "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": True},
+}
+
+
+@pytest.mark.proves("D-25")
+@pytest.mark.parametrize("path", BODIES)
+@aio(30)
+async def test_a_silent_stream_shows_proxies_that_it_goes_on(tmp_path: Path, path: str) -> None:
+    go_on = asyncio.Event()
+    model = ScriptedModel([wait(go_on), say("Hello.")])
+    async with serving(tmp_path, model, limits={"silent_seconds": 0.05, "drain_seconds": 0}) as stand:
+        session = await stand.http()
+        async with session.post(path, data=orjson.dumps(BODIES[path])) as answer:
+            assert answer.headers["x-accel-buffering"] == "no"
+            said = b""
+            while said.split(b"\n").count(b":") < 2:
+                said += await answer.content.readany()
+            go_on.set()
+            said += await answer.read()
+        lines = said.split(b"\n")
+        assert {line.partition(b":")[0] for line in lines} <= {b"", b"event", b"data"}
+        frames = b"\n".join(line for line in lines if line != b":").split(b"\n\n")
+        assert all(b"data: " in frame for frame in frames[:-1])
+        assert frames[-2:] == [b"data: [DONE]", b""]
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_the_stock_package_skips_what_says_nothing(tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+    model = ScriptedModel([wait(go_on), say("Hello.")])
+    async with serving(tmp_path, model, limits={"silent_seconds": 0.01, "drain_seconds": 0}) as stand:
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+        events = [e async for e in await (await stand.openai()).responses.create(**BODIES["/v1/responses"])]
+        assert [event.sequence_number for event in events] == list(range(len(events)))
+        assert events[-1].type == "response.completed"
