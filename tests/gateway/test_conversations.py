@@ -11,6 +11,7 @@ from aio import aio
 from gateway.conversing import told
 from gateway.stand import MODEL, Stand, serving
 
+from holodeck.gateway.wire.approvals import UNDECIDED
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 BOOK = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
@@ -126,6 +127,24 @@ async def test_a_turn_that_waits_in_a_conversation_can_be_gone_on_with_from_its_
         assert len(server.calls("add")) == 1
         assert told(stand)[:3] == ["I am Bob.", "Add and book", ["add", "book"]]
         assert told(stand)[5:] == ["3, and booked.", "Who am I?"]
+
+
+@pytest.mark.proves("D-26", "D-28")
+@aio(30)
+async def test_a_call_that_the_model_went_on_without_is_answered_where_it_stands(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("book")], say("Booked, not added."), say("Bye."))
+    tools = [BOOK, {"type": "mcp", "server_label": "sums"}]
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        conversation = await _begin(stand)
+        first = await _ask(stand, "Add and book", conversation, tools=tools)
+        (booked,) = [item for item in first["output"] if item["type"] == "function_call"]
+        await _ask(stand, [_output(booked)], conversation, tools=tools)
+        await _ask(stand, "Thanks", conversation, tools=tools)
+        before, answers, after = told(stand)[:2], told(stand)[2:4], told(stand)[4:]
+        assert before == ["Add and book", ["book", "add"]]
+        assert dict(answers) == {"book": "Booked.", "add": f"Error: {UNDECIDED}"}
+        assert after == ["Booked, not added.", "Thanks"]
+        assert not server.calls()
 
 
 @pytest.mark.proves("D-25")

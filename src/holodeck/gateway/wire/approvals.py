@@ -12,6 +12,7 @@ from holodeck.lib.record import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
+_SPEAKERS = ("user", "assistant")  # a model that has gone on without a call does not wait for it, either
 REFUSED = "The person did not approve this call; it was not run."
 NO_RESULT = "This call was approved, and came to no result."
 UNDECIDED = "The person went on without approving this call; it was not run."
@@ -75,7 +76,7 @@ def close_answered(read: Input) -> None:
 def close_past(read: Input) -> None:
     """What was decided earlier in a conversation, or passed over in it, does not wait any more: the model is told."""
     given = {answer.request_id: answer for answer in read.approvals}
-    said = [index for index, item in enumerate(read.items) if isinstance(item, Message) and item.role == "user"]
+    said = [index for index, item in enumerate(read.items) if isinstance(item, Message) and item.role in _SPEAKERS]
     last = said[-1] if said else -1
     over: list[FunctionCallOutput] = []
     for call in read.waiting:
