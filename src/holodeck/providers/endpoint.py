@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -232,7 +233,8 @@ def _why(reason: OSError) -> str:
             return f"TLS failed ({reason}). Check the endpoint and the certificates."
         case TimeoutError():
             return f"no connection within {MODEL_CONNECT_TIMEOUT:.0f} s. Check the endpoint and the network."
-    return f"it could not be reached ({reason.strerror or 'connection failed'}). Is the server running?"
+    what = os.strerror(reason.errno) if reason.errno else "connection failed"  # asyncio's own words are for programmers
+    return f"it could not be reached ({what}). Is the server running?"
 
 
 def _cause(error: Exception) -> Exception | None:
