@@ -13,7 +13,6 @@ from holodeck.config.dialects import load_mcp_servers
 from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
 from holodeck.config.dialects.listing import has_servers
 from holodeck.config.document import read_document
-from holodeck.config.gateway_loader import LoadedGateway, gateway_of_agent, is_gateway, load_gateway_file
 from holodeck.config.loader import Finding, LoadedAgent, LoadedTool, load_agent_file
 from holodeck.config.servers import LoadedServers, load_agent_servers
 from holodeck.lib.errors import ConfigError
@@ -23,6 +22,7 @@ from holodeck.tools.mcp import launch
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
+    from holodeck.config.gateway_loader import LoadedGateway
     from holodeck.providers.provider import ModelProvider
     from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import Approver
@@ -51,6 +51,8 @@ def read_gateway(
     path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None, home: Path | None = None
 ) -> LoadedGateway:
     """Read a gateway file, or an agent file that is to be served, with every check that starts nothing."""
+    from holodeck.config.gateway_loader import gateway_of_agent, is_gateway, load_gateway_file
+
     if is_gateway(Path(path), str(path)):
         return load_gateway_file(path, environ=environ, home=home, checks=[_launch_findings])
     return gateway_of_agent(read_agent(path, environ=environ, home=home), environ=environ)
@@ -58,6 +60,8 @@ def read_gateway(
 
 def read_any(path: str | os.PathLike[str]) -> LoadedAgent | LoadedGateway:
     """Read a file of ours, whichever it is."""
+    from holodeck.config.gateway_loader import is_gateway
+
     return read_gateway(path) if is_gateway(Path(path), str(path)) else read_agent(path)
 
 

@@ -21,7 +21,11 @@ class Authority:
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
-        certificate = self._made(self._name, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
+        certificate = (
+            self._made(self._name, self._key)
+            .add_extension(x509.BasicConstraints(True, None), critical=True)
+            .add_extension(_signing(), critical=True)
+        )
         self.file = folder / "authority.pem"
         self.file.write_bytes(_pem(certificate.sign(self._key, hashes.SHA256())))
 
@@ -51,7 +55,24 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - DAY)
             .not_valid_after(now + DAY)
+            # Without these, newer versions of Python trust it as little as a stranger's.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
+
+
+def _signing() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _alternative(name: str) -> x509.GeneralName:

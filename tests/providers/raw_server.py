@@ -98,6 +98,10 @@ class RawServer:
             with suppress(OSError):
                 await peer.writer.wait_closed()
 
+    async def left(self) -> None:
+        """Wait until every handler has ended, as those do whose client has left."""
+        await asyncio.wait(self._tasks)
+
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
@@ -146,7 +150,7 @@ def bounded(
     with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(within())
     gc.collect()
-    assert complaints == []
+    assert not complaints, complaints
     assert open_sockets() <= before
 
 

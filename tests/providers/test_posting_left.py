@@ -184,6 +184,26 @@ async def test_leaving_before_and_in_the_answer(begun: bytes) -> None:
 
 
 @both_loops
+@pytest.mark.parametrize("asked", ["hello", "y" * 1_000_000])
+async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_and_harms_no_other(asked: str) -> None:
+    async def handler(peer: Peer) -> None:
+        while True:
+            body = await peer.request()
+            await peer.send(answer(body["messages"][0]["content"][-3:]))
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        for turns in range(60):
+            task = asyncio.create_task(words(model, asked))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            assert await words(model, "two") == "two"
+            await asyncio.wait([task])
+        await model.close()
+        await server.left()
+
+
+@both_loops
 async def test_leaving_a_hundred_questions_at_once() -> None:
     waiting = 0
     reached = asyncio.Event()

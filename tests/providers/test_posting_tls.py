@@ -12,8 +12,8 @@ from providers.asking import model_at, question
 from providers.certificates import Authority
 from providers.raw_server import Peer, answer, asking, both_loops, event, said, serving, words
 
-from holodeck.lib import net
 from holodeck.lib.errors import ModelError
+from holodeck.lib.tls import tls
 from holodeck.models.exchange import TextDelta
 
 MIB = 1024 * 1024
@@ -24,9 +24,9 @@ BIG = "x" * 10_000_000
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
     found = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
-    net.tls.cache_clear()
+    tls.cache_clear()
     yield found
-    net.tls.cache_clear()
+    tls.cache_clear()
 
 
 def secure(url: str) -> str:
@@ -100,6 +100,21 @@ async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes,
         await asyncio.wait([task])
         assert task.cancelled()
         await gone.wait()
+
+
+@both_loops
+async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_behind_tls(authority: Authority) -> None:
+    tls = authority.server("127.0.0.1")
+    async with serving(echo, tls=tls) as server:
+        for turns in range(60):
+            async with asking(model_at(secure(server.url))) as model:
+                task = asyncio.create_task(words(model))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait([task])
+                assert await words(model, f"q{turns}") == f"q{turns}"
+        await server.left()
 
 
 @both_loops

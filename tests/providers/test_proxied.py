@@ -13,9 +13,9 @@ from providers.asking import KEY, model_at
 from providers.certificates import Authority
 from providers.raw_server import CHUNK, Peer, answer, asking, both_loops, event, serving, words
 
-from holodeck.lib import net
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
+from holodeck.lib.tls import tls
 from holodeck.providers.chat_completions import ChatCompletions
 from holodeck.providers.retrying import Retrying
 
@@ -36,9 +36,9 @@ def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
     found = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
-    net.tls.cache_clear()
+    tls.cache_clear()
     yield found
-    net.tls.cache_clear()
+    tls.cache_clear()
 
 
 async def hello(peer: Peer) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.config.loader import LoadedAgent, LoadedTool
 from holodeck.models.tool import FunctionTool, MCPTool
 from holodeck.tools.mcp import launch
+
+if TYPE_CHECKING:
+    from holodeck.config.gateway_loader import LoadedGateway
 
 _REFERENCE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 _FOLDERS = frozenset({"workspaceFolder", "userHome"})

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import errno
 import socket
-import ssl
 from collections.abc import Callable
-from functools import cache
 from urllib.parse import SplitResult, urljoin, urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
 from holodeck.lib.addresses import Dialling
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
+from holodeck.lib.tls import tls
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REPEATABLE_REDIRECTS = frozenset({307, 308})  # the only ones that keep the method and the body
@@ -33,12 +31,6 @@ class RefusedAddressError(OSError):
 
 class BodyTooLargeError(ValueError):
     """A body went over the limit that the reader set; nothing more was read."""
-
-
-@cache
-def tls() -> ssl.SSLContext:
-    """Building one takes 26 ms and 870 kB, so there is one. SSL_CERT_FILE and SSL_CERT_DIR are honoured."""
-    return ssl.create_default_context()
 
 
 def http_client(*, connect_timeout: float, dialling: Dialling | None = None) -> aiohttp.ClientSession:
@@ -70,17 +62,6 @@ def _socket_maker(dialling: Dialling) -> Callable[[aiohttp.AddrInfoType], socket
         return socket.socket(family, kind, protocol)
 
     return make
-
-
-def proxy_for(url: str) -> str | None:
-    """The proxy that the environment names for this URL. Never for loopback."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if host in {"localhost", "::1"} or host.startswith("127."):
-        return None
-    proxies = getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    return None if proxy is None or proxy_bypass(host) else proxy
 
 
 def origin(url: str) -> tuple[str, str, int | None]:

@@ -6,13 +6,14 @@ import asyncio
 import base64
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import quote, unquote, urlsplit
 
 from aiohappyeyeballs import start_connection
 
-from holodeck.lib import net
 from holodeck.lib.limits import HTTP_KEEPALIVE, SECOND_ADDRESS_DELAY
 from holodeck.lib.posted import AnswerLostError, Connection, Posted
+from holodeck.lib.tls import tls
 
 _SAFE = "/%:@!$&'()*+,;=?~-._"
 _PORTS = {"http": 80, "https": 443}
@@ -114,6 +115,7 @@ class Poster:
 
     async def _dial(self) -> Connection:
         loop = asyncio.get_running_loop()
+        context = tls() if self._is_secure else None
         try:
             async with asyncio.timeout(self._connect_timeout):
                 # An address that does not answer must not keep us from the next one of the same name.
@@ -124,11 +126,14 @@ class Poster:
                     _, connection = await loop.create_connection(
                         lambda: Connection(loop, on_free=self._freed, on_lost=self._lost),
                         sock=sock,
-                        ssl=net.tls() if self._is_secure else None,
+                        ssl=context,
                         server_hostname=self._host if self._is_secure else None,
                     )
                 except BaseException:
-                    sock.close()
+                    # Closing it is up to the loop, which still watches it and may be about to begin a handshake, or
+                    # to wait for the end of one: now there is nothing more to wait for.
+                    with suppress(OSError):
+                        sock.shutdown(socket.SHUT_RDWR)
                     raise
         except OSError as error:
             raise UnreachedError(error) from error

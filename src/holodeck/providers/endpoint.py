@@ -12,7 +12,6 @@ from typing import Any, NoReturn, Protocol
 
 import orjson
 
-from holodeck.lib import net
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import (
     MAX_MODEL_BODY_BYTES,
@@ -23,6 +22,7 @@ from holodeck.lib.limits import (
 )
 from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
 from holodeck.lib.posting import NotAURLError, NoWayThroughError, Poster, UnreachedError, UnsendableError
+from holodeck.lib.proxies import proxy_for
 from holodeck.providers.address import Address
 from holodeck.providers.failures import refused
 from holodeck.providers.sse import EventDecoder, LineTooLongError
@@ -118,7 +118,7 @@ class Endpoint:
     def _reached(self) -> Carrier:
         if self._carrier is None:
             try:
-                proxy = net.proxy_for(self._url)
+                proxy = proxy_for(self._url)
             except ValueError as error:
                 raise NotAURLError from error
             if proxy is None:

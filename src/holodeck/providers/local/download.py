@@ -139,7 +139,7 @@ async def _attempt(
 ) -> None:
     import aiohttp
 
-    from holodeck.lib.net import proxy_for
+    from holodeck.lib.proxies import proxy_for
 
     have = _length(part)
     headers = {"User-Agent": "holodeck", "Accept-Encoding": "identity"}

@@ -12,6 +12,7 @@ from holodeck.lib import net
 from holodeck.lib.addresses import Dialling
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
+from holodeck.lib.proxies import proxy_for
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.era import mapping
@@ -47,7 +48,7 @@ class Web:
         self.faults = faults
         self._headers = headers
         self._auth = auth
-        self._proxy = net.proxy_for(url) if dialling is None else None
+        self._proxy = proxy_for(url) if dialling is None else None
         self._connect_timeout = connect_timeout
         self._client = net.http_client(connect_timeout=connect_timeout, dialling=dialling)
 

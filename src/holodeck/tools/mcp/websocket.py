@@ -10,10 +10,11 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
-from holodeck.lib import net
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import NOTICE_TIMEOUT, WEBSOCKET_PING
+from holodeck.lib.proxies import proxy_for
 from holodeck.lib.secret import Secret
+from holodeck.lib.tls import tls
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.errands import Errands
 from holodeck.tools.mcp.faults import Faults
@@ -95,8 +96,8 @@ class WebsocketChannel(PipeChannel):
                     ping_timeout=WEBSOCKET_PING,
                     close_timeout=NOTICE_TIMEOUT,
                     max_size=self._limit,
-                    ssl=net.tls() if self._url.startswith("wss:") else None,
-                    proxy=net.proxy_for(self._url),
+                    ssl=tls() if self._url.startswith("wss:") else None,
+                    proxy=proxy_for(self._url),
                 )
             except InvalidStatus as error:
                 if attempt > 1 or not await self._has_new_credentials(error, proof):

@@ -13,6 +13,7 @@ import orjson
 
 from holodeck.lib import net
 from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
+from holodeck.lib.proxies import proxy_for
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
 
@@ -75,7 +76,7 @@ class AuthDoor:
         async with (
             net.http_client(connect_timeout=self._timeout) as client,
             client.request(
-                method, url, headers=headers, data=body or None, allow_redirects=False, proxy=net.proxy_for(url)
+                method, url, headers=headers, data=body or None, allow_redirects=False, proxy=proxy_for(url)
             ) as response,
         ):
             content = await net.read_body(response, MAX_AUTH_BODY_BYTES)
