@@ -61,12 +61,14 @@ async def test_functions_of_the_client_come_back_as_tool_calls(tmp_path: Path) -
 @pytest.mark.proves("D-25", "D-31")
 @aio(30)
 async def test_a_failed_model_is_an_error_that_says_whether_to_retry(tmp_path: Path) -> None:
-    model = ScriptedModel(status(400), call("add", a=1, b=2), status(400), [say("Hel"), cut()])
+    down = status(500, retry_after="600")  # the gateway itself does not wait so long
+    model = ScriptedModel(down, call("add", a=1, b=2), down, [say("Hel"), cut()])
     async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
         client = await stand.openai()
         with pytest.raises(openai.InternalServerError) as plain:
             await client.chat.completions.create(model=MODEL, messages=HELLO)
         assert "x-should-retry" not in plain.value.response.headers
+        assert plain.value.response.headers["retry-after"] == "600"
         with pytest.raises(openai.InternalServerError) as after_a_tool:
             await client.chat.completions.create(model=MODEL, messages=HELLO)
         assert after_a_tool.value.response.headers["x-should-retry"] == "false"

@@ -64,7 +64,7 @@ async def test_every_response_can_be_gone_on_from_however_it_ended(tmp_path: Pat
 @pytest.mark.proves("D-28", "D-31")
 @aio(30)
 async def test_a_failed_response_is_kept_and_says_not_to_repeat_its_tools(tmp_path: Path) -> None:
-    model = ScriptedModel(call("add", a=1, b=2), status(400), say("Better."), [say("Hal"), cut()], say("Whole."))
+    model = ScriptedModel(call("add", a=1, b=2), status(404), say("Better."), [say("Hal"), cut()], say("Whole."))
     async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
         client = await stand.openai(max_retries=2)
         with pytest.raises(openai.InternalServerError) as failed:

@@ -11,9 +11,14 @@ from aio import aio
 from gateway.stand import MODEL, Stand, serving
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import status
+from holodeck.testing.script import Turn, cut, status
 
 ASKED = {"model": MODEL, "input": "Who am I?"}
+
+HALF: Turn = [say("Hal"), cut()]
+"""An answer that the gateway cannot ask for again, because it had begun."""
+DOWN = status(500, retry_after="600")
+"""Not asked again by the gateway itself, which does not wait so long."""
 
 
 def _said(text: str, **more: str) -> dict[str, Any]:
@@ -54,7 +59,7 @@ async def test_an_item_is_in_a_conversation_once_and_a_second_one_is_refused_bef
 @pytest.mark.proves("D-25", "D-31")
 @aio(30)
 async def test_a_request_that_an_sdk_repeats_by_itself_is_in_its_conversation_once(tmp_path: Path) -> None:
-    model = ScriptedModel(status(400), status(400), say("At last."), call("add", a=1, b=2), status(400), say("Oh."))
+    model = ScriptedModel(HALF, HALF, say("At last."), call("add", a=1, b=2), DOWN, say("Oh."))
     async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
         client = await stand.openai(max_retries=2)
         kept = await client.conversations.create()
@@ -102,7 +107,7 @@ async def test_a_call_that_a_client_adds_without_its_id_gets_one(tmp_path: Path)
 async def test_what_waits_in_a_conversation_still_waits_when_a_response_failed_before_it_did_anything(
     tmp_path: Path,
 ) -> None:
-    model = ScriptedModel(call("add", a=1, b=2), status(400), say("As you like."))
+    model = ScriptedModel(call("add", a=1, b=2), DOWN, say("As you like."))
     tool = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
     async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
         _, made = await stand.send("POST", "/v1/conversations", {})
@@ -135,7 +140,7 @@ async def test_a_response_that_is_left_while_its_tool_runs_is_in_its_conversatio
 @pytest.mark.proves("D-28", "D-31")
 @aio(30)
 async def test_a_response_that_failed_in_a_conversation_can_be_gone_on_from_with_all_of_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(status(400), say("Bob."))) as stand:
+    async with serving(tmp_path, ScriptedModel(DOWN, say("Bob."))) as stand:
         _, made = await stand.send("POST", "/v1/conversations", {"items": [_said("I am Bob.")]})
         code, failed = await stand.send("POST", "/v1/responses", {**ASKED, "conversation": made["id"]})
         body = {**ASKED, "input": "Well?", "previous_response_id": failed["error"]["response_id"]}

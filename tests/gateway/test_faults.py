@@ -128,7 +128,7 @@ async def test_a_server_killed_in_a_call_is_an_error_for_the_model_and_is_used_a
 
 
 @pytest.mark.proves("D-25")
-@pytest.mark.parametrize("fault", [status(400), page(), [say("Hal"), cut()], status(401), status(500)])
+@pytest.mark.parametrize("fault", [status(404), page(), [say("Hal"), cut()], status(401), status(500)])
 @aio(60)
 async def test_a_broken_model_is_a_model_error_and_the_next_request_is_answered(tmp_path: Path, fault: Turn) -> None:
     broken = True
@@ -166,6 +166,30 @@ async def test_a_conversation_that_does_not_fit_is_a_mistake_of_the_request(
         events = await stand.stream("/v1/responses", {"model": MODEL, "input": "All of it", "stream": True})
         assert (events[-2]["error"]["type"], events[-2]["code"]) == ("invalid_request", "context_length_exceeded")
         assert events[-1]["response"]["error"]["code"] == "context_length_exceeded"
+
+
+@pytest.mark.proves("D-25", "D-31")
+@pytest.mark.parametrize(
+    ("fault", "raised", "headers"),
+    [
+        (status(429, retry_after="90"), openai.RateLimitError, {"retry-after": "90"}),
+        (status(400, {"error": {"message": "No pictures."}}), openai.BadRequestError, {"x-should-retry": "false"}),
+        (status(404), openai.InternalServerError, {"x-should-retry": "false"}),
+        (status(500, retry_after="90"), openai.InternalServerError, {"retry-after": "90"}),
+    ],
+)
+@aio(60)
+async def test_what_a_model_refuses_is_the_clients_to_mend_or_to_repeat_as_far_as_it_can(
+    tmp_path: Path, fault: Turn, raised: type[openai.APIStatusError], headers: dict[str, str]
+) -> None:
+    async with serving(tmp_path, ScriptedModel(fault)) as stand:
+        client = await stand.openai()
+        with pytest.raises(raised) as failed:
+            await client.responses.create(model=MODEL, input="Hi")
+        known = ("retry-after", "x-should-retry")
+        assert {
+            name: failed.value.response.headers[name] for name in known if name in failed.value.response.headers
+        } == headers
 
 
 @pytest.mark.proves("D-25")

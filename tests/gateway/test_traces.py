@@ -112,7 +112,7 @@ async def test_spans_speak_the_words_of_the_conventions_and_hold_no_content(tmp_
 
 @aio(SECONDS)
 async def test_what_fails_is_marked_with_its_kind_and_not_with_its_words(tmp_path: Path) -> None:
-    turns = [call("fail", text="pomegranate"), call("tamarind", text="pomegranate")], status(400)
+    turns = [call("fail", text="pomegranate"), call("tamarind", text="pomegranate")], status(404)
     async with (
         collecting() as collector,
         FaultyMCPServer() as mcp,

@@ -60,8 +60,7 @@ async def run(
         try:
             result = await _turns(request, model, toolbox, log, progress, steps or AtOnce())
         except HoloDeckError as error:
-            code = error.code or "model_error" if isinstance(error, ModelError) else "run_error"
-            result = _result(progress, "failed", error=Failure(code=code, message=str(error)))
+            result = _result(progress, "failed", error=_failure(error))
         except Exception as error:
             cause = _cause(error)
             message = f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
@@ -142,6 +141,17 @@ def _cause(error: Exception) -> Exception:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _failure(error: HoloDeckError) -> Failure:
+    if not isinstance(error, ModelError):
+        return Failure(code="run_error", message=str(error))
+    return Failure(
+        code=error.code or "model_error",
+        message=str(error),
+        is_retryable=error.is_retryable,
+        retry_after=error.retry_after,
+    )
 
 
 def _ended(progress: _Progress, finish: str) -> RunResult:

@@ -97,14 +97,25 @@ def envelope_for(error: BaseException) -> bytes:
     return orjson.dumps({"type": "error", "status": reply.status, "error": body})
 
 
+_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
+"""Of failed runs, by the type of their error; the others are 500."""
+
+
 def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
-    """A run that failed, for a client that did not stream. Once a tool has run, it must not be repeated by itself."""
+    """A run that failed, for a client that did not stream. SDKs repeat it by themselves unless they are told not to:
+
+    once a tool has run, or when the model will not answer another time, either.
+    """
     message = result.error.message if result.error is not None else "The run failed."
     code = result.error.code if result.error is not None else "server_error"
     kind = ERROR_TYPES.get(code, "server_error")
     body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
-    headers = {"x_should_retry": "false"} if result.tool_calls else {}
-    return json_reply(body, 400 if kind == "invalid_request" else 500, **headers)
+    headers = {}
+    if result.tool_calls or (result.error is not None and not result.error.is_retryable):
+        headers["x_should_retry"] = "false"
+    elif result.error is not None and result.error.retry_after is not None:
+        headers["retry_after"] = str(max(1, math.ceil(result.error.retry_after)))
+    return json_reply(body, _STATUSES.get(kind, 500), **headers)
 
 
 def _reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:

@@ -102,6 +102,10 @@ class Failure:
 
     code: str
     message: str
+    is_retryable: bool = True
+    """Whether the same question may have an answer later."""
+    retry_after: float | None = None
+    """How many seconds later, if that was said."""
 
 
 @record

@@ -16,6 +16,10 @@ from holodeck.providers.address import Address
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # a 429 that no waiting helps
 _TOO_LONG = "context_length_exceeded"
+_TOO_MANY = "rate_limit_exceeded"
+_TOO_MANY_CODES = frozenset({_TOO_MANY, "rate_limit_error"})
+_BAD_QUESTION = "invalid_prompt"
+_BAD_QUESTIONS = frozenset({400, 413, 415, 422})
 _TOO_LONG_WORDS = ("context length", "context window", "context size", "prompt is too long", "input is too long")
 _RETRYABLE_CODES = frozenset(
     {"server_error", "rate_limit_exceeded", "rate_limit_error", "overloaded_error", "api_error", "timeout_error"}
@@ -35,8 +39,15 @@ def refused(address: Address, status: int, headers: Mapping[str, str], body: byt
         status=status,
         retry_after=wait,
         is_retryable=_is_retryable(status, headers, code),
-        code=_TOO_LONG if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(said, code) else "",
+        code=_TOO_LONG if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(said, code) else _meaning(status),
     )
+
+
+def _meaning(status: int) -> str:
+    """What whoever asks can do something about, in OpenAI's words; nothing for what is only the operator's business."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return _TOO_MANY
+    return _BAD_QUESTION if status in _BAD_QUESTIONS else ""
 
 
 def reported(address: Address, error: Any) -> ModelError:
@@ -45,7 +56,7 @@ def reported(address: Address, error: Any) -> ModelError:
     return address.error(
         f"it reported an error in the middle of its answer: {said or 'without a reason'}",
         is_retryable=code in _RETRYABLE_CODES,
-        code=_TOO_LONG if _is_too_long(said, code) else "",
+        code=_TOO_LONG if _is_too_long(said, code) else _TOO_MANY if code in _TOO_MANY_CODES else "",
     )
 
 

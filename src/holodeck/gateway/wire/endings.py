@@ -10,6 +10,8 @@ ERROR_TYPES = {
     # What the client can change: it is no use to ask again as it is.
     "context_length_exceeded": "invalid_request",
     "unsupported_parameter": "invalid_request",
+    "invalid_prompt": "invalid_request",
+    "rate_limit_exceeded": "too_many_requests",
 }
 
 
