@@ -74,7 +74,7 @@ class Service:
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
         self.pool = starter.pool
         rates = Rates(config.limits.key, config.limits.in_flight)
-        self.runs = Runs(metrics, rates.spent)
+        self.runs = Runs(metrics, rates)
         is_sqlite = config.storage.url.startswith("sqlite")
         self.background = Background(
             self.store,
