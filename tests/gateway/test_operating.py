@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from aio import aio
 from gateway.stand import MODEL, serving
 
 from holodeck.lib.errors import ConfigError
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend, wait
 
 ADD = {"type": "function", "name": "add", "description": "Mine.", "parameters": {"type": "object"}, "strict": False}
 CALLED = {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": "{}"}
@@ -139,6 +140,18 @@ async def test_over_a_limit_the_answer_is_429_with_when_to_come_back(tmp_path: P
         await _chat(client)
         with pytest.raises(openai.RateLimitError):
             await client.responses.create(model=MODEL, input="Hi")
+
+
+@aio(30)
+async def test_a_background_response_counts_until_it_has_ended(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: [say("begun"), wait(asyncio.Event())])
+    async with serving(tmp_path, model, limits={"key": {"in_flight": 2}, "drain_seconds": 0}) as stand:
+        client = await stand.openai()
+        first, _ = [await client.responses.create(model=MODEL, input="Hi", background=True) for _ in range(2)]
+        with pytest.raises(openai.RateLimitError):
+            await client.responses.create(model=MODEL, input="Hi", background=True)
+        await client.responses.cancel(first.id)
+        await client.responses.create(model=MODEL, input="Hi", background=True)
 
 
 async def _chat(client: openai.AsyncOpenAI) -> object:

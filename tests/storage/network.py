@@ -13,6 +13,7 @@ class Network:
     def __init__(self, port: int) -> None:
         self._port = port
         self._links: list[_Link] = []
+        self._is_frozen = False
         self.made = asyncio.Event()
         """Set with each new connection."""
         self.said: list[bytearray] = []
@@ -23,6 +24,11 @@ class Network:
             link.is_silent = True
         self.made.clear()
 
+    def freeze(self) -> None:
+        """Nothing arrives any more, on no connection: neither those that are there nor new ones."""
+        self._is_frozen = True
+        self.go_silent()
+
     def end_silent(self) -> None:
         """Both ends learn at last that nobody is at the other one."""
         for link in self._links:
@@ -32,6 +38,7 @@ class Network:
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server = await asyncio.open_connection("127.0.0.1", self._port)
         link = _Link(server, writer)
+        link.is_silent = self._is_frozen
         self._links.append(link)
         self.said.append(link.said)
         self.made.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from holodeck.cli.report import show_problems
 from holodeck.config.loader import DEFAULT_AGENT_FILE
 from holodeck.lib import log
 from holodeck.lib.display import printable
-from holodeck.lib.limits import GC_NEW_OBJECTS
+from holodeck.lib.limits import GC_NEW_OBJECTS, LAST_WAIT
 from holodeck.lib.log_lines import Format, write_log
 from holodeck.lib.open_files import allow_many_open_files, fill_standard_streams
 from holodeck.runtime import read_gateway
@@ -82,6 +83,14 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     gc.set_threshold(GC_NEW_OBJECTS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(ready))
+        _end_soon()
+
+
+def _end_soon() -> None:
+    """All is done and closed. A thread that hangs, as in a database that does not answer, is not waited for."""
+    end = threading.Timer(LAST_WAIT, os._exit, args=(0,))
+    end.daemon = True
+    end.start()
 
 
 def _usual() -> Path:

@@ -14,6 +14,7 @@ import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,15 @@ from dbos import error as errors
 from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
-from holodeck.lib.limits import DURABLE_CONNECTIONS, DURABLE_POLL, FORGET_BATCH, KEEP_RETRY, MAX_DURABLE_ATTEMPTS
+from holodeck.lib.limits import (
+    DURABLE_CLOSE_WAIT,
+    DURABLE_CONNECTIONS,
+    DURABLE_COUNT_WAIT,
+    DURABLE_POLL,
+    FORGET_BATCH,
+    KEEP_RETRY,
+    MAX_DURABLE_ATTEMPTS,
+)
 from holodeck.lib.private_files import make_private
 
 WORK_VERSION = "holodeck-1"
@@ -64,6 +73,7 @@ class DBOSEngine:
         self._work: Work | None = None
         self._begun = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._counting: asyncio.Task[int] | None = None
 
     async def open(self, work: Work) -> None:
         """Raises `StorageError` when the database cannot be had."""
@@ -141,8 +151,13 @@ class DBOSEngine:
             gone += len(old)
 
     async def waiting(self) -> int:
-        listed = await DBOS.list_workflows_async(status="ENQUEUED", load_input=False, load_output=False)
-        return len(listed)
+        """Raises `StorageError` when the database does not answer at once: DBOS itself would ask it for ever."""
+        if self._counting is None or self._counting.done():
+            self._counting = asyncio.create_task(_count_waiting(), name="count what waits")
+        await asyncio.wait({self._counting}, timeout=DURABLE_COUNT_WAIT)
+        if not self._counting.done():
+            raise StorageError("What waits cannot be counted: the database does not answer.")
+        return self._counting.result()
 
     async def close(self) -> None:
         if self not in _serving:
@@ -153,11 +168,14 @@ class DBOSEngine:
 
         def destroy() -> None:
             DBOS.destroy()
-            loop.call_soon_threadsafe(done.set)
+            with suppress(RuntimeError):  # the loop may not have waited for it
+                loop.call_soon_threadsafe(done.set)
 
         # Not in the loop's own threads: DBOS made them its own, and takes them with it.
         threading.Thread(target=destroy, name="durable end", daemon=True).start()
-        await done.wait()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DURABLE_CLOSE_WAIT):
+                await done.wait()
         loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="holodeck"))
 
     async def do(self, work_id: str, given: Plain) -> Plain | None:
@@ -223,6 +241,13 @@ class _Checkpoints:
 
 class StepFailedError(ExecutionError):
     """A step failed in an earlier attempt at the work, and so it is never done again."""
+
+
+async def _count_waiting() -> int:
+    try:
+        return len(await DBOS.list_workflows_async(status="ENQUEUED", load_input=False, load_output=False))
+    except Exception as error:
+        raise StorageError(f"What waits cannot be counted: {first_line(error)}") from error
 
 
 class PlainJSON(Serializer):

@@ -64,11 +64,19 @@ class Rates:
 
     def end(self, caller: Caller) -> None:
         """It is over."""
-        account = self._accounts[caller.id]
+        self.release(caller.id)
+
+    def hold(self, caller_id: str) -> None:
+        """A run goes on after its request, with which it was let in; it counts until it is released."""
+        self._total += 1
+        self._accounts.setdefault(caller_id, _Account()).in_flight += 1
+
+    def release(self, caller_id: str) -> None:
+        account = self._accounts[caller_id]
         self._total -= 1
         account.in_flight -= 1
         if not account.in_flight and not account.requests and not account.counts_tokens:
-            del self._accounts[caller.id]
+            del self._accounts[caller_id]
 
     def spent(self, caller_id: str, tokens: int) -> None:
         """Note what a finished run has used, also when it went on in the background."""

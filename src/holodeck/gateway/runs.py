@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from typing import Any
 
 from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.metrics import Metrics
+from holodeck.gateway.rates import Rates
 from holodeck.gateway.run_log import run_log
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
@@ -18,10 +19,10 @@ from holodeck.lib.limits import KEEP_RETRY, STOP_WAIT
 class Runs:
     """All runs of this gateway that have not ended."""
 
-    def __init__(self, metrics: Metrics | None = None, spent: Callable[[str, int], None] | None = None) -> None:
-        """`spent` hears how many tokens a caller's run has used."""
+    def __init__(self, metrics: Metrics, rates: Rates) -> None:
+        """`rates` hears how many tokens a caller's run has used, and of runs that go on after their request."""
         self._metrics = metrics
-        self._spent = spent
+        self._rates = rates
         self._live: dict[str, LiveRun[Any]] = {}
         self._background: set[asyncio.Task[None]] = set()
         self.in_background = 0
@@ -64,16 +65,18 @@ class Runs:
             yield
         finally:
             self._live.pop(live.id, None)
-            if self._spent is not None and live.result is not None:
-                self._spent(live.owner, live.result.usage.total_tokens)
+            if live.result is not None:
+                self._rates.spent(live.owner, live.result.usage.total_tokens)
 
     def start(self, live: LiveRun[Any]) -> None:
         """Run one without anybody waiting for it."""
         log.note(response=live.id)
         self._live[live.id] = live
+        self._rates.hold(live.owner)
         task = asyncio.create_task(self.finish_patiently(live), name=f"background {live.id}")
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        task.add_done_callback(lambda _: self._rates.release(live.owner))
 
     async def finish_patiently(self, live: LiveRun[Any]) -> None:
         """Run one to its end. Nobody was told that it is not stored, so it is tried until it is."""

@@ -152,6 +152,7 @@ MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server th
 MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose from, and few enough to prepare at once
 MAX_REQUEST_HEADERS = 32  # for such a server
 MAX_OPEN_FILES = 65_536  # of a gateway: a request takes two or three, and the usual 1,024 are for one user's program
+LAST_WAIT = 3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process
 GC_NEW_OBJECTS = 20_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
 
 # The terminal
@@ -211,7 +212,8 @@ MAX_TOP_LOGPROBS = 20
 MAX_TEMPERATURE = 2.0
 MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
-HEADER_TIMEOUT = 10  # seconds for a client to keep a connection idle
+HEADER_TIMEOUT = 10  # seconds that open connections get after the runs have ended
+KEEP_ALIVE_SECONDS = 75  # without a request: longer than proxies keep theirs (60), who report what we end as a 502
 MAX_HEAD_BYTES = 64 * KIB  # of a request line and headers: several of the longest tokens fit in
 DEFAULT_SILENT_SECONDS = 10.0  # of a stream, which proxies end after 30 (Google's), 60 (nginx, Amazon's) or more
 DEFAULT_READER_SECONDS = 60.0  # in which a reader takes nothing of its answer: it sleeps, or is gone without a word
@@ -220,6 +222,7 @@ GOODBYE_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends
 DEFAULT_REQUEST_SECONDS = 20.0  # for headers, and between two pieces of a body, also from a slow phone
 POSTGRES_CONNECTIONS = 10  # of one gateway: ten gateways fit into a server with its usual limit of 100
 POSTGRES_TIMEOUT = 10.0  # seconds to connect, and for one statement; each touches few rows
+POSTGRES_GOODBYE = 2.0  # seconds to take leave of a server; one that does not answer is left without a word
 POSTGRES_ATTEMPTS = 6  # a server that is restarted is away for a second or two ...
 POSTGRES_FIRST_PAUSE = 0.1  # ... and is asked again after this long, doubled each time
 PRESENCE_RETRY = 0.1  # seconds; until a gateway is back in its database, another that starts takes it for dead
@@ -269,6 +272,8 @@ MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools t
 # Durable runs
 DURABLE_AT_ONCE = 64  # background runs that one gateway begins; what is more waits until somebody has room
 DURABLE_CONNECTIONS = 8  # a step holds one for a millisecond
+DURABLE_COUNT_WAIT = 2.0  # seconds for a number on a dashboard; the others must not wait for a database that hangs
+DURABLE_CLOSE_WAIT = 5.0  # seconds for the engine to end; its threads may wait for a database that does not answer
 DURABLE_POLL = 1.0  # seconds between two looks at what waits for room
 MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way, before the run is thought to cause them
 STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive

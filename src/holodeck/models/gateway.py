@@ -73,6 +73,7 @@ class KeyLimits(FileModel):
     """How much one caller may ask for."""
 
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_IN_FLIGHT
+    """Requests at once. A background response that does not survive the process counts until it has ended."""
     requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
     tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
 

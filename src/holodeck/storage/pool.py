@@ -13,6 +13,7 @@ from holodeck.lib.limits import (
     POSTGRES_ATTEMPTS,
     POSTGRES_CONNECTIONS,
     POSTGRES_FIRST_PAUSE,
+    POSTGRES_GOODBYE,
     POSTGRES_KEEPALIVE_COUNT,
     POSTGRES_KEEPALIVE_IDLE,
     POSTGRES_KEEPALIVE_INTERVAL,
@@ -74,6 +75,7 @@ class PostgresPool:
     async def run(self, job: Job[T], *, is_repeatable: bool, attempts: int = POSTGRES_ATTEMPTS) -> T:
         """Do a job on a connection. One that may be done twice is tried again when the server was lost under it."""
         pause = POSTGRES_FIRST_PAUSE
+        patience = asyncio.get_running_loop().time() + POSTGRES_TIMEOUT
         for attempt in range(1, attempts + 1):
             is_begun = False
             try:
@@ -81,11 +83,15 @@ class PostgresPool:
                 is_begun = True
                 try:
                     return await job(connection)
+                except TimeoutError:
+                    connection.terminate()  # a server that does not answer would not hear that we are done, either
+                    raise
                 finally:
                     await self._released(connection)
             except self._errors as error:
                 can_repeat = is_repeatable or not is_begun
-                if attempt == attempts or not can_repeat or not self._is_lost(error):
+                is_late = asyncio.get_running_loop().time() > patience  # it does not answer, which is not a restart
+                if attempt == attempts or is_late or not can_repeat or not self._is_lost(error):
                     raise self._explained(error) from None
                 log.debug("storage.retry", attempt=attempt, error=type(error).__name__)
                 await asyncio.sleep(pause)
@@ -97,7 +103,7 @@ class PostgresPool:
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
-                await asyncio.wait_for(pool.close(), POSTGRES_TIMEOUT)
+                await asyncio.wait_for(pool.close(), POSTGRES_GOODBYE)
             except self._errors:
                 pool.terminate()
 

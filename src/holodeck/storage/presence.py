@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.limits import POSTGRES_TIMEOUT, PRESENCE_INTERVAL, PRESENCE_RETRY, PRESENCE_TIMEOUT
+from holodeck.lib.limits import POSTGRES_GOODBYE, PRESENCE_INTERVAL, PRESENCE_RETRY, PRESENCE_TIMEOUT
 
 LOCKS = 0x686F6C65  # "hole": apart from every other advisory lock in the database
 IS_THERE = f"""EXISTS (
@@ -46,7 +46,7 @@ class Presence:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(*self._errors):
-                await connection.close(timeout=POSTGRES_TIMEOUT)
+                await connection.close(timeout=POSTGRES_GOODBYE)
 
     async def _take(self) -> None:
         """Take the lock on a new connection, then let go of the old one: there is no moment without it.
