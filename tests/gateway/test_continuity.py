@@ -250,3 +250,17 @@ async def test_what_nobody_stores_cannot_be_looked_up_or_stopped_while_it_is_mad
                 assert (await stand.send(method, where))[0] == 404
             go.set()
             assert b"event: response.completed" in await answer.read()
+
+
+@pytest.mark.proves("D-28")
+@aio(30)
+async def test_a_chain_of_which_the_beginning_was_deleted_goes_on_without_it(tmp_path: Path) -> None:
+    book = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
+    model = ScriptedModel([call("add", a=1, b=2), call("book")], say("3, and booked."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [book]})
+        answer = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "Booked."}
+        body = {"model": MODEL, "input": [answer], "tools": [book], "previous_response_id": first["id"]}
+        _, second = await stand.send("POST", "/v1/responses", body)
+        await stand.send("DELETE", f"/v1/responses/{first['id']}")
+        assert await _told(stand, second["id"]) == ["3, and booked.", "And then?"]

@@ -197,6 +197,18 @@ async def test_two_responses_that_bring_the_same_item_side_by_side_both_come_to_
         assert _types(await _listed(stand, conversation)) == ["message"] * 3
 
 
+@pytest.mark.proves("D-28")
+@aio(30)
+async def test_a_conversation_from_which_a_call_was_deleted_goes_on_without_its_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(call("book"), say("Booked."), say("Bye."))) as stand:
+        conversation = await _begin(stand)
+        first = await _ask(stand, "Book", conversation)
+        await _ask(stand, [_output(first["output"][0])], conversation)
+        await stand.send("DELETE", f"/v1/conversations/{conversation}/items/{first['output'][0]['id']}")
+        await _ask(stand, "Thanks", conversation)
+        assert told(stand) == ["Book", "Booked.", "Thanks"]
+
+
 @pytest.mark.proves("D-25")
 @aio(30)
 async def test_an_update_without_metadata_changes_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from holodeck.gateway.problems import WireError
 from holodeck.gateway.threads import Standing, Threads, too_long
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import Decided, answer_in_place, decide
-from holodeck.gateway.wire.context import check_answered
+from holodeck.gateway.wire.context import check_answered, with_calls
 from holodeck.gateway.wire.input import references
 from holodeck.gateway.wire.reading import Find
 from holodeck.gateway.wire.request import ResponseRequest
@@ -178,7 +178,7 @@ class Continuing:
         items, waiting = tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
         if record.conversation_id is not None:
             items = await self.threads.up_to(record, items, waiting, caller)
-        return items, waiting, record.conversation_id is None
+        return tuple(with_calls(items)), waiting, record.conversation_id is None
 
 
 def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[str]) -> Decided:

@@ -13,6 +13,7 @@ from holodeck.gateway.callers import Caller
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.waiting import Waiting, waiting_in
 from holodeck.gateway.wire.approvals import close_past
+from holodeck.gateway.wire.context import with_calls
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.input import read_input
 from holodeck.gateway.wire.paused import check_new, drop, pass_over, restore
@@ -68,7 +69,7 @@ class Threads:
         read = self._read(thread.items)
         check_new(read, asked, {item.id for item in thread.items})
         found = _stand(read, Waiting() if thread.waiting is None else Waiting.decode(thread.waiting), asked, thread)
-        return replace(found, items=tuple(read.items))
+        return replace(found, items=tuple(with_calls(read.items)))
 
     async def up_to(
         self, record: StoredResponse, own: tuple[Item, ...], waiting: Waiting, caller: Caller

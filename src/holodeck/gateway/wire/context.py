@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from holodeck.gateway.wire.fields import refuse
 from holodeck.lib.ids import new_id
@@ -39,6 +39,19 @@ def settled(
 
 def _untold(call: FunctionCall, words: str) -> FunctionCallOutput:
     return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=words),), is_error=True, id=new_id("out"))
+
+
+def with_calls(items: Iterable[Item]) -> list[Item]:
+    """What is left of a past of which something was deleted: an answer without its call is no use to a model."""
+    called: set[str] = set()
+    left: list[Item] = []
+    for item in items:
+        if isinstance(item, FunctionCall):
+            called.add(item.call_id)
+        elif isinstance(item, FunctionCallOutput) and item.call_id not in called:
+            continue
+        left.append(item)
+    return left
 
 
 def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], param: str = "input") -> None:
