@@ -11,7 +11,7 @@ from holodeck.engine.eventlog import EventLog
 from holodeck.engine.steps import Append, AtOnce, Steps, Turn
 from holodeck.engine.toolphase import ToolPhase
 from holodeck.engine.turn import take_turn
-from holodeck.lib.errors import HoloDeckError, ModelError
+from holodeck.lib.errors import BAD_QUESTION, HoloDeckError, ModelError
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
 from holodeck.lib.record import record
 from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
@@ -60,7 +60,7 @@ async def run(
         try:
             result = await _turns(request, model, toolbox, log, progress, steps or AtOnce())
         except HoloDeckError as error:
-            result = _result(progress, "failed", error=_failure(error))
+            result = _result(progress, "failed", error=_failure(error, has_acted=progress.calls > 0))
         except Exception as error:
             cause = _cause(error)
             message = f"HoloDeck itself failed ({type(cause).__name__}). This is a bug."
@@ -143,11 +143,12 @@ def _cause(error: Exception) -> Exception:
     return error
 
 
-def _failure(error: HoloDeckError) -> Failure:
+def _failure(error: HoloDeckError, *, has_acted: bool) -> Failure:
     if not isinstance(error, ModelError):
         return Failure(code="run_error", message=str(error))
+    is_no_fault_of_theirs = has_acted and error.code == BAD_QUESTION  # it is about what a tool gave, not what was asked
     return Failure(
-        code=error.code or "model_error",
+        code="model_error" if is_no_fault_of_theirs else error.code or "model_error",
         message=str(error),
         is_retryable=error.is_retryable,
         retry_after=error.retry_after,

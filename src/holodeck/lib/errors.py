@@ -112,6 +112,10 @@ class StorageError(ExecutionError):
     """What should be kept could not be, or cannot be read. Nothing was half written."""
 
 
+BAD_QUESTION = "invalid_prompt"
+"""The code of a question that a model does not take."""
+
+
 class ModelError(ExecutionError):
     """The model could not be asked, or did not answer. `is_retryable` says whether asking again may help."""
 

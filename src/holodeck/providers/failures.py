@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.lib.errors import ModelError
+from holodeck.lib.errors import BAD_QUESTION, ModelError
 from holodeck.providers.address import Address
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
@@ -18,7 +18,6 @@ _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  
 _TOO_LONG = "context_length_exceeded"
 _TOO_MANY = "rate_limit_exceeded"
 _TOO_MANY_CODES = frozenset({_TOO_MANY, "rate_limit_error"})
-_BAD_QUESTION = "invalid_prompt"
 _BAD_QUESTIONS = frozenset({400, 413, 415, 422})
 _TOO_LONG_WORDS = ("context length", "context window", "context size", "prompt is too long", "input is too long")
 _RETRYABLE_CODES = frozenset(
@@ -47,7 +46,7 @@ def _meaning(status: int) -> str:
     """What whoever asks can do something about, in OpenAI's words; nothing for what is only the operator's business."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return _TOO_MANY
-    return _BAD_QUESTION if status in _BAD_QUESTIONS else ""
+    return BAD_QUESTION if status in _BAD_QUESTIONS else ""
 
 
 def reported(address: Address, error: Any) -> ModelError:
