@@ -1,4 +1,4 @@
-"""One door to the network: whoever wants an HTTP client asks `lib.net`, where its rules are."""
+"""Two doors to the network: models are asked through `lib.posting`, and who else wants HTTP asks `lib.net`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "holodeck"
 DOOR = SOURCE / "lib" / "net.py"
+MODELS_DOOR = SOURCE / "lib" / "posting.py"
+PROXIES = SOURCE / "lib" / "proxies.py"
+"""Reads the environment as the standard library does, and asks nobody."""
 OTHER_CLIENTS = {"urllib.request", "http.client", "requests", "httpx", "urllib3"}
 MAKERS = {"ClientSession", "AsyncClient"}
+DIALLERS = {"create_connection", "open_connection", "start_connection"}
 
 
 def _imported(tree: ast.AST) -> set[str]:
@@ -16,12 +20,17 @@ def _imported(tree: ast.AST) -> set[str]:
     return plain | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
 
 
-def _makes_a_client(tree: ast.AST) -> bool:
+def _calls(tree: ast.AST, names: set[str]) -> bool:
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(isinstance(called, ast.Attribute) and called.attr in MAKERS for called in calls)
+    return any(getattr(called, "attr", getattr(called, "id", "")) in names for called in calls)
 
 
 def test_no_other_module_makes_an_http_client() -> None:
     trees = {path: ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")}
-    others = {path for path, tree in trees.items() if _imported(tree) & OTHER_CLIENTS or _makes_a_client(tree)}
-    assert others == {DOOR}
+    others = {path for path, tree in trees.items() if _imported(tree) & OTHER_CLIENTS or _calls(tree, MAKERS)}
+    assert others == {DOOR, PROXIES}
+
+
+def test_no_other_module_dials_by_itself() -> None:
+    dialling = {path for path in SOURCE.rglob("*.py") if _calls(ast.parse(path.read_text()), DIALLERS)}
+    assert dialling == {MODELS_DOOR}
