@@ -124,14 +124,27 @@ async def test_a_response_that_was_cancelled_in_a_call_can_be_gone_on_from(tmp_p
         assert len(server.calls()) == 1
 
 
+@pytest.mark.proves("D-25", "D-28")
+@pytest.mark.parametrize("words", ["Wait", "Wait " * 200_000], ids=["short", "a megabyte"])
 @aio(30)
-async def test_a_client_that_leaves_before_its_answer_cancels_the_run(tmp_path: Path) -> None:
-    model = ScriptedModel(call("slow", seconds=60))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        asking = asyncio.create_task(stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Wait"}))
-        await server.received("tools/call", name="slow")
-        asking.cancel()
-        await server.received("notifications/cancelled")
+async def test_a_client_that_leaves_before_its_answer_cancels_the_run_and_what_there_was_of_it_is_kept(
+    tmp_path: Path, words: str
+) -> None:
+    model = ScriptedModel(call("slow", seconds=60), say("Well?"))
+    async with FaultyMCPServer() as server:
+        async with serving(tmp_path, model, mcp={"sums": server}) as stand:
+            _, kept = await stand.send("POST", "/v1/conversations", {})
+            body = {"model": MODEL, "input": words, "conversation": kept["id"]}
+            asking = asyncio.create_task(stand.send("POST", "/v1/responses", body))
+            await server.received("tools/call", name="slow")
+            asking.cancel()
+            await server.received("notifications/cancelled")
+        async with serving(tmp_path, model) as again:  # the first has ended, and with it all that it did
+            _, page = await again.send("GET", f"/v1/conversations/{kept['id']}/items?order=asc")
+            assert [item["type"] for item in page["data"]] == ["message", "function_call", "function_call_output"]
+            assert (await again.send("POST", "/v1/responses", {**body, "input": "And?"}))[0] == 200
+            (told,) = [each["content"] for each in again.asked[-1]["messages"] if each["role"] == "tool"]
+            assert "ended before" in told
 
 
 @pytest.mark.proves("D-25")

@@ -6,6 +6,7 @@ Names, numbers and ids are fields. The value of an argument, a prompt or an answ
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from functools import cache
@@ -69,12 +70,12 @@ def known() -> dict[str, object]:
     return dict(_about.get() or {})
 
 
-class Writer(logging.Handler):
+class Writer(logging.Handler, ABC):
     """Writes the log of this process down: our own lines, and as a handler what others log."""
 
+    @abstractmethod
     def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
         """Write a line of ours."""
-        raise NotImplementedError
 
 
 _writers: list[Writer] = []
