@@ -32,22 +32,18 @@ class Operations:
         metrics: Metrics,
         *,
         in_flight: Callable[[], int],
-        is_draining: Callable[[], bool],
         background: Background,
     ) -> None:
         self._backends = backends
         self._store = store
         self._metrics = metrics
         self._in_flight = in_flight
-        self._is_draining = is_draining
         self._background = background
 
     async def healthz(self, call: Call) -> Reply:
         return json_reply({"status": "ok"})
 
     async def readyz(self, call: Call) -> Reply:
-        if self._is_draining():
-            return json_reply({"status": "shutting down"}, 503)
         try:
             is_ready = await self._store.is_healthy()
         except StorageError:

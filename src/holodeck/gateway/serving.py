@@ -96,7 +96,6 @@ class Service:
                     self.store,
                     metrics,
                     in_flight=lambda: rates.in_flight,
-                    is_draining=lambda: self.app.is_draining,
                     background=self.background,
                 ),
                 Windows(starter, continuing, seal),
