@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aio import aio
 from gateway.clocks import hurried, later
@@ -92,3 +94,27 @@ async def test_a_request_that_is_not_yet_whole_when_the_gateway_begins_to_end_is
         client.writer.close()
         go.set()
         assert (await running)[0] == 200
+
+
+@pytest.mark.proves("D-28")
+@aio
+async def test_told_twice_to_stop_the_gateway_waits_for_nobody(tmp_path: Path) -> None:
+    step = wait(asyncio.Event())
+    async with serving(tmp_path, ScriptedModel([say("Hi"), step]), limits={"drain_seconds": 30}) as stand:
+        http = await stand.http()
+        body = {"model": "demo", "input": "hi", "stream": True}
+        async with http.post("/v1/responses", json=body) as answer:
+            await step.reached.wait()
+            for _ in range(2):
+                stand.service.stop()
+            with suppress(aiohttp.ClientPayloadError):
+                await answer.read()
+
+
+@pytest.mark.proves("D-25")
+@aio
+async def test_a_body_that_says_that_it_is_too_large_is_not_waited_for(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits={"body_bytes": 1024, "drain_seconds": 0}) as stand:
+        client = await wire_to(stand)
+        assert (await client.ask(HALF.replace(b"1000", b"2000"))).startswith(b"HTTP/1.1 413")
+        client.writer.close()
