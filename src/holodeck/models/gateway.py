@@ -255,4 +255,4 @@ class GatewayFile(FileModel):
     Absent: made once and kept beside the SQLite file; with another storage, it lasts until the gateway stops.
     """
     mcp_output: Literal["auto", "openai", "portable"] = "auto"
-    """How calls to configured MCP servers appear on the wire."""
+    """How calls to configured MCP servers appear on the wire. `auto`: as the request, or the program, knows them."""
