@@ -150,6 +150,7 @@ class Background:
             return False
         await self._engine.drop(record.id)
         await self._end(record, "cancelled")
+        await self._store.return_calls(record.owner, record.id)  # what a person approved for it was not run
         return True
 
     @property

@@ -21,6 +21,7 @@ from holodeck.tools.mcp.executor import MCPExecutor, Route
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.offer import ServerOffer
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.results import NEVER_SENT
 
 _COUNTED_AS = {"server": "(of a request)", "tool": "(of a request)"}
 """Names that a client makes up would be labels without end on a dashboard."""
@@ -55,6 +56,8 @@ class RequestServers:
         self._can_ask = can_ask
         self._approved = frozenset(approved)
         self._unknown = frozenset(unknown)
+        self.begun: set[str] = set()
+        """The ids of calls that may have reached their tools."""
         if declarations:
             configured = executor.offers
             pool.rules.check(declarations, configured)
@@ -92,12 +95,19 @@ class RequestServers:
             about = {"server": route.server.name, "tool": route.tool.name}
             return ToolResult.failed(call.call_id, _nobody_to_ask(route), **(_COUNTED_AS if ours is None else about))
         if ours is not None and ours.server is route.server:
-            return await self._executor.execute(call, is_approved=is_approved)
+            return await self._called(call, is_approved=is_approved)
         with self._with_brought() as offers:
             if not any(offer.server is route.server for offer in offers):
                 await self._executor.specs([offer.server.name for offer in offers])  # its connection was given up
-            result = await self._executor.execute(call, is_approved=is_approved)
+            result = await self._called(call, is_approved=is_approved)
         return replace(result, metadata={**result.metadata, **(_COUNTED_AS if ours is None else {})})
+
+    async def _called(self, call: ToolCall, *, is_approved: bool) -> ToolResult:
+        self.begun.add(call.call_id)
+        result = await self._executor.execute(call, is_approved=is_approved)
+        if result.metadata.get(NEVER_SENT):
+            self.begun.discard(call.call_id)
+        return result
 
     def holds(self, call: FunctionCall) -> bool:
         """True for a call that a person must approve first, and can: by the operator's rules or by the client's."""

@@ -232,6 +232,7 @@ POSTGRES_KEEPALIVE_IDLE = 2  # seconds of silence before the server asks whether
 POSTGRES_KEEPALIVE_INTERVAL = 1  # ... again after this long, ...
 POSTGRES_KEEPALIVE_COUNT = 3  # ... and how often in vain: work of a machine that vanished is free after 5 seconds
 KEEP_RETRY = 1.0  # seconds before a background response that could not be stored is tried again
+MAX_PAUSED_TURNS = 8  # looked at for a call that came back: there are models that give one id to several calls
 TAKE_ATTEMPTS = 5  # of a request to take what waits in a conversation that others change at the same moment
 STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is asked again
 LOG_PAUSE = 0.05  # seconds that a line of the log may wait for others

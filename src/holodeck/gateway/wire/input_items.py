@@ -42,7 +42,10 @@ def _message(fields: Fields, into: Input) -> None:
 def _function_call(fields: Fields, into: Input) -> None:
     _direct(fields)
     fields.take("parsed_arguments")  # SDKs keep what they made of the arguments beside them, and send it along
-    item_id = fields.text("id") or new_id("fc")
+    given_id = fields.text("id")
+    item_id = given_id or new_id("fc")
+    if not given_id:
+        into.unnamed.add(item_id)
     call = FunctionCall(
         call_id=fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False),
         name=fields.required("name", longest=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False),
