@@ -29,6 +29,7 @@ from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import (
     BEGIN_WAIT,
     CANCEL_POLL,
+    CLEAR_LOOKS,
     KEEP_RETRY,
     OTHER_VERSION_LOOKS,
     STORAGE_RETRY,
@@ -86,6 +87,8 @@ class Background:
         self._revive: Revive | None = None
         self._ready: dict[str, Live] = {}
         self._missing: Counter[int | None] = Counter()
+        self._over: set[str] = set()
+        """The ids of work that had not ended at the last look, although its response had."""
         self._is_open = False
         self._opening = asyncio.Lock()
         self.is_leaving = False
@@ -220,10 +223,14 @@ class Background:
 
     async def watch_keepers(self) -> None:
         """Take care of what gateways that are gone have left. Runs until it is cancelled."""
+        looks = 0
         while not self.is_leaving:
             try:
                 await self._open()
                 await self.look_after()
+                if self._over or looks % CLEAR_LOOKS == 0:
+                    await self._clear_away()
+                looks += 1
             except StorageError as error:
                 log.warning("gateway.storage_failed", error=error)
                 await asyncio.sleep(STORAGE_RETRY)
@@ -244,6 +251,21 @@ class Background:
         for record in await self._store.unfinished() if reasons else ():
             if record.id in reasons:
                 await self._end(record, "failed", reasons[record.id])
+
+    async def _clear_away(self) -> None:
+        """End the work of responses that have ended: a gateway that dies between the two leaves it for ever.
+
+        Nothing would go on with it, and nothing would forget what is kept of it. A gateway that lives ends it in a
+        moment, so it is ended here at the second look.
+        """
+        if self._engine is None or not self._is_open:
+            return
+        begun = {each for each in await self._engine.under_way() if not self._runs.has(each)}
+        over = begun - await self._store.in_the_making(begun) if begun else set()
+        for work_id in over & self._over:
+            await self._engine.drop(work_id)
+            log.info("gateway.cleared_away", response=work_id)
+        self._over = over - self._over
 
     async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, str]:
         """Have the engine go on with all that it knows. What nobody can go on with is given back, with the reason."""

@@ -283,6 +283,7 @@ STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another 
 CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
 CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; it is stopped later all the same
 TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
+CLEAR_LOOKS = 30  # of those looks, between two for work whose response has ended: it is in nobody's way
 OTHER_VERSION_LOOKS = 5  # times as many looks, before work that only another version can do is given up
 TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment
 

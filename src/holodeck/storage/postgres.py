@@ -123,6 +123,11 @@ class PostgresStore:
         sql = f"SELECT id, keeper FROM responses WHERE {_IS_LOST}"  # noqa: S608 - names of our own
         return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
 
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        sql = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608 - names of our own
+        rows = await self._pool.run(lambda db: db.fetch(sql, list(ids)), is_repeatable=True)
+        return {row[0] for row in rows}
+
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
         await self._change(unfinished.ADOPT, _key(response_id), keeper or self.keeper, is_repeatable=True)
 

@@ -139,6 +139,10 @@ class SQLiteStore:
     async def orphans(self) -> dict[str, int | None]:
         return await self._reader.run(lambda db: sqlite_unfinished.orphans(db, self._presence.is_there))
 
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        sql = for_sqlite(unfinished.KEEPER)
+        return await self._reader.run(lambda db: {each for each in ids if db.execute(sql, (each,)).fetchone()})
+
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
         values = (response_id, keeper or self.keeper)
         await self._writer.run(lambda db: db.execute(for_sqlite(unfinished.ADOPT), values))

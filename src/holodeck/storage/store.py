@@ -118,6 +118,10 @@ class ResponseStore(Protocol):
         """The ids of those same responses, each with the number of the keeper that is gone. None: it never had one."""
         ...
 
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        """Those of the ids whose responses are not finished, whoever makes them."""
+        ...
+
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
         """Give an unfinished response another keeper: this process, or whom it names. A finished one is left alone."""
         ...
