@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -24,7 +24,7 @@ from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.resource import show_usage
 from holodeck.gateway.wire.writer import ResponseWriter
-from holodeck.lib import log
+from holodeck.lib import log, trace
 from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import (
     BEGIN_WAIT,
@@ -55,6 +55,12 @@ Revive = Callable[[str, Plain], Awaitable[Live | None]]
 def executor_name(keeper: int) -> str:
     """What the engine calls the gateway that storage knows by a number."""
     return f"{_EXECUTOR}{keeper}"
+
+
+def _resumed(response_id: str, given: Plain) -> AbstractContextManager[trace.Span]:
+    """A part of a background response that is made by another process than the one that was asked for it."""
+    about = {"holodeck.response.id": response_id}
+    return trace.span("resume_response", about, parent=given.get("trace"))
 
 
 def _uncounted(name: str, times: int) -> None:
@@ -173,11 +179,14 @@ class Background:
         if self.is_leaving:
             raise WorkTakenError
         try:
-            live = self._ready.pop(response_id, None) or await self._revived(response_id, given)
-            if live is None:
-                return
-            live.survive(KeptSteps(checkpoints), self._keeper)
-            await self._runs.finish_patiently(live)
+            fresh = self._ready.pop(response_id, None)
+            # What another process began goes on in the trace of the request that asked for it.
+            with _resumed(response_id, given) if fresh is None else trace.SILENT:
+                live = fresh or await self._revived(response_id, given)
+                if live is None:
+                    return
+                live.survive(KeptSteps(checkpoints), self._keeper)
+                await self._runs.finish_patiently(live)
         except Exception as error:  # the outer boundary: nobody else would say that it has come to nothing
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
             await self._fail(response_id, str(given["owner"]), "An error in the gateway ended this response.")

@@ -24,6 +24,7 @@ from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.lib import trace
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import TAKE_ATTEMPTS
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
@@ -66,7 +67,10 @@ class ResponseMaker:
         record = record_of(live, request, before)
         if request.has_secrets:
             return live, None, record
-        return live, {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}, record
+        given: dict[str, Any] = {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}
+        if carried := trace.carrier():
+            given["trace"] = dict(carried)
+        return live, given, record
 
     async def revive(self, response_id: str, given: Mapping[str, Any]) -> Live | None:
         """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted."""
