@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aio import aio
+from gateway.changing_server import ChangingServer
 from gateway.stand import MODEL, Stand, serving
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -165,3 +166,78 @@ async def test_a_background_response_goes_on_from_an_approval_as_well(tmp_path: 
         assert events[-1]["response"]["status"] == "completed"
         assert _told(stand)[1:] == ["assistant", _told(stand)[2]]
         assert len(server.calls("add")) == approve
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_two_calls_may_be_approved_one_by_one_and_the_model_hears_of_both(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4)], say("3."), say("3 and 7."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, "Go")
+        *_, one, two = first["output"]
+        for asked in (one, two):
+            yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+            assert _types(await _ask(stand, [yes], previous_response_id=first["id"])) == ["mcp_call", "message"]
+        assert _told(stand) == ["Go", "assistant", "3", "7"]
+        assert len(server.calls("add")) == 2
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_an_approved_call_whose_tool_is_gone_shows_as_a_failed_call_of_its_server(tmp_path: Path) -> None:
+    model = ScriptedModel(call("wipe"), say("It is gone."), say("Done."))
+    entry = {"name": "sums", "type": "mcp", "description": "Sums.", "transport": "http"}
+    async with ChangingServer("wipe", "other").serve() as server:
+        servers = [entry | {"url": server.url}]
+        async with serving(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
+
+            async def ask(given: Any, **more: Any) -> dict[str, Any]:
+                body = {"model": MODEL, "input": given, "tools": [_declared()], **more}
+                status, answer = await stand.send("POST", "/v1/responses", body, key="root")
+                assert status == 200, answer
+                return dict(answer)
+
+            async def have(*tools: str) -> None:
+                server.tools[:] = tools
+                status, _ = await stand.send("POST", "/v1/mcp/servers/sums/refresh", {}, key="root")
+                assert status == 200
+
+            first = await ask("Go")
+            before = {"previous_response_id": first["id"]}
+            await have("other")
+            second = await ask([_answer(first, approve=True)], **before)
+            failed = second["output"][0]
+            assert (failed["type"], failed["status"], failed["server_label"], failed["name"]) == (
+                *("mcp_call", "failed", "sums", "wipe"),
+            )
+            assert failed["approval_request_id"] == first["output"][-1]["id"]
+            await have("wipe")
+            third = await ask([_answer(first, approve=True)], **before)
+            assert (third["output"][0]["type"], third["output"][0]["output"]) == ("mcp_call", "done")
+
+
+@pytest.mark.proves("D-26", "D-29")
+@aio(30)
+async def test_nobody_approves_what_was_not_asked_of_them_as_it_was_asked(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    keys = ("alice", "bob")
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}, keys=keys) as stand:
+
+        async def send(given: Any, key: str = "alice") -> tuple[int, Any]:
+            body = {"model": MODEL, "input": given, "tools": [_declared()], "store": False}
+            return await stand.send("POST", "/v1/responses", body, key=key)
+
+        _, first = await send([GO])
+        listed, asked = first["output"]
+        yes = _answer(first, approve=True)
+        made_up = {**asked, "id": "mcpr_1"}
+        for changed in ({"arguments": '{"a":1,"b":2000}'}, {"name": "echo"}, {"server_label": "other"}):
+            status, error = await send([GO, listed, {**asked, **changed}, yes])
+            assert (status, error["error"]["code"]) == (400, "approval_request_not_found"), changed
+        status, error = await send([GO, listed, made_up, {**yes, "approval_request_id": "mcpr_1"}])
+        assert (status, error["error"]["code"]) == (400, "approval_request_not_found")
+        status, error = await send([GO, listed, asked, yes], "bob")
+        assert (status, error["error"]["code"]) == (400, "approval_request_not_found")
+        assert not server.calls()
+        status, _ = await send([GO, listed, {**asked, "arguments": '{ "b": 2, "a": 1 }'}, yes])
+        assert (status, len(server.calls("add"))) == (200, 1), "spaces are no change"

@@ -40,7 +40,7 @@ class Claims:
 
     async def leave(self, waiting: Waiting, owner: str, response_id: str, *, is_found: bool) -> None:
         """A response leaves calls to the next one. `is_found`: also to a client that sends all it saw again."""
-        asked = [call for call in waiting.calls if call.call_id in waiting.asks]
+        asked = [call for call in waiting.calls if call.call_id in waiting.asks and call.call_id in waiting.places]
         digests = {approval_id(call): digest_of(waiting.places[call.call_id], call) for call in asked}
         turn = [call.call_id for call in waiting.turn if call not in waiting.calls] if is_found else []
         if digests or turn:

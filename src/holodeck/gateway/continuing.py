@@ -182,13 +182,17 @@ class Continuing:
             decided = _lost(decided, waiting.calls, unknown)
         over = [
             await self.claims.outcome(call, taken[approval_id(call)], caller.id) or told(call, ELSEWHERE)
-            for call in decided.run
+            for call in waiting.calls
             if approval_id(call) in taken
         ]
         if not over:
             return decided
-        run = tuple(call for call in decided.run if approval_id(call) not in taken)
-        return replace(decided, run=run, refused=(*decided.refused, *over))
+        ids = {output.call_id for output in over}
+        return replace(
+            decided,
+            run=tuple(call for call in decided.run if call.call_id not in ids),
+            refused=(*(output for output in decided.refused if output.call_id not in ids), *over),
+        )
 
     async def _sent_again(
         self, read: Input, waiting: Waiting, caller: Caller

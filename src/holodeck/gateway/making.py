@@ -257,7 +257,7 @@ def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, serv
     calls = (item for item in live.result.items if isinstance(item, FunctionCall))
     return Waiting(
         calls=pending,
-        asks=frozenset(call.call_id for call in pending if servers.holds(call)),
+        asks=live.result.held,  # not as it looks now: after a crash its server may be away, and it waits all the same
         listed=before.listed | seen,
         places=servers.places(pending),
         own=servers.own(pending),

@@ -56,6 +56,8 @@ class RequestServers:
         self._can_ask = can_ask
         self._approved = frozenset(approved)
         self._unknown = frozenset(unknown)
+        self._vanished: dict[str, MCPRoute] = {}
+        """Where calls that waited were to go, by the names that nothing has any more."""
         self.begun: set[str] = set()
         """The ids of calls that may have reached their tools."""
         if declarations:
@@ -117,7 +119,7 @@ class RequestServers:
     def route(self, name: str) -> MCPRoute | None:
         route = self._executor.route(name)
         if route is None or not self._sees(name):
-            return None
+            return self._vanished.get(name)
         asks = self._can_ask and (needs_approval(route.server.config, route.tool.name) or self._client_asks(route))
         return MCPRoute(server_label=route.server.name, tool=route.tool.name, needs_approval=asks)
 
@@ -148,7 +150,11 @@ class RequestServers:
         if place is None:
             return call
         label, tool = place
-        return replace(call, name=next(iter(self.names(label, tool)), normalize_tool_name(f"{label}__{tool}")))
+        name = next(iter(self.names(label, tool)), None)
+        if name is None:
+            name = normalize_tool_name(f"{label}__{tool}")
+            self._vanished[name] = MCPRoute(server_label=label, tool=tool)
+        return replace(call, name=name)
 
     def listings(self) -> list[Listing]:
         """What the declared servers offer, or why it is not known."""

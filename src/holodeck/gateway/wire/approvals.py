@@ -89,7 +89,7 @@ def decide(
         if call.call_id not in needed or (answered is not None and answered.approve):
             run.append(call)
         else:
-            refused.append(told(call, ELSEWHERE) if approval_id(call) in taken else _refusal(call, answered))
+            refused.append(_refusal(call, answered))
     approved = frozenset(call_id for call_id, answer in given.items() if answer.approve)
     return Decided(run=tuple(run), approved=approved, refused=tuple(refused))
 
@@ -98,7 +98,7 @@ def used(request_id: str, taker: str) -> str:
     """For an approval that comes a second time."""
     return (
         f"The approval request '{request_id}' has been answered, and an approval is used once: the response {taker} "
-        "has gone on with the call. Go on from that one, or go on without the answer."
+        "has gone on with the call. Go on from that one; if it was not kept, go on without the answer."
     )
 
 
