@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,13 @@ from gateway.conversing import MIXED, ask, begin, noon, told, types
 from gateway.stand import MODEL, Stand, serving
 from storage.test_waiting_calls import shared
 
+from holodeck.gateway.claims import Claims
+from holodeck.gateway.problems import WireError
+from holodeck.models.items import FunctionCall
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore, WaitingCall
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
+from holodeck.testing.faults import Fault
 from holodeck.testing.script import status
 
 DECLARED = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
@@ -208,3 +212,48 @@ async def _opened(folder: Path, url: str) -> AsyncIterator[ResponseStore]:
         yield store
     finally:
         await store.close()
+
+
+@pytest.mark.proves("D-16", "D-26")
+@pytest.mark.parametrize("stream", [True, False])
+@aio(60)
+async def test_an_approval_is_there_again_when_its_client_left_before_the_call(
+    tmp_path: Path, url: str, stream: bool
+) -> None:
+    storage = shared(tmp_path, url)
+    async with FaultyMCPServer() as server:
+        async with serving(
+            tmp_path, ScriptedModel(call("add", a=1, b=2)), mcp={"sums": server}, storage=storage
+        ) as one:
+            first = await ask(one, [GO], DECLARED)
+        approved = body([yes(first)], previous_response_id=first["id"], stream=stream)
+        server.mode = Fault.HANGS_AT_START
+        known = len(server.requests)
+        async with serving(tmp_path, mcp={"sums": server}, storage=storage) as two:
+            leaving = asyncio.create_task(two.send("POST", "/v1/responses", approved))
+            while len(server.requests) == known:  # noqa: ASYNC110 - it hears of a request, and answers none
+                await asyncio.sleep(0.01)
+            leaving.cancel()
+            with suppress(asyncio.CancelledError):
+                await leaving
+        server.mode = Fault.NORMAL
+        async with serving(tmp_path, ScriptedModel(say("3.")), mcp={"sums": server}, storage=storage) as three:
+            answer = await ask(three, [yes(first)], DECLARED, previous_response_id=first["id"])
+            assert types(answer) == ["mcp_call", "message"]
+        assert len(server.calls("add")) == 1
+
+
+@pytest.mark.proves("D-16", "D-26")
+@aio(30)
+async def test_what_is_claimed_for_a_run_that_is_never_begun_is_free_again(tmp_path: Path, url: str) -> None:
+    async with _opened(tmp_path, url) as store:
+        claims, waits = Claims(store), FunctionCall(call_id="call_1", name="add", arguments="{}", id="fc_1")
+        claim = await claims.take([waits], "resp_1", "alice")
+        with pytest.raises(WireError, match="resp_1"):
+            await claims.take([waits], "resp_2", "alice")
+        del claim  # as when a client leaves between the answer to its request and the first piece of a stream
+        begun = await claims.take([waits], "resp_3", "alice")
+        begun.begun.add("call_1")
+        del begun
+        with pytest.raises(WireError, match="resp_3"):
+            await claims.take([waits], "resp_4", "alice")
