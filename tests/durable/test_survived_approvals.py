@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import pytest
 from aio import aio
 from durable.crashing_gateway import AT, PROGRAM
-from durable.survival import UNKNOWN, ended, tools
+from durable.survival import UNKNOWN, asked, ended, tools
 from gateway.process import Served, process_of, write_file
 
-from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 SECONDS = 120.0
 ASKING = {"type": "mcp", "server_label": "tools", "require_approval": "always"}
@@ -100,4 +101,28 @@ async def test_a_turn_that_was_sent_again_is_whole_after_a_crash(tmp_path: Path)
     _, made, *told = scripted.received[-1].json["messages"]
     assert [each["function"]["name"] for each in made["tool_calls"]] == ["echo", "get_time"]
     assert [message["content"] for message in told] == ["one", "noon"]
+    assert len(mcp.calls()) == 1
+
+
+@pytest.mark.proves("D-32", "D-16", "D-26")
+@aio(SECONDS)
+async def test_an_approval_for_a_run_that_nobody_began_can_be_used_again(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel(call("echo", text="one"), [wait(go), say("done")], say("done"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        durable = {"background": {"durable": True, "at_once": 1}}
+        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], **durable)
+        async with process_of(file) as served:
+            first = await send(served, "Go")
+            before = {"previous_response_id": first["id"], "background": True}
+            await send(served, "First", background=True)
+            await asked(scripted, 2)
+            waits = await send(served, [yes(first)], **before)
+            assert await refusal(served, [yes(first)], **before) == "approval_request_used"
+            await served.send("POST", f"/v1/responses/{waits['id']}/cancel")
+            assert (await ended(served, waits["id"]))["status"] == "cancelled"
+            assert not mcp.calls()
+            again = await send(served, [yes(first)], **before)
+            go.set()
+            assert (await ended(served, again["id"]))["status"] == "completed"
     assert len(mcp.calls()) == 1

@@ -81,14 +81,16 @@ async def test_in_a_conversation_a_call_that_was_not_approved_is_over(
 
 
 @pytest.mark.proves("D-26", "D-16")
+@pytest.mark.parametrize("has_ids", [True, False])
 @aio(30)
-async def test_a_client_that_sends_everything_again_has_no_call_made_again(tmp_path: Path) -> None:
+async def test_a_client_that_sends_everything_again_has_no_call_made_again(tmp_path: Path, has_ids: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."), say("You are welcome."))
     async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, [GO], store=False)
         given = [GO, *first["output"], _answer(first, approve=True)]
         second = await _ask(stand, given, store=False)
-        given += [*second["output"], {"role": "user", "content": "Thanks"}]
+        made = [item if has_ids else {**item, "id": None} for item in second["output"]]
+        given += [*made, {"role": "user", "content": "Thanks"}]
         assert _types(await _ask(stand, given, store=False)) == ["message"]
         assert len(server.calls("add")) == 1
         assert _told(stand) == ["Go", "assistant", "3", "3.", "Thanks"]
