@@ -125,3 +125,20 @@ async def test_a_call_that_only_looks_like_one_that_paused_brings_nothing_back(t
             await ask(stand, [GO, other, noon(first)])
             assert told(stand) == ["Go", ["get_time"], ("get_time", "noon")]
         assert not server.calls()
+
+
+@pytest.mark.proves("D-23", "D-26", "D-25")
+@aio(30)
+async def test_of_a_turn_that_nobody_kept_each_call_has_its_output_before_the_next_one_is_made(tmp_path: Path) -> None:
+    model = ScriptedModel([call("echo", text="hi"), *MIXED], say("Done."), say("Bye."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        tools = (GET_TIME, ASKING)
+        first = await ask(stand, [GO], *tools, store=False)
+        assert types(first)[1:] == ["function_call", "mcp_call", "mcp_approval_request"]
+        given = [GO, *first["output"], noon(first), yes(first)]
+        second = await ask(stand, given, *tools, store=False)
+        calls = ["Go", ["get_time", "echo"], ("get_time", "noon"), ("echo", "hi"), ["add"], ("add", "3")]
+        assert told(stand) == calls
+        await ask(stand, [*given, *second["output"], THANKS], *tools, store=False)
+        assert told(stand) == [*calls, "Done.", "Thanks"]
+        assert len(server.calls()) == 2
