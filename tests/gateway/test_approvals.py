@@ -233,7 +233,13 @@ async def test_nobody_approves_what_was_not_asked_of_them_as_it_was_asked(tmp_pa
         listed, asked = first["output"]
         yes = _answer(first, approve=True)
         made_up = {**asked, "id": "mcpr_1"}
-        for changed in ({"arguments": '{"a":1,"b":2000}'}, {"name": "echo"}, {"server_label": "other"}):
+        for changed in (
+            {"arguments": '{"a":1,"b":2000}'},
+            {"arguments": '{"a":1,"b":"2"}'},
+            {"arguments": '{"a":1,"b":2.0000000000000000001}'},
+            {"name": "echo"},
+            {"server_label": "other"},
+        ):
             status, error = await send([GO, listed, {**asked, **changed}, yes])
             assert (status, error["error"]["code"]) == (400, "approval_request_not_found"), changed
         status, error = await send([GO, listed, made_up, {**yes, "approval_request_id": "mcpr_1"}])

@@ -59,16 +59,20 @@ class Claims:
         items = (item for item in decode_items(record.items) if isinstance(item, FunctionCallOutput))
         return next((item for item in items if item.call_id == call.call_id), None)
 
-    async def take(self, calls: Collection[FunctionCall], response_id: str, owner: str) -> Claim:
-        """Take calls for a response. Raises the 400 of one that another has: SDKs do not repeat that by themselves."""
+    async def take(
+        self, calls: Collection[FunctionCall], response_id: str, owner: str, *, approved: Collection[str] = ()
+    ) -> Claim:
+        """Take calls for a response. Raises the 400 of one that another has: SDKs do not repeat that by themselves.
+
+        `approved`: the ids of those that a person approved.
+        """
         claim = Claim(owner, response_id, {call.call_id: approval_id(call) for call in calls})
         others = await self._store.take_calls(owner, claim.ids.values(), response_id)
         if others and self._returning:
             await asyncio.wait(self._returning)
             others = await self._store.take_calls(owner, claim.ids.values(), response_id)
         if others:
-            request_id, taker = next(iter(others.items()))
-            raise WireError(400, used(request_id, taker), kind="invalid_request", code="approval_request_used")
+            raise _taken(others, {approval_id(call) for call in calls if call.call_id in approved})
         give_back = partial(self._forgotten, owner, response_id, claim.ids, claim.begun)
         claim.forgotten = weakref.finalize(claim, give_back)
         claim.forgotten.atexit = False
@@ -95,3 +99,13 @@ class Claims:
                 await self._store.return_calls(owner, response_id, ids)
         except StorageError as error:
             log.warning("gateway.storage_failed", response=response_id, error=error)
+
+
+def _taken(others: Mapping[str, str], asked: Collection[str]) -> WireError:
+    """For a request that comes at the same moment as another one with the same answers."""
+    for request_id, taker in others.items():
+        if request_id in asked:
+            return WireError(400, used(request_id, taker), kind="invalid_request", code="approval_request_used")
+    taker = next(iter(others.values()))
+    message = f"The response {taker} is going on with the calls that waited for these outputs. Try again later."
+    return WireError(400, message, kind="invalid_request", code="calls_taken", param="input")

@@ -119,7 +119,7 @@ class ResponseMaker:
         """A run that has taken the calls with which it begins, if there are any."""
         claim, claims = None, self._continuing.claims
         if before.to_claim:
-            claim = await claims.take(before.to_claim, response_id, caller.id)
+            claim = await claims.take(before.to_claim, response_id, caller.id, approved=before.decided.approved)
         try:
             return await self._assemble(
                 request, caller, before, response_id, dialect=dialect, recent=recent, hold=hold, claim=claim

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-
-import orjson
+from decimal import Decimal
+from typing import Any
 
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import approval_id
@@ -40,12 +41,17 @@ _NOBODY: Mapping[str, str] = {}
 
 def digest_of(place: tuple[str, str], call: FunctionCall) -> bytes:
     """The same for the same call of the same tool, however its arguments are spaced; another for any other."""
-    try:
-        arguments: object = orjson.loads(call.arguments)
-    except ValueError:
+    try:  # not with orjson: to that one all large numbers are the same
+        arguments = _ordered(json.loads(call.arguments, parse_float=Decimal))
+    except (ValueError, RecursionError):
         arguments = call.arguments
-    asked = orjson.dumps([*place, arguments], option=orjson.OPT_SORT_KEYS)
-    return hashlib.blake2b(asked, digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(repr((place, arguments)).encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return "object", sorted((key, _ordered(each)) for key, each in value.items())
+    return [_ordered(each) for each in value] if isinstance(value, list) else value
 
 
 def decide(
