@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import pytest
 from aio import aio
 from gateway.changing_server import ChangingServer
 from gateway.stand import MODEL, Stand, serving
+from openai import AsyncOpenAI, BadRequestError
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -249,3 +253,61 @@ async def test_nobody_approves_what_was_not_asked_of_them_as_it_was_asked(tmp_pa
         assert not server.calls()
         status, _ = await send([GO, listed, {**asked, "arguments": '{ "b": 2, "a": 1 }'}, yes])
         assert (status, len(server.calls("add"))) == (200, 1), "spaces are no change"
+
+
+@asynccontextmanager
+async def _losing(url: str, words: bytes) -> AsyncIterator[str]:
+    """A way to a gateway on which the answer to the first request with these words is lost."""
+    host, port = url.removeprefix("http://").split(":")
+    lost: list[bytes] = []
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection(host, int(port))
+        asked = b""
+        try:
+            while words not in asked or len(asked) < _size(asked):
+                asked += (piece := await reader.read(65536))
+                if not piece:
+                    return
+            ours.write(asked)
+            answer = await theirs.readuntil(b"\r\n\r\n")
+            answer += await theirs.readexactly(_size(answer) - len(answer))
+            if lost:
+                writer.write(answer)
+                await writer.drain()
+            lost.append(answer)
+        finally:
+            ours.close()
+            writer.close()
+
+    async with await asyncio.start_server(carry, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def _size(message: bytes) -> int:
+    """Of an HTTP message with its head."""
+    head, _, _ = message.partition(b"\r\n\r\n")
+    (length,) = [line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    return len(head) + 4 + int(length)
+
+
+@pytest.mark.proves("D-31", "D-16", "D-26")
+@aio(30)
+async def test_a_stock_client_that_repeats_an_approval_by_itself_is_told_and_stops(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, "Go")
+        yes: Any = _answer(first, approve=True)
+        async with (
+            _losing(stand.url, b"mcp_approval_response") as url,
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="hd-anybody", max_retries=5) as client,
+        ):
+            tools: Any = [_declared()]
+            with pytest.raises(BadRequestError) as refused:
+                await client.responses.create(model=MODEL, input=[yes], tools=tools, previous_response_id=first["id"])
+        assert refused.value.code == "approval_request_used"
+        assert len(server.calls("add")) == 1
+        assert isinstance(refused.value.body, dict)
+        taker = refused.value.body["message"].partition("the response ")[2].split()[0]
+        _, kept = await stand.send("GET", f"/v1/responses/{taker}")
+        assert _types(kept) == ["mcp_call", "message"], "the answer that was lost can be looked up"
