@@ -132,6 +132,10 @@ class DBOSEngine:
                 )
         return found
 
+    async def under_way(self) -> list[str]:
+        begun = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
+        return [each.workflow_id for each in begun]
+
     async def take_over(self, executor: str) -> int:
         handles = await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])
         return len(handles)

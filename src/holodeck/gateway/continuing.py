@@ -9,13 +9,16 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.callers import Caller
+from holodeck.gateway.claims import Claims
 from holodeck.gateway.problems import WireError
 from holodeck.gateway.threads import Standing, Threads, too_long
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
-from holodeck.gateway.wire.approvals import Decided, answer_in_place, decide
+from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
 from holodeck.gateway.wire.context import check_answered, with_calls
+from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.input import references
-from holodeck.gateway.wire.reading import Find
+from holodeck.gateway.wire.paused import last_answered, put_back, returning
+from holodeck.gateway.wire.reading import ApprovalAnswer, Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import MAX_CONTEXT_DEPTH, MAX_RECENT_RESPONSES, MAX_REFERENCES
@@ -44,9 +47,17 @@ class Continued:
     """The ids of calls that waited and may have been run by somebody who died; they are not run again."""
     to_take: Thread | None = None
     """The conversation from which the response must take what waits in it."""
+    turn: tuple[FunctionCall, ...] = ()
+    """The calls of a turn that paused, some of which the client has sent again without having seen the others."""
+
+    @property
+    def to_claim(self) -> tuple[FunctionCall, ...]:
+        """The calls that the response must take before it goes on with them."""
+        return tuple(call for call in self.decided.run if call.call_id not in self.unknown)
 
     def complete(self, request: ResponseRequest) -> None:
-        """Put what was decided about calls of the request's own input behind them."""
+        """Put what the client did not see into the request's own input, and what was decided behind its calls."""
+        put_back(request.input, self.turn)
         answer_in_place(request.input, self.in_place)
 
     def plain(self) -> dict[str, Any]:
@@ -61,14 +72,14 @@ class Continued:
             "places": dict(self.places),
             "unknown": sorted(self.unknown),
             "is_stored": self.is_stored,
+            "turn": [encode_item(call) for call in self.turn],
         }
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Continued:
         """The other way round."""
-        run = (decode_item(entry) for entry in plain["run"])
         decided = Decided(
-            run=tuple(call for call in run if isinstance(call, FunctionCall)),
+            run=_calls(plain["run"]),
             approved=frozenset(plain["approved"]),
             refused=_outputs(plain["refused"]),
         )
@@ -80,6 +91,7 @@ class Continued:
             in_place=_outputs(plain["in_place"]),
             unknown=frozenset(plain.get("unknown", ())),
             is_stored=plain.get("is_stored", True),
+            turn=_calls(plain.get("turn", ())),
         )
 
 
@@ -107,11 +119,13 @@ class Continuing:
     def __init__(self, store: ResponseStore, seal: Seal) -> None:
         self._store = store
         self.threads = Threads(store, seal)
+        self.claims = Claims(store)
 
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
-        waiting, is_stored = waiting_in(request.input), True
+        turn: tuple[FunctionCall, ...] = ()
+        waiting, is_stored, is_in_input = waiting_in(request.input), True, False
         standing = Standing()
         known = recent.get(request.previous_response_id or "") if recent is not None else None
         if known is not None:
@@ -121,11 +135,13 @@ class Continuing:
         elif request.conversation_id is not None:
             standing = await self.threads.standing(request.conversation_id, request.input, caller)
             items, waiting = standing.items, standing.waiting
-        decided = decide(waiting.calls, waiting.asks, (*standing.approvals, *request.input.approvals))
-        if standing.unknown:
-            decided = _lost(decided, waiting.calls, standing.unknown)
+        else:
+            is_in_input = True
+            waiting, turn = await self._sent_again(request.input, waiting, caller)
+        answers = (*standing.approvals, *request.input.approvals)
+        decided = await self._decided(waiting, answers, standing.unknown, caller)
         in_place: tuple[FunctionCallOutput, ...] = ()
-        if decided.refused and waiting.calls == tuple(request.input.waiting):
+        if decided.refused and is_in_input:
             in_place, decided = decided.refused, replace(decided, refused=())
         before = Continued(
             items=(*items, *decided.refused),
@@ -137,10 +153,65 @@ class Continuing:
             own=waiting.own,
             unknown=standing.unknown,
             to_take=standing.to_take,
+            turn=turn,
         )
         before.complete(request)
         check_answered((*before.items, *request.input.items), pending=decided.run)
         return before
+
+    async def _decided(
+        self, waiting: Waiting, answers: Sequence[ApprovalAnswer], unknown: Collection[str], caller: Caller
+    ) -> Decided:
+        """What happens to calls that wait. Of those that another response has taken, the model hears what came."""
+        if not waiting.calls:
+            return decide((), (), answers)
+        known = await self.claims.known(waiting, caller.id)
+        lost = {approval_id(call) for call in waiting.calls if call.call_id in unknown}
+        taken = {
+            request_id: call.taken_by
+            for request_id, call in known.items()
+            if call.taken_by is not None and request_id not in lost
+        }
+
+        def is_genuine(request_id: str) -> bool:
+            brought = waiting.brought.get(request_id)
+            return brought is None or (request_id in known and known[request_id].digest == brought)
+
+        decided = decide(waiting.calls, waiting.asks, answers, taken=taken, is_genuine=is_genuine)
+        if unknown:
+            decided = _lost(decided, waiting.calls, unknown)
+        over = [
+            await self.claims.outcome(call, taken[approval_id(call)], caller.id) or told(call, ELSEWHERE)
+            for call in waiting.calls
+            if approval_id(call) in taken
+        ]
+        if not over:
+            return decided
+        ids = {output.call_id for output in over}
+        return replace(
+            decided,
+            run=tuple(call for call in decided.run if call.call_id not in ids),
+            refused=(*(output for output in decided.refused if output.call_id not in ids), *over),
+        )
+
+    async def _sent_again(
+        self, read: Input, waiting: Waiting, caller: Caller
+    ) -> tuple[Waiting, tuple[FunctionCall, ...]]:
+        """What waits in an input, with the turn that paused if the client has sent one again to answer its part."""
+        called = last_answered(read)
+        for response_id in await self._store.paused_in(caller.id, called.call_id) if called is not None else ():
+            record = await self._store.get(response_id, caller.id)
+            kept = Waiting() if record is None else Waiting.decode(record.pending)
+            turn = returning(read, kept.turn, waiting=kept.calls, hidden=kept.hidden)
+            if turn:
+                calls = tuple(call for call in kept.calls if call in turn)
+                own = {approval_id(call) for call in calls}
+                rest = tuple(call for call in waiting.calls if approval_id(call) not in own)
+                asks = {call.call_id for call in calls if call.call_id in kept.asks}
+                asks |= {call.call_id for call in rest}
+                places = {**waiting.places, **kept.places}
+                return replace(waiting, calls=(*calls, *rest), asks=frozenset(asks), places=places, own=kept.own), turn
+        return waiting, ()
 
     async def found(self, body: object, caller: Caller) -> Find:
         """Finds the items that a body only refers to, in what its caller has stored."""
@@ -189,6 +260,11 @@ def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[s
         run=tuple(call for call in calls if call.call_id in run),
         refused=tuple(output for output in decided.refused if output.call_id not in unknown),
     )
+
+
+def _calls(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCall, ...]:
+    items = (decode_item(entry) for entry in plain)
+    return tuple(item for item in items if isinstance(item, FunctionCall))
 
 
 def _outputs(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCallOutput, ...]:

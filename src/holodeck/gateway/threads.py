@@ -150,6 +150,7 @@ def _stand(read: Input, kept: Waiting, asked: Input, thread: Thread) -> Standing
             listed=other.listed,
             places={**other.places, **kept.places},
             own=kept.own,
+            brought=other.brought,
         ),
         approvals=approvals,
         unknown=unknown,

@@ -232,6 +232,7 @@ POSTGRES_KEEPALIVE_IDLE = 2  # seconds of silence before the server asks whether
 POSTGRES_KEEPALIVE_INTERVAL = 1  # ... again after this long, ...
 POSTGRES_KEEPALIVE_COUNT = 3  # ... and how often in vain: work of a machine that vanished is free after 5 seconds
 KEEP_RETRY = 1.0  # seconds before a background response that could not be stored is tried again
+MAX_PAUSED_TURNS = 8  # looked at for a call that came back: there are models that give one id to several calls
 TAKE_ATTEMPTS = 5  # of a request to take what waits in a conversation that others change at the same moment
 STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is asked again
 LOG_PAUSE = 0.05  # seconds that a line of the log may wait for others
@@ -282,6 +283,7 @@ STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another 
 CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
 CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; it is stopped later all the same
 TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
+CLEAR_LOOKS = 30  # of those looks, between two for work whose response has ended: it is in nobody's way
 OTHER_VERSION_LOOKS = 5  # times as many looks, before work that only another version can do is given up
 TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment
 

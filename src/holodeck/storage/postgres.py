@@ -5,13 +5,14 @@ How safe an acknowledged write is against a loss of power is the server's own `s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 
 from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
-from holodeck.storage import threads, unfinished
+from holodeck.storage import threads, unfinished, waiting_calls
 from holodeck.storage.pool import Connection, PostgresPool
 from holodeck.storage.presence import IS_THERE
-from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread
+from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread, WaitingCall
 from holodeck.storage.unfinished import IS_UNFINISHED
 
 _NAMES = (
@@ -122,6 +123,11 @@ class PostgresStore:
         sql = f"SELECT id, keeper FROM responses WHERE {_IS_LOST}"  # noqa: S608 - names of our own
         return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
 
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        sql = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608 - names of our own
+        rows = await self._pool.run(lambda db: db.fetch(sql, list(ids)), is_repeatable=True)
+        return {row[0] for row in rows}
+
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
         await self._change(unfinished.ADOPT, _key(response_id), keeper or self.keeper, is_repeatable=True)
 
@@ -219,6 +225,51 @@ class PostgresStore:
     async def give_back(self, conversation_id: str, owner: str, taker: str) -> None:
         await self._change(threads.GIVE_BACK, _key(conversation_id), owner, taker, is_repeatable=True)
 
+    async def remember_calls(
+        self, owner: str, response_id: str, digests: Mapping[str, bytes], *, turn: Collection[str] = ()
+    ) -> None:
+        now = time.time()
+        calls = [(owner, _key(call_id), now, digest) for call_id, digest in sorted(digests.items())]
+        paused = [(owner, _key(call_id), response_id, now) for call_id in turn]
+
+        async def remember(db: Connection) -> None:
+            async with db.transaction():
+                await db.executemany(waiting_calls.REMEMBER, calls)
+                await db.executemany(waiting_calls.PAUSE, paused)
+
+        await self._pool.run(remember, is_repeatable=True)
+
+    async def waiting_calls(self, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+        return await self._pool.run(lambda db: _waiting(db, waiting_calls.FIND, owner, ids), is_repeatable=True)
+
+    async def take_calls(self, owner: str, ids: Collection[str], taker: str) -> dict[str, str]:
+        now = time.time()
+
+        async def take(db: Connection) -> dict[str, str]:
+            async with db.transaction():
+                # In order, so that two that want the same calls wait for each other here and not crosswise.
+                rows = [(owner, _key(call_id)) for call_id in sorted(ids)]
+                await db.executemany(waiting_calls.REMEMBER, [(*row, now, None) for row in rows])
+                found = await _waiting(db, f"{waiting_calls.FIND} FOR UPDATE", owner, sorted(ids))
+                others = waiting_calls.taken_by_others(found.items(), taker)
+                if not others:
+                    await db.executemany(waiting_calls.TAKE, [(*row, taker) for row in rows])
+                return others
+
+        return await self._pool.run(take, is_repeatable=True)
+
+    async def return_calls(self, owner: str, taker: str, ids: Collection[str] | None = None) -> None:
+        if ids is None:
+            await self._change(waiting_calls.RETURN_ALL, owner, taker, is_repeatable=True)
+            return
+        rows = [(owner, _key(call_id), taker) for call_id in sorted(ids)]
+        await self._pool.run(lambda db: db.executemany(waiting_calls.RETURN, rows), is_repeatable=True)
+
+    async def paused_in(self, owner: str, call_id: str) -> list[str]:
+        values = (owner, _key(call_id))
+        rows = await self._pool.run(lambda db: db.fetch(waiting_calls.PAUSED_IN, *values), is_repeatable=True)
+        return [row[0] for row in rows]
+
     async def items(
         self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
     ) -> list[ConversationItem] | None:
@@ -259,6 +310,8 @@ class PostgresStore:
             while count := await self._change(sql, before, is_repeatable=True):
                 gone += count
         await self._change(unfinished.DROP_LEFT_CHUNKS, is_repeatable=True)
+        for statement in waiting_calls.FORGET:
+            await self._change(statement, before, is_repeatable=True)
         return gone
 
     async def is_healthy(self) -> bool:
@@ -300,6 +353,15 @@ async def _grow(
     if (row["keeper"], resource, status) != (keeper, None, None):
         await db.execute(unfinished.UPDATE, response_id, resource, status, keeper)
     return True
+
+
+async def _waiting(db: Connection, sql: str, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+    found = {}
+    for call_id in ids:
+        row = await db.fetchrow(sql, owner, _key(call_id))
+        if row is not None:
+            found[call_id] = waiting_calls.call_of(tuple(row))
+    return found
 
 
 async def _append(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
 from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
-from holodeck.storage import sqlite_unfinished, threads, unfinished
+from holodeck.storage import sqlite_unfinished, threads, unfinished, waiting_calls
 from holodeck.storage.presence_files import Alone, FilePresence
 from holodeck.storage.sqlite_file import Durability, connected
-from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread
+from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread, WaitingCall
 from holodeck.storage.unfinished import IS_UNFINISHED, for_sqlite
 from holodeck.storage.workers import Worker
 
@@ -138,6 +139,10 @@ class SQLiteStore:
     async def orphans(self) -> dict[str, int | None]:
         return await self._reader.run(lambda db: sqlite_unfinished.orphans(db, self._presence.is_there))
 
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        sql = for_sqlite(unfinished.KEEPER)
+        return await self._reader.run(lambda db: {each for each in ids if db.execute(sql, (each,)).fetchone()})
+
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
         values = (response_id, keeper or self.keeper)
         await self._writer.run(lambda db: db.execute(for_sqlite(unfinished.ADOPT), values))
@@ -235,6 +240,47 @@ class SQLiteStore:
         values = (conversation_id, owner, taker)
         await self._writer.run(lambda db: db.execute(for_sqlite(threads.GIVE_BACK), values))
 
+    async def remember_calls(
+        self, owner: str, response_id: str, digests: Mapping[str, bytes], *, turn: Collection[str] = ()
+    ) -> None:
+        now = time.time()
+        calls = [(owner, call_id, now, digest) for call_id, digest in digests.items()]
+        paused = [(owner, call_id, response_id, now) for call_id in turn]
+
+        def remember(db: sqlite3.Connection) -> None:
+            db.executemany(for_sqlite(waiting_calls.REMEMBER), calls)
+            db.executemany(for_sqlite(waiting_calls.PAUSE), paused)
+
+        await self._writer.run(remember)
+
+    async def waiting_calls(self, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+        return await self._reader.run(lambda db: _waiting(db, owner, ids))
+
+    async def take_calls(self, owner: str, ids: Collection[str], taker: str) -> dict[str, str]:
+        rows, now = [(owner, call_id) for call_id in ids], time.time()
+
+        def take(db: sqlite3.Connection) -> dict[str, str]:
+            db.executemany(for_sqlite(waiting_calls.REMEMBER), [(*row, now, None) for row in rows])
+            others = waiting_calls.taken_by_others(_waiting(db, owner, ids).items(), taker)
+            if not others:
+                db.executemany(for_sqlite(waiting_calls.TAKE), [(*row, taker) for row in rows])
+            return others
+
+        return await self._writer.run(take)
+
+    async def return_calls(self, owner: str, taker: str, ids: Collection[str] | None = None) -> None:
+        def give(db: sqlite3.Connection) -> None:
+            if ids is None:
+                db.execute(for_sqlite(waiting_calls.RETURN_ALL), (owner, taker))
+            else:
+                db.executemany(for_sqlite(waiting_calls.RETURN), [(owner, call_id, taker) for call_id in ids])
+
+        await self._writer.run(give)
+
+    async def paused_in(self, owner: str, call_id: str) -> list[str]:
+        sql = for_sqlite(waiting_calls.PAUSED_IN)
+        return [row[0] for row in await self._reader.run(lambda db: db.execute(sql, (owner, call_id)).fetchall())]
+
     async def items(
         self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
     ) -> list[ConversationItem] | None:
@@ -286,6 +332,7 @@ class SQLiteStore:
             while count := await self._writer.run(remove):
                 gone += count
         await self._writer.run(lambda db: db.execute(unfinished.DROP_LEFT_CHUNKS))
+        await self._writer.run(lambda db: [db.execute(for_sqlite(sql), (before,)) for sql in waiting_calls.FORGET])
         return gone
 
     async def is_healthy(self) -> bool:
@@ -296,6 +343,12 @@ class SQLiteStore:
         if self._reader is not self._writer:
             await self._reader.close()
         self._presence.end()
+
+
+def _waiting(db: sqlite3.Connection, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+    sql = for_sqlite(waiting_calls.FIND)
+    rows = ((call_id, db.execute(sql, (owner, call_id)).fetchone()) for call_id in ids)
+    return {call_id: waiting_calls.call_of(row) for call_id, row in rows if row is not None}
 
 
 def _owns(db: sqlite3.Connection, conversation_id: str, owner: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
 from holodeck.lib.record import record
@@ -69,6 +69,16 @@ class Thread:
     """True when the process that has taken them is alive."""
 
 
+@record
+class WaitingCall:
+    """A call that waits for a person or a client, or did."""
+
+    digest: bytes | None = None
+    """Of what was asked for, made by the gateway. None: nobody has said."""
+    taken_by: str | None = None
+    """The response that has gone on with it."""
+
+
 class ResponseStore(Protocol):
     """Keeps responses and conversations. Every failure is a `StorageError`."""
 
@@ -106,6 +116,10 @@ class ResponseStore(Protocol):
 
     async def orphans(self) -> dict[str, int | None]:
         """The ids of those same responses, each with the number of the keeper that is gone. None: it never had one."""
+        ...
+
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        """Those of the ids whose responses are not finished, whoever makes them."""
         ...
 
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
@@ -182,6 +196,31 @@ class ResponseStore(Protocol):
 
     async def give_back(self, conversation_id: str, owner: str, taker: str) -> None:
         """The response has not gone on with what it took: another may."""
+        ...
+
+    async def remember_calls(
+        self, owner: str, response_id: str, digests: Mapping[str, bytes], *, turn: Collection[str] = ()
+    ) -> None:
+        """Calls that wait from now on, by their ids. `turn`: the client's own calls, by which `paused_in` finds it."""
+        ...
+
+    async def waiting_calls(self, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+        """What is known of calls; nothing of some, perhaps."""
+        ...
+
+    async def take_calls(self, owner: str, ids: Collection[str], taker: str) -> dict[str, str]:
+        """Take calls for a response, all or none. Empty: it has them, and nobody else ever will.
+
+        Else those that others have, each with the response that has it. The very same call again is empty.
+        """
+        ...
+
+    async def return_calls(self, owner: str, taker: str, ids: Collection[str] | None = None) -> None:
+        """A response has not begun with calls that it took, or with none of them: another may."""
+        ...
+
+    async def paused_in(self, owner: str, call_id: str) -> list[str]:
+        """The responses that paused with this call of the client, the newest first."""
         ...
 
     async def items(
