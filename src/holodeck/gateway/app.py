@@ -24,7 +24,7 @@ from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS
+from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS, LEAVING_RETRY_AFTER
 from holodeck.lib.record import record
 
 Scope = MutableMapping[str, Any]
@@ -73,6 +73,8 @@ class Route:
 
 READY = "/readyz"
 """What a load balancer asks; while we drain, the answer is no."""
+_LEAVING = ((b"connection", b"close"),)
+"""Else a client that has a connection would come back by it, and be refused until it gives up."""
 SocketHandler = Callable[[Caller, Dialect, Receive, Send, Callable[[], bool]], Awaitable[None]]
 
 
@@ -125,6 +127,7 @@ class Gateway:
                         *message["headers"],
                         (b"x-request-id", visit.id.encode()),
                         *self._hosts.cors(headers),
+                        *(_LEAVING if self.is_draining else ()),
                     ]
                 await send(message)
 
@@ -270,7 +273,8 @@ def _too_large(limit: int) -> WireError:
 
 
 def _shutting_down() -> WireError:
-    return WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+    message, code = "This gateway is shutting down.", "shutting_down"
+    return WireError(503, message, kind="server_error", code=code, retry_after=LEAVING_RETRY_AFTER)
 
 
 def _packed() -> WireError:
