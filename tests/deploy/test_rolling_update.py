@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import aiohttp
+import pytest
 from aio import aio
 from deploy.balancer import Balancer
 from gateway.process import Served, process_of, write_file
@@ -71,6 +73,32 @@ async def test_a_refusal_of_a_gateway_that_leaves_ends_its_connection_and_says_w
             assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1"), path
         status, _, headers = await served.send("GET", "/v1/models")
         assert (status, headers["connection"]) == (200, "close"), "what costs nothing is answered, once"
+        go.set()
+        assert (await running)[0] == 200
+        assert await served.ended() == 0
+
+
+@aio(SECONDS)
+async def test_a_socket_of_a_gateway_that_leaves_is_closed_and_none_is_opened(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    limits = {"drain_seconds": SECONDS}
+    async with (
+        ScriptedModel([say("slowly "), wait(go), say("done")]).serve() as scripted,
+        process_of(write_file(tmp_path, scripted.url, limits=limits)) as served,
+        served.session.ws_connect(f"{served.url}/v1/responses") as socket,
+    ):
+        running = asyncio.create_task(served.ask())
+        while not scripted.received:  # noqa: ASYNC110 - another process asks
+            await asyncio.sleep(0.02)
+        served.stop()
+        await drains(served)
+        await socket.send_json({"type": "response.create", "model": "demo", "input": "hi"})
+        assert (await socket.receive_json())["error"]["code"] == "shutting_down"
+        assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert socket.close_code == 1001
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await served.session.ws_connect(f"{served.url}/v1/responses")
+        assert refused.value.status == 503
         go.set()
         assert (await running)[0] == 200
         assert await served.ended() == 0

@@ -219,6 +219,8 @@ class Gateway:
     def _socket(self, path: str) -> SocketHandler:
         if path not in self.sockets:
             raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
+        if self.is_draining:
+            raise _shutting_down()
         return self.sockets[path]
 
     async def _known(self, headers: Mapping[str, str]) -> Caller:
