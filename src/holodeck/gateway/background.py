@@ -111,6 +111,15 @@ class Background:
                 await self._engine.open(self._work)
                 self._is_open = True
 
+    async def is_able(self) -> bool:
+        """Whether what is begun here is kept as promised; storage may have come, or its rights, since the start."""
+        try:
+            await self._open()
+        except StorageError as error:
+            log.debug("gateway.storage_failed", error=error)
+            return False
+        return True
+
     async def close(self) -> None:
         if self._engine is not None and self._is_open:
             await self._engine.close()
