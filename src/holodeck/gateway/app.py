@@ -255,6 +255,8 @@ class Gateway:
 
     async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send, client: Client | None) -> None:
         if isinstance(answer, Reply):
+            if client is not None:
+                client.hold()
             await _write_reply(send, answer)
         else:
             await _write_stream(send, Attended(receive, client), answer, Silence(send, self._silent_seconds))

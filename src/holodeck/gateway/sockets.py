@@ -89,7 +89,7 @@ class ResponseSockets:
             request = replace(read_message(body, seal=self._seal, find=find), stream=True)
             with self._rates.request(caller):
                 live = await self._maker.prepare(request, caller, recent, dialect=dialect)
-                async with aclosing(self._runs.advance(live)) as batches:
+                async with aclosing(self._runs.advance(live, is_asked=False)) as batches:
                     async for batch in batches:
                         for payload in batch:
                             await _tell(send, payload)
