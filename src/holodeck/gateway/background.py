@@ -130,7 +130,7 @@ class Background:
     async def is_able(self) -> bool:
         """Whether what is begun here is kept as promised; storage may have come, or its rights, since the start."""
         try:
-            await self._open()
+            await self._open_if_missed()
         except StorageError as error:
             log.debug("gateway.storage_failed", error=error)
             return False
