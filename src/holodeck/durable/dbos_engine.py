@@ -45,8 +45,11 @@ SCHEMA = "holodeck_work"
 _ERROR = "$error"
 _EXPECTED = re.compile(
     r"Asyncio task cancelled|.* is no longer owned by this execution|.*: DBOS Error \d+: .* was cancelled"
+    r"|Could not connect to postgres database to verify existence of "
 )
-"""How its log speaks of a run that was cancelled, deleted or left to another, which is no trouble."""
+"""How its log speaks of what is no trouble: a run that was cancelled, deleted or left to another; a database beside
+ours to which our user has no access, and in which nothing is needed."""
+_MAY_NOT = "42501"
 STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
 
 
@@ -107,7 +110,7 @@ class DBOSEngine:
                 )
         except Exception as error:
             await self.close()
-            raise StorageError(f"Durable runs cannot be kept: {first_line(error)}") from error
+            raise StorageError(f"Durable runs cannot be kept: {_reason(error)}") from error
 
     async def submit(self, work_id: str, given: Plain) -> bool:
         is_here = self._begun < self._at_once or bool(self._circle)
@@ -301,6 +304,16 @@ def _use_wal(url: str) -> None:
             connection.close()
     except (OSError, sqlite3.Error) as error:
         raise StorageError(f"Durable runs cannot be kept in {path}: {error}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Why the engine did not open, with what to do where that is known."""
+    if getattr(getattr(error, "orig", None), "sqlstate", None) == _MAY_NOT:
+        return (
+            "the user of the database lacks a privilege. "
+            f"Grant it CREATE on the database, or make the schema '{SCHEMA}' for it."
+        )
+    return first_line(error)
 
 
 def first_line(error: BaseException | None) -> str:

@@ -24,7 +24,7 @@ from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS
+from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS, LEAVING_RETRY_AFTER
 from holodeck.lib.record import record
 
 Scope = MutableMapping[str, Any]
@@ -73,6 +73,8 @@ class Route:
 
 READY = "/readyz"
 """What a load balancer asks; while we drain, the answer is no."""
+_LEAVING = ((b"connection", b"close"),)
+"""Else a client that has a connection would come back by it, and be refused until it gives up."""
 SocketHandler = Callable[[Caller, Dialect, Receive, Send, Callable[[], bool]], Awaitable[None]]
 
 
@@ -125,6 +127,7 @@ class Gateway:
                         *message["headers"],
                         (b"x-request-id", visit.id.encode()),
                         *self._hosts.cors(headers),
+                        *(_LEAVING if self.is_draining else ()),
                     ]
                 await send(message)
 
@@ -216,6 +219,8 @@ class Gateway:
     def _socket(self, path: str) -> SocketHandler:
         if path not in self.sockets:
             raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
+        if self.is_draining:
+            raise _shutting_down()
         return self.sockets[path]
 
     async def _known(self, headers: Mapping[str, str]) -> Caller:
@@ -272,7 +277,8 @@ def _too_large(limit: int) -> WireError:
 
 
 def _shutting_down() -> WireError:
-    return WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+    message, code = "This gateway is shutting down.", "shutting_down"
+    return WireError(503, message, kind="server_error", code=code, retry_after=LEAVING_RETRY_AFTER)
 
 
 def _packed() -> WireError:

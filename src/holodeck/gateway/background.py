@@ -136,6 +136,15 @@ class Background:
         self._engine = engine
         return engine
 
+    async def is_able(self) -> bool:
+        """Whether what is begun here is kept as promised; storage may have come, or its rights, since the start."""
+        try:
+            await self._open_if_missed()
+        except StorageError as error:
+            log.debug("gateway.storage_failed", error=error)
+            return False
+        return True
+
     async def close(self) -> None:
         if self._opening is not None:
             await asyncio.wait({self._opening})

@@ -49,7 +49,7 @@ class Operations:
         if self._is_draining():
             return json_reply({"status": "shutting down"}, 503)
         try:
-            is_ready = await self._store.is_healthy()
+            is_ready = await self._store.is_healthy() and await self._background.is_able()
         except StorageError:
             is_ready = False
         return json_reply({"status": "ok" if is_ready else "no storage"}, 200 if is_ready else 503)

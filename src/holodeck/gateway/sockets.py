@@ -77,7 +77,8 @@ class ResponseSockets:
             if is_draining():
                 shutting = WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
                 await _tell(send, envelope_for(shutting))
-                continue
+                await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})  # the next one is elsewhere
+                return
             await self._answer(message, caller, dialect, recent, send)
 
     async def _answer(self, message: str | bytes, caller: Caller, dialect: Dialect, recent: Recent, send: Send) -> None:
