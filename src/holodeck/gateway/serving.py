@@ -73,7 +73,7 @@ class Service:
         self.is_open = callers.is_open
         starter, continuing = Starter(backends, config), Continuing(self.store, seal)
         self.pool = starter.pool
-        rates = Rates(config.limits.key, config.limits.in_flight)
+        rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self.runs = Runs(metrics, rates)
         is_sqlite = config.storage.url.startswith("sqlite")
         self.background = Background(
@@ -96,6 +96,7 @@ class Service:
                     self.store,
                     metrics,
                     in_flight=lambda: rates.in_flight,
+                    sockets=lambda: rates.sockets,
                     is_draining=lambda: self.app.is_draining,
                     background=self.background,
                 ),

@@ -13,12 +13,14 @@ from holodeck.lib.limits import (
     DEFAULT_DRAIN_SECONDS,
     DEFAULT_IN_FLIGHT,
     DEFAULT_KEY_IN_FLIGHT,
+    DEFAULT_KEY_SOCKETS,
     DEFAULT_MAX_TURNS,
     DEFAULT_READER_SECONDS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SERVERS_PER_REQUEST,
     DEFAULT_SILENT_SECONDS,
+    DEFAULT_SOCKETS,
     DISCOVERY_WAIT,
     DURABLE_AT_ONCE,
     MAX_MAX_TURNS,
@@ -76,6 +78,8 @@ class KeyLimits(FileModel):
     """Requests at once. A background response that does not survive the process counts until it has ended."""
     requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
     tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
+    """WebSockets that are open at once, also those that ask for nothing. 0: none."""
 
 
 class CallerKey(FileModel):
@@ -170,6 +174,8 @@ class GatewayLimits(FileModel):
     """How often a stream that has nothing to tell says so, for proxies that end silent connections."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
     """How long running requests may go on after SIGTERM."""
+    sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_SOCKETS
+    """WebSockets that are open at once; one more is refused at once. 0: none."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
     """How long a WebSocket may stay open; the API itself ends it after an hour."""
     key: KeyLimits = Field(default_factory=KeyLimits)
