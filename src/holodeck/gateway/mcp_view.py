@@ -92,11 +92,11 @@ class RequestServers:
             about = {"server": route.server.name, "tool": route.tool.name}
             return ToolResult.failed(call.call_id, _nobody_to_ask(route), **(_COUNTED_AS if ours is None else about))
         if ours is not None and ours.server is route.server:
-            return await self._executor.execute(call, is_approved=is_approved)
+            return await self._executor.execute(call, is_approved=is_approved, caller=self._caller)
         with self._with_brought() as offers:
             if not any(offer.server is route.server for offer in offers):
                 await self._executor.specs([offer.server.name for offer in offers])  # its connection was given up
-            result = await self._executor.execute(call, is_approved=is_approved)
+            result = await self._executor.execute(call, is_approved=is_approved, caller=self._caller)
         return replace(result, metadata={**result.metadata, **(_COUNTED_AS if ours is None else {})})
 
     def holds(self, call: FunctionCall) -> bool:
