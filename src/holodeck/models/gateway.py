@@ -154,7 +154,10 @@ class BackgroundRuns(FileModel):
     durable: Boolean | None = None
     """Whether they survive the process. Absent: yes, if HoloDeck is installed with the extra `durable`."""
     at_once: Annotated[Integer, Field(ge=1)] = DURABLE_AT_ONCE
-    """How many durable ones a gateway begins at once; the others wait for whichever gateway has room first."""
+    """How many durable ones a gateway does at once, new ones and those it takes over together.
+
+    The others wait for whichever gateway has room first.
+    """
 
 
 class GatewayLimits(FileModel):
