@@ -138,6 +138,8 @@ DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current
 
 # The gateway
 DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_CONTEXT_BYTES = 64 * MIB  # what is read for a request of all that came before it: more than models take
+MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
 DEFAULT_SOCKETS = 1_000  # WebSockets that are open, also those that ask for nothing
@@ -244,6 +246,7 @@ MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
+MAX_RECENT_BYTES = 8 * MIB  # of them together, unless the latest alone is more
 MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
 MAX_QUEUED_MESSAGES = 16  # of a WebSocket whose response is still being made
 CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, roughly

@@ -10,6 +10,7 @@ from pydantic import Field, ModelWrapValidatorHandler, model_validator
 from holodeck.lib.addresses import networks_among
 from holodeck.lib.limits import (
     DEFAULT_BODY_BYTES,
+    DEFAULT_CONTEXT_BYTES,
     DEFAULT_DRAIN_SECONDS,
     DEFAULT_IN_FLIGHT,
     DEFAULT_KEY_IN_FLIGHT,
@@ -166,6 +167,8 @@ class GatewayLimits(FileModel):
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_IN_FLIGHT
     """Requests at once; one more is refused at once."""
     body_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_BODY_BYTES
+    context_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_CONTEXT_BYTES
+    """Of all that comes before a request: its conversation, or the responses that it goes on from."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT
     """How long a request waits for an MCP server to say what it has."""
