@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from websockets.exceptions import InvalidStatus
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.rates import Rates, TooManyError
+from holodeck.lib.limits import MAX_ADAPTED_BYTES
+from holodeck.models.exchange import ToolSpec
 from holodeck.models.gateway import KeyLimits
 from holodeck.testing import ScriptedModel, say
 
@@ -114,3 +117,24 @@ def test_tokens_of_a_run_that_ends_long_after_its_request_are_counted() -> None:
         rates.spent(caller.id, 50)
         with pytest.raises(TooManyError, match="tokens a minute"), rates.request(caller):
             pass
+
+
+@aio(60)
+async def test_tools_that_requests_bring_along_are_not_kept_for_ever(tmp_path: Path) -> None:
+    size, requests = MAX_ADAPTED_BYTES // 4, 8
+    async with serving(tmp_path, ScriptedModel(lambda _: say("Hi."))) as stand:
+        client = await stand.openai()
+        for number in range(requests):
+            schema: dict[str, object] = {
+                "type": "object",
+                "properties": {"text": {"type": "string", "description": "x" * size}},
+            }
+            await client.responses.create(
+                model=MODEL,
+                input="Hi",
+                tools=[{"type": "function", "name": f"brought_{number}", "parameters": schema, "strict": False}],
+            )
+            stand.model.received.clear()
+        gc.collect()
+        kept = {each.name for each in gc.get_objects() if isinstance(each, ToolSpec) and "brought" in each.name}
+        assert len(kept) <= 4

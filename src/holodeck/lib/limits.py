@@ -181,6 +181,7 @@ MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model
+MAX_CACHED_TEXT_CHARS = 1_000  # of each: longer ones are documents, and come once
 MAX_CACHED_TEXTS = 16_384  # stems of tool names and descriptions: a large catalogue, once
 MAX_REHEARSED_CHARS = 8_000  # of a request that is searched for arguments; what is longer is a document, not a request
 MAX_FINDINGS = 60  # things in a request that could be arguments
@@ -272,6 +273,7 @@ LOCAL_CHOICE_TOKENS = 384
 LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of four; of three, six of six
 LOCAL_TOOL_CHARS = 300  # of a description
 LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
+MAX_ADAPTED_BYTES = 32 * MIB  # of them together: clients bring schemas, too, and new ones with every request
 MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools that one server may list
 
 # Durable runs
