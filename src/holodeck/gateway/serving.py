@@ -71,9 +71,9 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
-        starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        starter, continuing = Starter(backends, config), Continuing(self.store, seal, most=config.limits.context_bytes)
         self.pool = starter.pool
-        rates = Rates(config.limits.key, config.limits.in_flight)
+        rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self.runs = Runs(metrics, rates)
         is_sqlite = config.storage.url.startswith("sqlite")
         self.background = Background(
@@ -86,7 +86,15 @@ class Service:
         maker = ResponseMaker(starter, self.store, seal, continuing, is_durable=self.background.is_durable)
         self._revive = maker.revive
         responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
-        sockets = ResponseSockets(maker, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
+        sockets = ResponseSockets(
+            maker,
+            self.runs,
+            rates,
+            seal,
+            continuing,
+            seconds=config.limits.socket_seconds,
+            most_bytes=config.limits.body_bytes,
+        )
         self.app = Gateway(
             all_routes(
                 responses,
@@ -96,6 +104,7 @@ class Service:
                     self.store,
                     metrics,
                     in_flight=lambda: rates.in_flight,
+                    sockets=lambda: rates.sockets,
                     is_draining=lambda: self.app.is_draining,
                     background=self.background,
                 ),

@@ -138,8 +138,12 @@ DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current
 
 # The gateway
 DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_CONTEXT_BYTES = 64 * MIB  # what is read for a request of all that came before it: more than models take
+MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
+DEFAULT_SOCKETS = 1_000  # WebSockets that are open, also those that ask for nothing
+DEFAULT_KEY_SOCKETS = 256  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
 DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
 MAX_SECRET_FILE_BYTES = 64 * KIB
@@ -177,6 +181,7 @@ MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model
+MAX_CACHED_TEXT_CHARS = 1_000  # of each: longer ones are documents, and come once
 MAX_CACHED_TEXTS = 16_384  # stems of tool names and descriptions: a large catalogue, once
 MAX_REHEARSED_CHARS = 8_000  # of a request that is searched for arguments; what is longer is a document, not a request
 MAX_FINDINGS = 60  # things in a request that could be arguments
@@ -244,6 +249,7 @@ MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
+MAX_RECENT_BYTES = 8 * MIB  # of them together, unless the latest alone is more
 MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
 MAX_QUEUED_MESSAGES = 16  # of a WebSocket whose response is still being made
 CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, roughly
@@ -269,6 +275,7 @@ LOCAL_CHOICE_TOKENS = 384
 LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of four; of three, six of six
 LOCAL_TOOL_CHARS = 300  # of a description
 LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
+MAX_ADAPTED_BYTES = 32 * MIB  # of them together: clients bring schemas, too, and new ones with every request
 MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools that one server may list
 
 # Durable runs
