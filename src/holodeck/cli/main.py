@@ -20,7 +20,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("holodeck.cli.schema", "Print the JSON Schema of agent.yaml, for editors."),
     "serve": ("holodeck.cli.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
     "test": ("holodeck.cli.test", "Run the test cases of an agent and say why one failed."),
-    "validate": ("holodeck.cli.validate", "Check an agent file; nothing is started or dialled."),
+    "validate": ("holodeck.cli.validate", "Check an agent or gateway file; nothing is started or dialled."),
 }
 
 _EPILOG = """\b
@@ -51,7 +51,9 @@ def cli() -> None:
 def main() -> None:
     """The entry point: errors that are a person's to fix are sentences, never tracebacks."""
     from holodeck.lib.errors import ConfigError, HoloDeckError
+    from holodeck.lib.open_files import fill_standard_streams
 
+    fill_standard_streams()
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
