@@ -349,7 +349,7 @@ async def test_a_token_endpoint_that_is_down_is_named() -> None:
         port = free.getsockname()[1]
 
     auth = auth_provider(tool({"token_url": f"http://127.0.0.1:{port}/token?key=abc", "client_secret": SECRET}))
-    with pytest.raises(MCPConnectionError, match="cannot be reached") as caught:
+    with pytest.raises(MCPConnectionError, match="cannot be reached: Connection refused") as caught:
         await auth.headers()
     assert f"http://127.0.0.1:{port}/token" in str(caught.value)
     assert "abc" not in str(caught.value)
