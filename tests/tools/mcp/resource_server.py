@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
-from tools.mcp.auth_server import AuthServer, serving
+from tools.mcp.auth_server import AuthServer
+from website import website
 
 from holodeck.tools.mcp.auth.provider import REFUSED, MCPAuthProvider, Refusal
 
@@ -60,7 +61,7 @@ class ResourceServer:
 @asynccontextmanager
 async def resource_server(auth: AuthServer) -> AsyncIterator[ResourceServer]:
     server = ResourceServer(auth=auth)
-    async with serving(server.handle) as url:
+    async with website(server.handle) as url:
         server.url = url
         yield server
 

@@ -14,7 +14,8 @@ from aio import aio
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tools.mcp.auth_server import AuthServer, auth_server, serving
+from tools.mcp.auth_server import AuthServer, auth_server
+from website import website
 
 from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
@@ -364,7 +365,7 @@ async def test_a_hostile_server_that_names_another_authorization_server_gets_not
         touched.append(request.path)
         return web.json_response({"access_token": "gotcha"})
 
-    async with auth_server() as server, serving(thief) as evil:
+    async with auth_server() as server, website(thief) as evil:
         auth = provider(server)
         sent = await auth.headers()
         asks = f'Bearer resource_metadata="{evil}/.well-known/oauth-protected-resource"'
