@@ -9,6 +9,7 @@ from secrets import token_hex
 from typing import Any
 
 from aiohttp import web
+from website import website
 
 _VERSION = "2025-06-18"
 _SESSION = "mcp-session-id"
@@ -32,16 +33,9 @@ class PersonalServer:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[PersonalServer]:
-        app = web.Application()
-        app.router.add_post("/mcp", self._answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-        try:
+        async with website(self._answer) as origin:
+            self.url = f"{origin}/mcp"
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}

@@ -42,7 +42,7 @@ from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.work import work_engine
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.lib.limits import HEADER_TIMEOUT, KEEP_ALIVE_SECONDS, RETENTION_INTERVAL, TAKE_OVER_LOOKS
+from holodeck.lib.limits import CONNECTIONS_GRACE, KEEP_ALIVE_SECONDS, RETENTION_INTERVAL, TAKE_OVER_LOOKS
 from holodeck.models.url import is_loopback
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
@@ -137,7 +137,7 @@ class Service:
                 access_log=False,
                 proxy_headers=tracer is not None,  # only traces tell how a client reached the proxy in front of us
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=HEADER_TIMEOUT,  # the runs have had their time by then
+                timeout_graceful_shutdown=CONNECTIONS_GRACE,  # the runs have had their time by then
                 server_header=False,
                 lifespan="off",
                 ws=bounded_socket(self.config.limits.reader_seconds),

@@ -45,7 +45,6 @@ def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[st
             instructions=config.instructions if isinstance(config.instructions, str) else None,
             response_format=config.response_format if isinstance(config.response_format, dict) else None,
             max_turns=config.max_turns,
-            is_agent=True,
         )
     _share_limits(server for backend in backends.values() for server in backend.mcp.servers.values())
     return backends

@@ -31,6 +31,7 @@ from holodeck.tools.mcp.starts import StartLimits
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+    from holodeck.tools.mcp.web import Web
 
 _PLUGINS: dict[TransportType, type[MCPPlugin]] = {
     TransportType.STDIO: MCPStdioPlugin,
@@ -114,9 +115,8 @@ def _configured_auth(tool: MCPTool, base_dir: Path) -> MCPAuthProvider | None:
 def _channel_maker(
     tool: MCPTool, base_dir: Path, faults: Faults, auth: MCPAuthProvider | None, dialling: Dialling | None
 ) -> Callable[[Incoming], Channel]:
-    limit = max(
-        MIN_MESSAGE_BYTES, 2 * tool.max_result_bytes
-    )  # escapes and base64 make a message bigger than its content
+    # Escapes and base64 make a message bigger than its content.
+    limit = max(MIN_MESSAGE_BYTES, 2 * tool.max_result_bytes)
 
     def stdio(incoming: Incoming) -> Channel:
         from holodeck.tools.mcp import launch
@@ -131,11 +131,10 @@ def _channel_maker(
             limit=limit,
         )
 
-    def http(incoming: Incoming) -> Channel:
-        from holodeck.tools.mcp.http import HttpChannel
+    def web() -> Web:
         from holodeck.tools.mcp.web import Web
 
-        web = Web(
+        return Web(
             tool.url or "",
             headers=tool.headers,
             connect_timeout=tool.timeout,
@@ -143,8 +142,12 @@ def _channel_maker(
             auth=auth,
             dialling=dialling,
         )
+
+    def http(incoming: Incoming) -> Channel:
+        from holodeck.tools.mcp.http import HttpChannel
+
         return HttpChannel(
-            web,
+            web(),
             incoming=incoming,
             limit=limit,
             silence=tool.sse_read_timeout,
@@ -153,18 +156,9 @@ def _channel_maker(
 
     def sse(incoming: Incoming) -> Channel:
         from holodeck.tools.mcp.sse import SseChannel
-        from holodeck.tools.mcp.web import Web
 
-        web = Web(
-            tool.url or "",
-            headers=tool.headers,
-            connect_timeout=tool.timeout,
-            faults=faults,
-            auth=auth,
-            dialling=dialling,
-        )
         return SseChannel(
-            web, incoming=incoming, limit=limit, connect_timeout=tool.timeout, silence=tool.sse_read_timeout
+            web(), incoming=incoming, limit=limit, connect_timeout=tool.timeout, silence=tool.sse_read_timeout
         )
 
     def websocket(incoming: Incoming) -> Channel:
