@@ -36,9 +36,9 @@ class Windows:
         self._starter.backend(request.model)
         items: tuple[Item, ...] = ()
         if request.previous_response_id is not None:
-            items, waiting, _ = await self._continuing.response(request.previous_response_id, caller)
-            unrun = {call.name for call in waiting.calls}  # nobody can go on with them after this
-            items = settled(items, pending=(), is_client=lambda name: name not in unrun)
+            before = await self._continuing.response(request.previous_response_id, caller)
+            unrun = {call.name for call in before.waiting.calls}  # nobody can go on with them after this
+            items = settled(before.items, pending=(), is_client=lambda name: name not in unrun)
         whole = (*items, *request.input.items)
         tokens = count_tokens(ModelRequest(items=whole, instructions=request.instructions))
         usage = Usage(input_tokens=tokens, output_tokens=0)

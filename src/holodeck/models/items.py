@@ -111,6 +111,7 @@ class Usage:
 def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
     """The same items, with each output before what a person says after its call: models insist on that.
 
+    They insist as well that of calls that were made together all have their outputs before anything else comes.
     Outputs that stand together are in the order of their calls.
     """
     outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutput)}
@@ -125,14 +126,14 @@ def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
             if item.call_id not in early:
                 together.append(item)
             continue
+        if waiting and (together or (isinstance(item, Message) and item.role != "assistant")):
+            together += waiting.values()
+            early |= waiting.keys()
+            waiting.clear()
         if isinstance(item, FunctionCall):
             order[item.call_id] = index
             if item.call_id in outputs:
                 waiting[item.call_id] = outputs[item.call_id]
-        elif isinstance(item, Message) and item.role != "assistant" and waiting:
-            together += waiting.values()
-            early |= waiting.keys()
-            waiting.clear()
         if together:
             placed += _in_order(together, order)
             together = []
