@@ -151,3 +151,27 @@ async def test_a_full_disk_stops_a_run_for_as_long_as_it_is_full(tmp_path: Path)
             found = await ended(served, begun["id"])
     assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
     assert len(mcp.calls()) == 1, "nothing runs while it cannot be kept"
+
+
+@pytest.mark.proves("D-28", "D-32")
+@aio(SECONDS)
+async def test_told_to_stop_a_gateway_leaves_a_run_to_the_next_one_between_two_steps(tmp_path: Path) -> None:
+    model = ScriptedModel(call("slow", seconds=0.5), [wait(asyncio.Event())], say("done"))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        more: dict[str, Any] = {"mcp_servers": [tools(mcp.url)], "background": {"durable": True}}
+        file = write_file(tmp_path, scripted.url, limits={"drain_seconds": 60}, **more)
+        async with process_of(file) as served:
+            _, begun, _ = await served.ask(background=True)
+            await mcp.received("tools/call")
+            served.stop()
+            assert await served.ended() == 0
+        async with process_of(file) as served:
+            await asked(scripted, 2)
+            served.stop()
+            assert await served.ended() == 0
+        async with process_of(file) as served:
+            found = await ended(served, begun["id"])
+    assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
+    assert len(mcp.calls()) == 1
+    for received in scripted.received[1:]:
+        assert "unknown" not in received.json["messages"][-1]["content"], "the call under way was waited for"
