@@ -184,6 +184,22 @@ async def test_it_lives_without_standard_input_and_output(tmp_path: Path) -> Non
         assert await served.ended() == 0
 
 
+NOHUP = (
+    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'holodeck', *sys.argv[1:]])"
+)
+
+
+@aio(SECONDS)
+async def test_under_nohup_a_closed_terminal_does_not_end_it(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE), program=("-c", NOHUP)) as served:
+        served.stop(signal.SIGHUP)
+        assert (await served.send("GET", "/v1/models"))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
+    assert not any(signal.SIGHUP.name in line for line in served.said)
+
+
 @aio(SECONDS)
 async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

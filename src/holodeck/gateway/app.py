@@ -209,6 +209,8 @@ class Gateway:
             chunks.append(chunk)
             if not message.get("more_body"):
                 return b"".join(chunks)
+            if self.is_draining:  # what is not yet whole has not begun
+                raise _shutting_down()
 
     async def _piece(self, receive: Receive) -> MutableMapping[str, Any]:
         try:

@@ -33,7 +33,6 @@ class Operations:
         *,
         in_flight: Callable[[], int],
         sockets: Callable[[], int],
-        is_draining: Callable[[], bool],
         background: Background,
     ) -> None:
         self._backends = backends
@@ -41,15 +40,12 @@ class Operations:
         self._metrics = metrics
         self._in_flight = in_flight
         self._sockets = sockets
-        self._is_draining = is_draining
         self._background = background
 
     async def healthz(self, call: Call) -> Reply:
         return json_reply({"status": "ok"})
 
     async def readyz(self, call: Call) -> Reply:
-        if self._is_draining():
-            return json_reply({"status": "shutting down"}, 503)
         try:
             is_ready = await self._store.is_healthy() and await self._background.is_able()
         except StorageError:

@@ -105,7 +105,6 @@ class Service:
                     metrics,
                     in_flight=lambda: rates.in_flight,
                     sockets=lambda: rates.sockets,
-                    is_draining=lambda: self.app.is_draining,
                     background=self.background,
                 ),
                 Windows(starter, continuing, seal),

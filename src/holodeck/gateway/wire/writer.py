@@ -166,7 +166,6 @@ class ResponseWriter:
         if self.is_silent:
             return
         if not self._is_begun:
-            self._is_begun = True
             self._encoder.emit("response.created", response=self.resource())
         self._encoder.emit("response.in_progress", response=self.resource())
 
