@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 
 from holodeck.gateway.problems import WireError
@@ -13,7 +14,7 @@ from holodeck.gateway.wire.approvals import digest_of, used
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.models.items_codec import decode_items
 from holodeck.storage.store import UNFINISHED, ResponseStore, WaitingCall
 
@@ -56,8 +57,10 @@ class Claims:
         record = await self._store.get(taker, owner)
         if record is None or record.status in UNFINISHED:
             return None
-        items = (item for item in decode_items(record.items) if isinstance(item, FunctionCallOutput))
-        return next((item for item in items if item.call_id == call.call_id), None)
+        outputs = [item for item in decode_items(record.items) if isinstance(item, FunctionCallOutput)]
+        ids = (output_id(call), call.call_id)  # a call that a client has sent again may have another `call_id`
+        found = next((item for item in outputs if item.id == ids[0] or item.call_id == ids[1]), None)
+        return None if found is None else replace(found, call_id=call.call_id)
 
     async def take(
         self, calls: Collection[FunctionCall], response_id: str, owner: str, *, approved: Collection[str] = ()
