@@ -91,10 +91,15 @@ class Claims:
 
     def _forgotten(self, owner: str, response_id: str, ids: Mapping[str, str], begun: Collection[str]) -> None:
         left = [request_id for call_id, request_id in ids.items() if call_id not in begun]
-        if left:
-            task = asyncio.get_running_loop().create_task(self._return(owner, response_id, left))
-            self._returning.add(task)
-            task.add_done_callback(self._returning.discard)
+        if not left:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the gateway has ended: it is not known any more whether they began
+            return
+        task = loop.create_task(self._return(owner, response_id, left), name=f"return {response_id}")
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
 
     async def _return(self, owner: str, response_id: str, ids: Collection[str]) -> None:
         try:
