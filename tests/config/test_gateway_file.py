@@ -114,6 +114,8 @@ def test_a_secret_can_be_mounted_as_a_file(folder: AgentFolder) -> None:
     assert key.reveal() == "from-the-file"
     (problem,) = errors(folder, "models: [{name: a, model: {provider: openai, name: x, api_key_file: gone}}]\n")
     assert "no such file" in problem.message
+    (problem,) = errors(folder, MODEL + "storage: {url_file: gone}\n")
+    assert (problem.key, "no such file" in problem.message) == ("storage.url_file", True)
 
 
 @pytest.mark.proves("D-30")

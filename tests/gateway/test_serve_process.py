@@ -210,7 +210,7 @@ async def test_what_callers_asked_and_were_told_is_for_no_other_user_of_the_mach
             ScriptedModel(lambda _: say("hi")).serve() as scripted,
             process_of(write_file(tmp_path, scripted.url, background={"durable": True})) as served,
         ):
-            assert (await served.ask())[0] == 200
+            assert (await served.ask(background=True))[0] == 200
             modes = modes_of_files(tmp_path)
     finally:
         os.umask(before)

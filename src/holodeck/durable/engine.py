@@ -130,3 +130,13 @@ class WorkEngine(Protocol):
     async def close(self) -> None:
         """Take nothing more. What is not done is left to others."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineToCome:
+    """An engine that is made when it is needed: loading one takes a second, and as much memory as all the rest."""
+
+    make: Callable[[], WorkEngine]
+    """Takes its time, so in a thread. Raises `StorageError`."""
+    is_missed: Callable[[], bool]
+    """Whether work may be kept already, for which somebody must be there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -24,7 +24,7 @@ from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS
+from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS, LEAVING_RETRY_AFTER
 from holodeck.lib.record import record
 
 Scope = MutableMapping[str, Any]
@@ -73,6 +73,8 @@ class Route:
 
 READY = "/readyz"
 """What a load balancer asks; while we drain, the answer is no."""
+_LEAVING = ((b"connection", b"close"),)
+"""Else a client that has a connection would come back by it, and be refused until it gives up."""
 SocketHandler = Callable[[Caller, Dialect, Receive, Send, Callable[[], bool]], Awaitable[None]]
 
 
@@ -125,6 +127,7 @@ class Gateway:
                         *message["headers"],
                         (b"x-request-id", visit.id.encode()),
                         *self._hosts.cors(headers),
+                        *(_LEAVING if self.is_draining else ()),
                     ]
                 await send(message)
 
@@ -144,18 +147,20 @@ class Gateway:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         request, path = request_id(headers), scope["path"]
         await receive()  # websocket.connect
-        try:
-            self._hosts.check(headers)
-            handler, caller = self._socket(path), await self._known(headers)
-        except Exception as error:  # the boundary, as for HTTP
-            reply = reply_for(error, request)
-            log.info("gateway.socket", path=path, status=reply.status, request=request)
-            await _refuse_socket(send, reply, request)
-            return
-        await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
-        with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
-            log.info("gateway.socket", path=path)
-            await handler(caller, dialect_of(headers), receive, send, lambda: self.is_draining)
+        with ExitStack() as stack:
+            try:
+                self._hosts.check(headers)
+                handler, caller = self._socket(path), await self._known(headers)
+                stack.enter_context(self._rates.socket(caller))
+            except Exception as error:  # the boundary, as for HTTP
+                reply = reply_for(error, request)
+                log.info("gateway.socket", path=path, status=reply.status, request=request)
+                await _refuse_socket(send, reply, request)
+                return
+            await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
+            with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
+                log.info("gateway.socket", path=path)
+                await handler(caller, dialect_of(headers), receive, send, lambda: self.is_draining)
 
     async def _answer(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, visit: Visit
@@ -216,6 +221,8 @@ class Gateway:
     def _socket(self, path: str) -> SocketHandler:
         if path not in self.sockets:
             raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
+        if self.is_draining:
+            raise _shutting_down()
         return self.sockets[path]
 
     async def _known(self, headers: Mapping[str, str]) -> Caller:
@@ -250,6 +257,8 @@ class Gateway:
 
     async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send, client: Client | None) -> None:
         if isinstance(answer, Reply):
+            if client is not None:
+                client.hold()
             await _write_reply(send, answer)
         else:
             await _write_stream(send, Attended(receive, client), answer, Silence(send, self._silent_seconds))
@@ -270,7 +279,8 @@ def _too_large(limit: int) -> WireError:
 
 
 def _shutting_down() -> WireError:
-    return WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+    message, code = "This gateway is shutting down.", "shutting_down"
+    return WireError(503, message, kind="server_error", code=code, retry_after=LEAVING_RETRY_AFTER)
 
 
 def _packed() -> WireError:

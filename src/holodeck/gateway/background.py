@@ -7,6 +7,7 @@ live in this process, and those of a process that is gone are marked as failed, 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -15,7 +16,7 @@ from typing import Literal
 
 import orjson
 
-from holodeck.durable.engine import Checkpoints, Plain, WorkEngine, WorkTakenError
+from holodeck.durable.engine import Checkpoints, EngineToCome, Plain, WorkEngine, WorkTakenError
 from holodeck.engine.kept_steps import KeptSteps
 from holodeck.gateway.keeping import StreamKeeper
 from holodeck.gateway.live_run import LiveRun
@@ -74,7 +75,7 @@ class Background:
         self,
         store: ResponseStore,
         runs: Runs,
-        engine: WorkEngine | None = None,
+        engine: EngineToCome | None = None,
         *,
         looks: int = 1,
         count: Callable[[str, int], None] = _uncounted,
@@ -85,7 +86,8 @@ class Background:
         """
         self._store = store
         self._runs = runs
-        self._engine = engine
+        self._to_come = engine
+        self._engine: WorkEngine | None = None
         self._looks = looks
         self._count = count
         for name in (RECOVERED, TAKEN_OVER):
@@ -95,44 +97,69 @@ class Background:
         self._missing: Counter[int | None] = Counter()
         self._over: set[str] = set()
         """The ids of work that had not ended at the last look, although its response had."""
-        self._is_open = False
-        self._opening = asyncio.Lock()
+        self._opening: asyncio.Task[WorkEngine] | None = None
         self.is_leaving = False
         """True once nothing more is begun here."""
 
     @property
     def is_durable(self) -> bool:
-        return self._engine is not None
+        return self._to_come is not None
 
     async def open(self, revive: Revive) -> None:
         """Begin to take work, now or as soon as there is storage."""
         self._revive = revive
         try:
-            await self._open()
+            await self._open_if_missed()
             await self.look_after()
         except StorageError as error:
             log.warning("gateway.storage_failed", error=error)
 
-    async def _open(self) -> None:
-        async with self._opening:
-            if self._engine is not None and not self._is_open:
-                await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
-                await self._engine.open(self._work)
-                self._is_open = True
+    async def _open_if_missed(self) -> None:
+        if self._to_come is not None and self._engine is None and self._to_come.is_missed():
+            await self._opened(self._to_come)
+
+    async def _opened(self, to_come: EngineToCome) -> WorkEngine:
+        """The engine, made by the first who needs it, but not as a part of their request, nor only for as long."""
+        if self._engine is not None:
+            return self._engine
+        if self._opening is None or self._opening.done():
+            nobodys = contextvars.Context()
+            self._opening = asyncio.create_task(self._open(to_come), name="open the engine", context=nobodys)
+            self._opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
+        await asyncio.wait({self._opening})
+        return self._opening.result()
+
+    async def _open(self, to_come: EngineToCome) -> WorkEngine:
+        await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
+        engine = await asyncio.to_thread(to_come.make)
+        await engine.open(self._work)
+        self._engine = engine
+        return engine
+
+    async def is_able(self) -> bool:
+        """Whether what is begun here is kept as promised; storage may have come, or its rights, since the start."""
+        try:
+            await self._open_if_missed()
+        except StorageError as error:
+            log.debug("gateway.storage_failed", error=error)
+            return False
+        return True
 
     async def close(self) -> None:
-        if self._engine is not None and self._is_open:
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+        if self._engine is not None:
             await self._engine.close()
 
     async def begin(self, live: Live, given: Plain | None) -> None:
         """Start a response that is stored. `given` is all that it takes to make its run again, if that is possible."""
-        if self._engine is None or given is None:
+        if self._to_come is None or given is None:
             self._runs.start(live)
             return
-        await self._open()
+        engine = await self._opened(self._to_come)
         self._ready[live.id] = live
         try:
-            is_here = await self._engine.submit(live.id, given)
+            is_here = await engine.submit(live.id, given)
         except StorageError:
             self._ready.pop(live.id, None)
             raise
@@ -148,12 +175,12 @@ class Background:
 
     async def drop(self, response_id: str) -> None:
         """A response was deleted: nobody needs to make it."""
-        if self._engine is not None and self._is_open:
+        if self._engine is not None:
             await self._engine.drop(response_id)
 
     async def withdraw(self, record: StoredResponse) -> bool:
         """Cancel a response that nobody has begun. False: somebody has, or will know what to do with it."""
-        if self._engine is None or not self._is_open:
+        if self._engine is None:
             return False
         if (await self._engine.whereabouts([record.id]))[record.id].stage != "waiting":
             return False
@@ -169,10 +196,10 @@ class Background:
 
     async def waiting(self) -> int:
         """How many responses nobody has begun."""
-        return await self._engine.waiting() if self._engine is not None and self._is_open else 0
+        return await self._engine.waiting() if self._engine is not None else 0
 
     async def forget(self, before: float) -> None:
-        if self._engine is not None and self._is_open:
+        if self._engine is not None:
             await self._engine.forget(before)
 
     async def _work(self, response_id: str, given: Plain, checkpoints: Checkpoints) -> None:
@@ -235,7 +262,7 @@ class Background:
         looks = 0
         while not self.is_leaving:
             try:
-                await self._open()
+                await self._open_if_missed()
                 await self.look_after()
                 if self._over or looks % CLEAR_LOOKS == 0:
                     await self._clear_away()
@@ -267,7 +294,7 @@ class Background:
         Nothing would go on with it, and nothing would forget what is kept of it. A gateway that lives ends it in a
         moment, so it is ended here at the second look.
         """
-        if self._engine is None or not self._is_open:
+        if self._engine is None:
             return
         begun = {each for each in await self._engine.under_way() if not self._runs.has(each)}
         over = begun - await self._store.in_the_making(begun) if begun else set()

@@ -11,7 +11,7 @@ import orjson
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.claims import Claims
 from holodeck.gateway.problems import WireError
-from holodeck.gateway.threads import Standing, Threads, too_long
+from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
 from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls
@@ -21,7 +21,13 @@ from holodeck.gateway.wire.paused import last_answered, put_back, returning
 from holodeck.gateway.wire.reading import ApprovalAnswer, Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
-from holodeck.lib.limits import MAX_CONTEXT_DEPTH, MAX_RECENT_RESPONSES, MAX_REFERENCES
+from holodeck.lib.limits import (
+    DEFAULT_CONTEXT_BYTES,
+    MAX_CONTEXT_DEPTH,
+    MAX_RECENT_BYTES,
+    MAX_RECENT_RESPONSES,
+    MAX_REFERENCES,
+)
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_codec import decode_item, decode_items, encode_item
@@ -35,6 +41,8 @@ class Continued:
     items: tuple[Item, ...]
     decided: Decided
     listed: frozenset[str]
+    size: int = 0
+    """The bytes of all that came before."""
     places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """The server and the tool of each call that waited."""
     in_place: tuple[FunctionCallOutput, ...] = ()
@@ -95,18 +103,32 @@ class Continued:
         )
 
 
+@record
+class Kept:
+    """A response with all that came before it."""
+
+    items: tuple[Item, ...]
+    size: int
+    """Their bytes."""
+    waiting: Waiting
+    is_chain: bool
+    """Whether all of it is stored."""
+
+
 class Recent:
     """What one connection remembers of its own latest responses, those that nobody stores included."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[tuple[Item, ...], Waiting, bool]] = {}
+        self._kept: dict[str, Kept] = {}
 
-    def keep(self, response_id: str, items: tuple[Item, ...], waiting: Waiting, *, is_stored: bool) -> None:
-        self._kept[response_id] = (items, waiting, is_stored)
-        while len(self._kept) > MAX_RECENT_RESPONSES:
-            self._kept.pop(next(iter(self._kept)))
+    def keep(self, response_id: str, kept: Kept) -> None:
+        """Remember one more. Only the latest may be large: it may always be gone on from."""
+        self._kept[response_id] = kept
+        size = sum(each.size for each in self._kept.values())
+        while len(self._kept) > MAX_RECENT_RESPONSES or (len(self._kept) > 1 and size > MAX_RECENT_BYTES):
+            size -= self._kept.pop(next(iter(self._kept))).size
 
-    def get(self, response_id: str) -> tuple[tuple[Item, ...], Waiting, bool] | None:
+    def get(self, response_id: str) -> Kept | None:
         return self._kept.get(response_id)
 
     def forget(self, response_id: str) -> None:
@@ -116,25 +138,28 @@ class Recent:
 class Continuing:
     """Finds what a request refers to, as its own caller."""
 
-    def __init__(self, store: ResponseStore, seal: Seal) -> None:
+    def __init__(self, store: ResponseStore, seal: Seal, *, most: int = DEFAULT_CONTEXT_BYTES) -> None:
+        """`most`: bytes that may come before a request."""
         self._store = store
-        self.threads = Threads(store, seal)
+        self._most = most
+        self.threads = Threads(store, seal, most=most)
         self.claims = Claims(store)
 
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
         turn: tuple[FunctionCall, ...] = ()
-        waiting, is_stored, is_in_input = waiting_in(request.input), True, False
+        waiting, is_stored, is_in_input, size = waiting_in(request.input), True, False, 0
         standing = Standing()
         known = recent.get(request.previous_response_id or "") if recent is not None else None
+        if known is None and request.previous_response_id is not None:
+            known = await self.response(request.previous_response_id, caller)
         if known is not None:
-            items, waiting, is_stored = known
-        elif request.previous_response_id is not None:
-            items, waiting, is_stored = await self.response(request.previous_response_id, caller)
+            items, waiting, is_stored, size = known.items, known.waiting, known.is_chain, known.size
+            check_size(size, self._most, "previous_response_id")
         elif request.conversation_id is not None:
             standing = await self.threads.standing(request.conversation_id, request.input, caller)
-            items, waiting = standing.items, standing.waiting
+            items, waiting, size = standing.items, standing.waiting, standing.size
         else:
             is_in_input = True
             waiting, turn = await self._sent_again(request.input, waiting, caller)
@@ -147,6 +172,7 @@ class Continuing:
             items=(*items, *decided.refused),
             decided=decided,
             listed=waiting.listed | set(request.input.listed),
+            size=size,
             places=waiting.places,
             in_place=in_place,
             is_stored=is_stored,
@@ -230,22 +256,28 @@ class Continuing:
         if len(ids) > MAX_REFERENCES:
             message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="input")
-        items = {item_id: await self._item(item_id, caller) for item_id in ids}
+        items: dict[str, dict[str, Any] | None] = {}
+        size = 0
+        for item_id in ids:
+            items[item_id], item_size = await self._item(item_id, caller)
+            size += item_size
+            check_size(size, self._most, "input")
         return items.get
 
-    async def _item(self, item_id: str, caller: Caller) -> dict[str, Any] | None:
+    async def _item(self, item_id: str, caller: Caller) -> tuple[dict[str, Any] | None, int]:
+        """An item, and about how many bytes it has."""
         kept = await self._store.find_item(item_id, caller.id)
         if kept is not None:
-            found: dict[str, Any] = orjson.loads(kept.data)
-            return found
+            return orjson.loads(kept.data), len(kept.data)
         record = await self._store.mentioning(b'"id":%b' % orjson.dumps(item_id), caller.id)
         if record is None:
-            return None
+            return None, 0
         items = [*orjson.loads(record.resource)["output"], *orjson.loads(record.input_items)]
-        return next((item for item in items if item.get("id") == item_id), None)
+        found = next((item for item in items if item.get("id") == item_id), None)
+        return found, len(orjson.dumps(found))
 
-    async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting, bool]:
-        """All up to a stored response, what waits in it, and whether it is a chain. Raises when it is not there."""
+    async def response(self, response_id: str, caller: Caller) -> Kept:
+        """All up to a stored response, and what waits in it. Raises when it is not there, or too much."""
         record = await self._store.get(response_id, caller.id)
         if record is None:
             message = f"Previous response with id '{response_id}' not found."
@@ -254,13 +286,16 @@ class Continuing:
         if record.status in UNFINISHED:
             message = "The previous response has not ended yet."
             raise WireError(400, message, kind="invalid_request", param="previous_response_id")
-        chain = await self._store.context(response_id, caller.id) or []
+        chain = await self._store.context(response_id, caller.id, most=self._most) or []
+        size = sum(map(len, chain))
+        check_size(size, self._most, "previous_response_id")
         if len(chain) > MAX_CONTEXT_DEPTH:
             raise too_long(f"more than {MAX_CONTEXT_DEPTH} responses come before", "previous_response_id")
         items, waiting = tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
         if record.conversation_id is not None:
             items = await self.threads.up_to(record, items, waiting, caller)
-        return tuple(with_calls(items)), waiting, record.conversation_id is None
+        is_chain = record.conversation_id is None
+        return Kept(items=tuple(with_calls(items)), size=size, waiting=waiting, is_chain=is_chain)
 
 
 def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[str]) -> Decided:

@@ -11,7 +11,7 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.claims import Claim
-from holodeck.gateway.continuing import Continued, Continuing, Recent
+from holodeck.gateway.continuing import Continued, Continuing, Kept, Recent
 from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.starting import Starter
@@ -197,7 +197,9 @@ class ResponseMaker:
                 is_found = request.store and request.conversation_id is None
                 await self._continuing.claims.leave(waiting, caller.id, live.id, is_found=is_found)
             if recent is not None:
-                recent.keep(live.id, (*before.items, *_added(live, request, before)), waiting, is_stored=request.store)
+                items = (*before.items, *_added(live, request, before))
+                size = len(record.items) + (before.size if before.is_stored else 0)
+                recent.keep(live.id, Kept(items=items, size=size, waiting=waiting, is_chain=request.store))
             if request.conversation_id is not None:
                 # First: what has ended is not gone on with, and adding to a conversation again does nothing.
                 await leave(live, resource["output"], waiting)

@@ -106,7 +106,7 @@ class RequestServers:
 
     async def _called(self, call: ToolCall, *, is_approved: bool) -> ToolResult:
         self.begun.add(call.call_id)
-        result = await self._executor.execute(call, is_approved=is_approved)
+        result = await self._executor.execute(call, is_approved=is_approved, caller=self._caller)
         if result.metadata.get(NEVER_SENT):
             self.begun.discard(call.call_id)
         return result

@@ -42,7 +42,7 @@ from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.work import work_engine
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.lib.limits import HEADER_TIMEOUT, KEEP_ALIVE_SECONDS, RETENTION_INTERVAL, TAKE_OVER_LOOKS
+from holodeck.lib.limits import CONNECTIONS_GRACE, KEEP_ALIVE_SECONDS, RETENTION_INTERVAL, TAKE_OVER_LOOKS
 from holodeck.models.url import is_loopback
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
@@ -71,9 +71,9 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
-        starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        starter, continuing = Starter(backends, config), Continuing(self.store, seal, most=config.limits.context_bytes)
         self.pool = starter.pool
-        rates = Rates(config.limits.key, config.limits.in_flight)
+        rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self.runs = Runs(metrics, rates)
         is_sqlite = config.storage.url.startswith("sqlite")
         self.background = Background(
@@ -86,7 +86,15 @@ class Service:
         maker = ResponseMaker(starter, self.store, seal, continuing, is_durable=self.background.is_durable)
         self._revive = maker.revive
         responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
-        sockets = ResponseSockets(maker, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
+        sockets = ResponseSockets(
+            maker,
+            self.runs,
+            rates,
+            seal,
+            continuing,
+            seconds=config.limits.socket_seconds,
+            most_bytes=config.limits.body_bytes,
+        )
         self.app = Gateway(
             all_routes(
                 responses,
@@ -96,6 +104,7 @@ class Service:
                     self.store,
                     metrics,
                     in_flight=lambda: rates.in_flight,
+                    sockets=lambda: rates.sockets,
                     is_draining=lambda: self.app.is_draining,
                     background=self.background,
                 ),
@@ -128,7 +137,7 @@ class Service:
                 access_log=False,
                 proxy_headers=tracer is not None,  # only traces tell how a client reached the proxy in front of us
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=HEADER_TIMEOUT,  # the runs have had their time by then
+                timeout_graceful_shutdown=CONNECTIONS_GRACE,  # the runs have had their time by then
                 server_header=False,
                 lifespan="off",
                 ws=bounded_socket(self.config.limits.reader_seconds),

@@ -37,8 +37,8 @@ class Windows:
         self._starter.backend(request.model)
         items: tuple[Item, ...] = ()
         if request.previous_response_id is not None:
-            items, waiting, _ = await self._continuing.response(request.previous_response_id, caller)
-            items = (*items, *await self._continuing.left_behind(waiting, caller))
+            before = await self._continuing.response(request.previous_response_id, caller)
+            items = (*before.items, *await self._continuing.left_behind(before.waiting, caller))
         answer_in_place(request.input, await self._continuing.left_behind(waiting_in(request.input), caller))
         whole = (*items, *request.input.items)
         tokens = count_tokens(ModelRequest(items=whole, instructions=request.instructions))

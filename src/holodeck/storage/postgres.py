@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, FORGET_BATCH, MAX_SEARCHED_RESPONSES
 from holodeck.storage import threads, unfinished, waiting_calls
 from holodeck.storage.pool import Connection, PostgresPool
 from holodeck.storage.presence import IS_THERE
@@ -30,13 +30,6 @@ _MENTIONING = f"""
 SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = $1 ORDER BY created_at DESC LIMIT $2) AS latest
 WHERE position($3::bytea IN resource) > 0 OR position($3::bytea IN input_items) > 0
 ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
-_CONTEXT = f"""
-WITH RECURSIVE chain (id, previous_id, items, depth) AS (
-    SELECT id, previous_id, items, 0 FROM responses WHERE id = $1 AND owner = $2
-    UNION ALL
-    SELECT r.id, r.previous_id, r.items, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.previous_id
-    WHERE r.owner = $2 AND chain.depth < {MAX_CONTEXT_DEPTH})
-SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our own
 _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = $1 AND c.owner = $2 ORDER BY c.created_at DESC LIMIT 1"""
@@ -104,8 +97,9 @@ class PostgresStore:
 
         return await self._pool.run(remove, is_repeatable=False)
 
-    async def context(self, response_id: str, owner: str) -> list[bytes] | None:
-        rows = await self._pool.run(lambda db: db.fetch(_CONTEXT, _key(response_id), owner), is_repeatable=True)
+    async def context(self, response_id: str, owner: str, *, most: int = DEFAULT_CONTEXT_BYTES) -> list[bytes] | None:
+        values = (_key(response_id), owner, most)
+        rows = await self._pool.run(lambda db: db.fetch(threads.CONTEXT, *values), is_repeatable=True)
         return [row[0] for row in rows] or None
 
     async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
@@ -204,8 +198,10 @@ class PostgresStore:
 
         return await self._pool.run(add, is_repeatable=False)
 
-    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
-        values = (_key(conversation_id), owner, limit + 1)
+    async def thread(
+        self, conversation_id: str, owner: str, *, limit: int, most: int = DEFAULT_CONTEXT_BYTES
+    ) -> Thread | None:
+        values = (_key(conversation_id), owner, limit, most)
         rows = await self._pool.run(lambda db: db.fetch(_THREAD, *values), is_repeatable=True)
         return threads.thread_of(map(tuple, rows), self.keeper)
 
@@ -271,15 +267,17 @@ class PostgresStore:
         return [row[0] for row in rows]
 
     async def items(
-        self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
+        self,
+        conversation_id: str,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        order: Order = "asc",
+        most: int = DEFAULT_CONTEXT_BYTES,
     ) -> list[ConversationItem] | None:
-        compare, direction = (">", "ASC") if order == "asc" else ("<", "DESC")
-        sql = "SELECT id, data FROM conversation_items WHERE conversation_id = $1"
-        if after is not None:
-            place = "SELECT position FROM conversation_items WHERE conversation_id = $1 AND id = $3"
-            sql += f" AND position {compare} ({place})"
-        sql += f" ORDER BY position {direction} LIMIT $2"
-        values = (_key(conversation_id), limit, *((_key(after),) if after is not None else ()))
+        sql = threads.page(order, is_after=after is not None)
+        values = (_key(conversation_id), limit, most, *((_key(after),) if after is not None else ()))
 
         async def read(db: Connection) -> list[ConversationItem] | None:
             if await db.fetchval(_OWNED, _key(conversation_id), owner) is None:

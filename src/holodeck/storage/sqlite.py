@@ -14,7 +14,7 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
-from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, FORGET_BATCH, MAX_SEARCHED_RESPONSES
 from holodeck.storage import sqlite_unfinished, threads, unfinished, waiting_calls
 from holodeck.storage.presence_files import Alone, FilePresence
 from holodeck.storage.sqlite_file import Durability, connected
@@ -34,13 +34,6 @@ _OLD = {"responses": f"created_at < ? AND NOT {IS_UNFINISHED}", "conversations":
 _MENTIONING = f"""
 SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = ? ORDER BY created_at DESC LIMIT ?) AS latest
 WHERE instr(resource, ?) OR instr(input_items, ?) ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
-_CONTEXT = f"""
-WITH RECURSIVE chain (id, previous_id, items, depth) AS (
-    SELECT id, previous_id, items, 0 FROM responses WHERE id = ? AND owner = ?
-    UNION ALL
-    SELECT r.id, r.previous_id, r.items, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.previous_id
-    WHERE r.owner = ? AND chain.depth < {MAX_CONTEXT_DEPTH})
-SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our own
 
 _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
@@ -119,8 +112,9 @@ class SQLiteStore:
 
         return await self._writer.run(remove)
 
-    async def context(self, response_id: str, owner: str) -> list[bytes] | None:
-        rows = await self._reader.run(lambda db: db.execute(_CONTEXT, (response_id, owner, owner)).fetchall())
+    async def context(self, response_id: str, owner: str, *, most: int = DEFAULT_CONTEXT_BYTES) -> list[bytes] | None:
+        values = (response_id, owner, most)
+        rows = await self._reader.run(lambda db: db.execute(for_sqlite(threads.CONTEXT), values).fetchall())
         return [row[0] for row in rows] or None
 
     async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
@@ -215,9 +209,11 @@ class SQLiteStore:
 
         return await self._writer.run(add)
 
-    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
+    async def thread(
+        self, conversation_id: str, owner: str, *, limit: int, most: int = DEFAULT_CONTEXT_BYTES
+    ) -> Thread | None:
         def read(db: sqlite3.Connection) -> Thread | None:
-            rows = db.execute(_THREAD, (conversation_id, owner, limit + 1)).fetchall()
+            rows = db.execute(_THREAD, (conversation_id, owner, limit, most)).fetchall()
             found = threads.thread_of(rows, self.keeper)
             if found is None or found.taken_by is None:
                 return found
@@ -282,15 +278,17 @@ class SQLiteStore:
         return [row[0] for row in await self._reader.run(lambda db: db.execute(sql, (owner, call_id)).fetchall())]
 
     async def items(
-        self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
+        self,
+        conversation_id: str,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        order: Order = "asc",
+        most: int = DEFAULT_CONTEXT_BYTES,
     ) -> list[ConversationItem] | None:
-        compare, direction = (">", "ASC") if order == "asc" else ("<", "DESC")
-        sql = "SELECT id, data FROM conversation_items WHERE conversation_id = ?"
-        if after is not None:
-            place = "SELECT position FROM conversation_items WHERE conversation_id = ? AND id = ?"
-            sql += f" AND position {compare} ({place})"
-        sql += f" ORDER BY position {direction} LIMIT ?"
-        values = (conversation_id, *((conversation_id, after) if after is not None else ()), limit)
+        sql = for_sqlite(threads.page(order, is_after=after is not None))
+        values = (conversation_id, limit, most, *((after,) if after is not None else ()))
 
         def read(db: sqlite3.Connection) -> list[ConversationItem] | None:
             if not _owns(db, conversation_id, owner):

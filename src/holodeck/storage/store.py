@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.lib.record import record
 
 Order = Literal["asc", "desc"]
@@ -102,8 +103,11 @@ class ResponseStore(Protocol):
 
     async def delete(self, response_id: str, owner: str) -> bool: ...
 
-    async def context(self, response_id: str, owner: str) -> list[bytes] | None:
-        """The `items` of the response and of all before it, oldest first. None: there is no such response."""
+    async def context(self, response_id: str, owner: str, *, most: int = DEFAULT_CONTEXT_BYTES) -> list[bytes] | None:
+        """The `items` of the response and of all before it, oldest first. None: there is no such response.
+
+        With the first that makes it more than `most` bytes, it ends.
+        """
         ...
 
     async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
@@ -183,8 +187,10 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
-        """Its first items and what waits in it, all of one moment."""
+    async def thread(
+        self, conversation_id: str, owner: str, *, limit: int, most: int = DEFAULT_CONTEXT_BYTES
+    ) -> Thread | None:
+        """Its first items and what waits in it, all of one moment. `most`: as in `context`."""
         ...
 
     async def take(self, conversation_id: str, owner: str, seen: Thread, taker: str) -> bool:
@@ -224,8 +230,17 @@ class ResponseStore(Protocol):
         ...
 
     async def items(
-        self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
-    ) -> list[ConversationItem] | None: ...
+        self,
+        conversation_id: str,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        order: Order = "asc",
+        most: int = DEFAULT_CONTEXT_BYTES,
+    ) -> list[ConversationItem] | None:
+        """Items in this order. `most`: as in `context`."""
+        ...
 
     async def item(self, conversation_id: str, owner: str, item_id: str) -> ConversationItem | None: ...
 
