@@ -14,7 +14,7 @@ from holodeck.gateway.problems import WireError
 from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
-from holodeck.gateway.wire.context import check_answered, with_calls
+from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.input import references
 from holodeck.gateway.wire.paused import last_answered, put_back, returning
@@ -219,6 +219,17 @@ class Continuing:
             run=tuple(call for call in decided.run if call.call_id not in ids),
             refused=(*(output for output in decided.refused if output.call_id not in ids), *over),
         )
+
+    async def left_behind(self, waiting: Waiting, caller: Caller) -> tuple[FunctionCallOutput, ...]:
+        """What a model is told of calls that nobody goes on with after this."""
+        known = await self.claims.known(waiting, caller.id)
+        outputs = []
+        for call in waiting.calls:
+            found = known.get(approval_id(call))
+            taker = None if found is None else found.taken_by
+            came = None if taker is None else await self.claims.outcome(call, taker, caller.id)
+            outputs.append(came or told(call, NOT_RUN if taker is None else ELSEWHERE))
+        return tuple(outputs)
 
     async def _sent_again(
         self, read: Input, waiting: Waiting, caller: Caller
