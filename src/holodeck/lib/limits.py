@@ -138,6 +138,7 @@ DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current
 
 # The gateway
 DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_BODIES_BYTES = 256 * MIB  # of all requests at once; what is answered takes four to eight times its body
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
