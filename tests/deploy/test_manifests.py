@@ -82,7 +82,7 @@ def test_the_pod_has_time_to_drain_and_memory_for_its_requests(form: Form) -> No
     pause = form.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["", "0"])[1]
     assert form.pod["terminationGracePeriodSeconds"] > int(pause) + limits["drain_seconds"] + CONNECTIONS_GRACE
     memory = int(form.container["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
-    assert 2 * limits["in_flight"] * limits["body_bytes"] < memory
+    assert 8 * limits["bodies_bytes"] + (256 << 20) <= memory
 
 
 @each_form

@@ -120,6 +120,7 @@ class Service:
             ),
             metrics=metrics,
             body_limit=config.limits.body_bytes,
+            room=config.limits.room,
             body_seconds=config.limits.request_seconds,
             silent_seconds=config.limits.silent_seconds,
         )

@@ -139,6 +139,7 @@ DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current
 DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
 DEFAULT_CONTEXT_BYTES = 64 * MIB  # what is read for a request of all that came before it: more than models take
 MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
+DEFAULT_BODIES_BYTES = 256 * MIB  # of all requests at once; what is answered takes four to eight times its body
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
 DEFAULT_SOCKETS = 1_000  # WebSockets that are open, also those that ask for nothing
