@@ -196,7 +196,9 @@ MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried;
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
 MAX_SEARCHED_RESPONSES = 1_000  # of a caller, newest first, for an item that a request only refers to
-MAX_REFERENCES = 64  # of one request: each is looked for on its own
+MAX_SEARCHED_BYTES = 64 * MIB  # of those: a search takes a tenth of a second, and others wait for it
+SEARCH_BATCH = 16  # responses that are fetched together to be searched
+MAX_REFERENCES = 64  # of one request
 MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
 
 # Requests to the gateway: the sizes that the Responses API has

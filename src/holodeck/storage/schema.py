@@ -40,6 +40,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE conversations ADD COLUMN taken_by TEXT",  # the response that goes on with them
         "ALTER TABLE conversations ADD COLUMN keeper BIGINT",  # the gateway that makes that one
     ),
+    ("CREATE INDEX responses_by_owner ON responses (owner, created_at)",),  # a caller's latest, among those of many
 )
 
 
