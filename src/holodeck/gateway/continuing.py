@@ -256,25 +256,24 @@ class Continuing:
         if len(ids) > MAX_REFERENCES:
             message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="input")
-        items: dict[str, dict[str, Any] | None] = {}
+        items: dict[str, dict[str, Any]] = {}
         size = 0
         for item_id in ids:
-            items[item_id], item_size = await self._item(item_id, caller)
-            size += item_size
-            check_size(size, self._most, "input")
+            kept = await self._store.find_item(item_id, caller.id)
+            if kept is not None:
+                size += len(kept.data)
+                check_size(size, self._most, "input")
+                items[item_id] = orjson.loads(kept.data)
+        if ids - items.keys():
+            await self._find_in_responses(ids - items.keys(), items, caller)
         return items.get
 
-    async def _item(self, item_id: str, caller: Caller) -> tuple[dict[str, Any] | None, int]:
-        """An item, and about how many bytes it has."""
-        kept = await self._store.find_item(item_id, caller.id)
-        if kept is not None:
-            return orjson.loads(kept.data), len(kept.data)
-        record = await self._store.mentioning(b'"id":%b' % orjson.dumps(item_id), caller.id)
-        if record is None:
-            return None, 0
-        items = [*orjson.loads(record.resource)["output"], *orjson.loads(record.input_items)]
-        found = next((item for item in items if item.get("id") == item_id), None)
-        return found, len(orjson.dumps(found))
+    async def _find_in_responses(self, ids: Collection[str], items: dict[str, dict[str, Any]], caller: Caller) -> None:
+        """Add those items that stand in a response, as far as responses are searched."""
+        for resource, input_items in await self._store.with_items(ids, caller.id):
+            for item in (*orjson.loads(resource)["output"], *orjson.loads(input_items)):
+                if item.get("id") in ids:
+                    items.setdefault(item["id"], item)
 
     async def response(self, response_id: str, caller: Caller) -> Kept:
         """All up to a stored response, and what waits in it. Raises when it is not there, or too much."""

@@ -196,7 +196,9 @@ MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried;
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
 MAX_SEARCHED_RESPONSES = 1_000  # of a caller, newest first, for an item that a request only refers to
-MAX_REFERENCES = 64  # of one request: each is looked for on its own
+MAX_SEARCHED_BYTES = 64 * MIB  # of those: a search takes a tenth of a second, and others wait for it
+SEARCH_BATCH = 16  # responses that are fetched together to be searched
+MAX_REFERENCES = 64  # of one request
 MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
 
 # Requests to the gateway: the sizes that the Responses API has
@@ -283,7 +285,7 @@ DURABLE_AT_ONCE = 64  # background runs that one gateway begins; what is more wa
 DURABLE_CONNECTIONS = 8  # a step holds one for a millisecond
 DURABLE_COUNT_WAIT = 2.0  # seconds for a number on a dashboard; the others must not wait for a database that hangs
 DURABLE_CLOSE_WAIT = 5.0  # seconds for the engine to end; its threads may wait for a database that does not answer
-DURABLE_POLL = 1.0  # seconds between two looks at what waits for room
+DURABLE_POLL = 0.5  # seconds between two looks at what waits for room
 MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way, before the run is thought to cause them
 STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
 BEGIN_WAIT = 1.0  # seconds that a reader waits for its run to begin here, before it reads what is stored
