@@ -99,6 +99,13 @@ def test_a_field_refuses_everything_else_in_its_place(
 
 
 @pytest.mark.proves("002:RULE-1", "003:RULE-1", "003:RULE-3")
+@pytest.mark.parametrize("name", ["1st", "café", "a" * 129])
+def test_the_name_of_an_agent_is_judged_by_the_rule_that_is_told(folder: AgentFolder, name: str) -> None:
+    (problem,) = folder.errors(f"name: {name}\n")
+    assert "letters (a to z), digits, spaces, '_', '.' and '-' (at most 128)" in problem.message
+    assert folder.load(f"name: {'A 1_.-'.ljust(128, 'z')}\n")
+
+
 @pytest.mark.parametrize(
     ("entry", "key"),
     [
