@@ -158,10 +158,8 @@ def _pattern(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     if path and path[-1] == "hash":
         return f"{quoted} must be 'sha256:' and 64 digits", "Copy it from what 'holodeck keys create NAME' prints."
     if path and path[0] in {"models", "agents", "keys"} and path[-1] == "name":
-        return (
-            f"{quoted} must be 1 to 128 letters (a to z), digits, '_', '.', ':', '/' and '-', the first a letter or digit",
-            "",
-        )
+        allowed = "letters (a to z), digits, '_', '.', ':', '/' and '-', the first a letter or digit"
+        return f"{quoted} must be 1 to 128 {allowed}", ""
     if path and path[-1] == "endpoint":
         return f"{quoted} must be an address, such as https://collector.example.com", ""
     others, most = ("spaces, '_', '.' and '-'", 128) if path == ("name",) else ("'_' and '-'", 64)  # an agent, a tool
