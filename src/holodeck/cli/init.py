@@ -129,4 +129,4 @@ def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ExecutionError(f"cannot write {printable(str(folder))}: {error.strerror}") from None
+        raise ExecutionError(f"Cannot write {printable(str(folder))}: {error.strerror}.") from None
