@@ -219,6 +219,7 @@ MAX_TOP_LOGPROBS = 20
 MAX_TEMPERATURE = 2.0
 MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
+LISTEN_BACKLOG = 2_048  # connections that wait to be taken: a crowd that comes at once is not turned away
 CONNECTIONS_GRACE = 10  # seconds that open connections get after the runs have ended
 KEEP_ALIVE_SECONDS = 75  # without a request: longer than proxies keep theirs (60), who report what we end as a 502
 MAX_HEAD_BYTES = 64 * KIB  # of a request line and headers: several of the longest tokens fit in
