@@ -188,6 +188,8 @@ class Service:
     async def _drain(self) -> None:
         self.app.is_draining = True
         self.background.is_leaving = True
+        if self.config.listen.closes_first and self._server is not None:
+            self._server.stop_listening()
         await self.runs.drain(self.config.limits.drain_seconds)
 
     async def _keep_house(self) -> None:
@@ -232,6 +234,11 @@ class _Server(uvicorn.Server):
             self.should_exit = True
             return
         self._draining = asyncio.get_running_loop().create_task(self._drain(sig))
+
+    def stop_listening(self) -> None:
+        """Refuse who is not connected yet; uvicorn does so only at its end."""
+        for listening in self.servers:
+            listening.close()
 
     async def _drain(self, sig: int) -> None:
         log.info("gateway.draining", signal=signal.Signals(sig).name)

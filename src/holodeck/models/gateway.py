@@ -52,6 +52,9 @@ class Listen(FileModel):
     """0: any free one, which is printed."""
     allowed_hosts: list[NonEmpty] = Field(default_factory=list)
     """Names that requests may be addressed to (`Host`). Absent: the host itself, and loopback names."""
+    closes_first: Boolean = False
+    """On SIGTERM, take no new connection from then on, instead of answering it with 503: for a balancer that does not
+    ask `/readyz`, but goes to another gateway when one refuses, as nginx does."""
 
 
 class ServedModel(FileModel):
