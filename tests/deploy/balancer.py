@@ -1,4 +1,7 @@
-"""A balancer of connections, as a Kubernetes Service is one: who has a connection keeps it, and with it a gateway."""
+"""A balancer of connections, as a Kubernetes Service is one: who has a connection keeps it, and with it a gateway.
+
+Like nginx, it goes to the next gateway when one refuses, and asks none whether it is ready.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ class Balancer:
         """`gateways`: their URLs."""
         self.gateways = list(gateways)
         self.url = ""
+        self.refusals = 0
         self._given = 0
         self._pumps: set[asyncio.Task[None]] = set()
 
@@ -31,11 +35,15 @@ class Balancer:
             await asyncio.gather(*self._pumps, return_exceptions=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        gateway = urlsplit(self.gateways[self._given % len(self.gateways)])
-        self._given += 1
-        try:
-            answers, questions = await asyncio.open_connection(gateway.hostname, gateway.port)
-        except OSError:
+        for _ in self.gateways:
+            gateway = urlsplit(self.gateways[self._given % len(self.gateways)])
+            self._given += 1
+            try:
+                answers, questions = await asyncio.open_connection(gateway.hostname, gateway.port)
+                break
+            except OSError:
+                self.refusals += 1
+        else:
             writer.transport.abort()
             return
         for source, target in ((reader, questions), (answers, writer)):

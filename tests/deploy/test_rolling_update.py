@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -21,6 +23,13 @@ async def drains(served: Served) -> None:
     """Wait until it says that it is leaving."""
     while (await served.send("GET", "/readyz"))[0] != 503:  # noqa: ASYNC110 - another process changes it
         await asyncio.sleep(0.02)
+
+
+async def refuses(served: Served) -> None:
+    """Wait until it takes no connection."""
+    with suppress(aiohttp.ClientConnectorError):
+        while True:
+            await served.send("GET", "/healthz", headers={"connection": "close"})
 
 
 @aio(SECONDS)
@@ -102,3 +111,32 @@ async def test_a_socket_of_a_gateway_that_leaves_is_closed_and_none_is_opened(tm
         go.set()
         assert (await running)[0] == 200
         assert await served.ended() == 0
+
+
+@aio(SECONDS)
+async def test_behind_a_balancer_that_asks_nobody_a_gateway_closes_first_and_no_request_is_refused(
+    tmp_path: Path,
+) -> None:
+    go = asyncio.Event()
+    answers = [say("again")] * 10
+    async with ScriptedModel([say("slowly "), wait(go), say("done")], *answers).serve() as scripted:
+        config: dict[str, Any] = {"limits": {"drain_seconds": SECONDS}, "listen": {"port": 0, "closes_first": True}}
+        file = write_file(tmp_path, scripted.url, **config)
+        async with (
+            process_of(file) as leaving,
+            process_of(file) as staying,
+            Balancer(leaving.url, staying.url).serve() as balancer,
+        ):
+            running = asyncio.create_task(leaving.ask())
+            while not scripted.received:  # noqa: ASYNC110 - another process asks
+                await asyncio.sleep(0.02)
+            leaving.stop()
+            await refuses(leaving)
+            for _ in answers:
+                async with AsyncOpenAI(base_url=f"{balancer.url}/v1", api_key="hd-anybody", max_retries=0) as client:
+                    assert (await client.responses.create(model="demo", input="hi")).output_text == "again"
+            assert balancer.refusals > 0
+            go.set()
+            assert (await running)[0] == 200, "what has begun goes on"
+            assert await leaving.ended() == 0
+            assert "Traceback" not in "".join(leaving.said)

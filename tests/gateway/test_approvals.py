@@ -255,6 +255,21 @@ async def test_nobody_approves_what_was_not_asked_of_them_as_it_was_asked(tmp_pa
         assert (status, len(server.calls("add"))) == (200, 1), "spaces are no change"
 
 
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_a_history_without_what_came_of_an_approved_call_can_be_gone_on_with(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."), say("You are welcome."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, [GO])
+        given = [GO, *first["output"], _answer(first, approve=True)]
+        second = await _ask(stand, given)
+        assert _types(second) == ["mcp_call", "message"]
+        given += [second["output"][-1], {"role": "user", "content": "Thanks"}]
+        await _ask(stand, given)
+        assert _told(stand) == ["Go", "assistant", "3", "3.", "Thanks"], "it is known here"
+        assert len(server.calls("add")) == 1
+
+
 @asynccontextmanager
 async def _losing(url: str, words: bytes) -> AsyncIterator[str]:
     """A way to a gateway on which the answer to the first request with these words is lost."""

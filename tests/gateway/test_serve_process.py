@@ -53,6 +53,15 @@ async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in words
 
 
+@aio(SECONDS)
+async def test_a_host_that_is_not_this_machine_is_a_sentence(tmp_path: Path) -> None:
+    keys = [{"name": "a", "hash": f"sha256:{'0' * 64}"}]
+    code, words = await refused(write_file(tmp_path, NOWHERE, listen={"host": "192.0.2.1", "port": 0}, keys=keys))
+    assert code == 2
+    assert "Cannot listen on 192.0.2.1:0" in words
+    assert "Use another 'listen.host'" in words
+
+
 async def first_line(answer: Any) -> bytes:
     return bytes(await answer.content.readline())
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 import click
 
 from holodeck.cli.report import show_problems
-from holodeck.cli.usual_file import DEFAULT_GATEWAY_FILE, file_or_usual
-from holodeck.config.loader import DEFAULT_AGENT_FILE
+from holodeck.cli.usual_file import file_or_usual
+from holodeck.config.loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib import log
 from holodeck.lib.display import printable
 from holodeck.lib.limits import GC_NEW_OBJECTS, LAST_WAIT

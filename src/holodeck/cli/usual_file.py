@@ -8,7 +8,6 @@ from pathlib import Path
 from holodeck.config.loader import DEFAULT_AGENT_FILE
 from holodeck.lib.errors import ConfigError, Problem
 
-DEFAULT_GATEWAY_FILE = "gateway.yaml"
 _INIT = "Name a file, or make an agent with 'holodeck init'."
 
 

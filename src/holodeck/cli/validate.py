@@ -10,8 +10,8 @@ import click
 
 from holodeck.cli.report import as_data, count, show_problems
 from holodeck.cli.summary import gateway_summary, headings, summary
-from holodeck.cli.usual_file import DEFAULT_GATEWAY_FILE, file_or_usual
-from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.cli.usual_file import file_or_usual
+from holodeck.config.loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.runtime import read_any

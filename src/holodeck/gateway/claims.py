@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 
 from holodeck.gateway.problems import WireError
@@ -13,7 +14,7 @@ from holodeck.gateway.wire.approvals import digest_of, used
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.models.items_codec import decode_items
 from holodeck.storage.store import UNFINISHED, ResponseStore, WaitingCall
 
@@ -56,8 +57,10 @@ class Claims:
         record = await self._store.get(taker, owner)
         if record is None or record.status in UNFINISHED:
             return None
-        items = (item for item in decode_items(record.items) if isinstance(item, FunctionCallOutput))
-        return next((item for item in items if item.call_id == call.call_id), None)
+        outputs = [item for item in decode_items(record.items) if isinstance(item, FunctionCallOutput)]
+        ids = (output_id(call), call.call_id)  # a call that a client has sent again may have another `call_id`
+        found = next((item for item in outputs if item.id == ids[0] or item.call_id == ids[1]), None)
+        return None if found is None else replace(found, call_id=call.call_id)
 
     async def take(
         self, calls: Collection[FunctionCall], response_id: str, owner: str, *, approved: Collection[str] = ()
@@ -88,10 +91,15 @@ class Claims:
 
     def _forgotten(self, owner: str, response_id: str, ids: Mapping[str, str], begun: Collection[str]) -> None:
         left = [request_id for call_id, request_id in ids.items() if call_id not in begun]
-        if left:
-            task = asyncio.get_running_loop().create_task(self._return(owner, response_id, left))
-            self._returning.add(task)
-            task.add_done_callback(self._returning.discard)
+        if not left:
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # the gateway has ended: it is not known any more whether they began
+            return
+        task = loop.create_task(self._return(owner, response_id, left), name=f"return {response_id}")
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
 
     async def _return(self, owner: str, response_id: str, ids: Collection[str]) -> None:
         try:

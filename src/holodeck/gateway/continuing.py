@@ -14,7 +14,7 @@ from holodeck.gateway.problems import WireError
 from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
-from holodeck.gateway.wire.context import check_answered, with_calls
+from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.input import references
 from holodeck.gateway.wire.paused import last_answered, put_back, returning
@@ -220,6 +220,17 @@ class Continuing:
             refused=(*(output for output in decided.refused if output.call_id not in ids), *over),
         )
 
+    async def left_behind(self, waiting: Waiting, caller: Caller) -> tuple[FunctionCallOutput, ...]:
+        """What a model is told of calls that nobody goes on with after this."""
+        known = await self.claims.known(waiting, caller.id)
+        outputs = []
+        for call in waiting.calls:
+            found = known.get(approval_id(call))
+            taker = None if found is None else found.taken_by
+            came = None if taker is None else await self.claims.outcome(call, taker, caller.id)
+            outputs.append(came or told(call, NOT_RUN if taker is None else ELSEWHERE))
+        return tuple(outputs)
+
     async def _sent_again(
         self, read: Input, waiting: Waiting, caller: Caller
     ) -> tuple[Waiting, tuple[FunctionCall, ...]]:
@@ -245,25 +256,24 @@ class Continuing:
         if len(ids) > MAX_REFERENCES:
             message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="input")
-        items: dict[str, dict[str, Any] | None] = {}
+        items: dict[str, dict[str, Any]] = {}
         size = 0
         for item_id in ids:
-            items[item_id], item_size = await self._item(item_id, caller)
-            size += item_size
-            check_size(size, self._most, "input")
+            kept = await self._store.find_item(item_id, caller.id)
+            if kept is not None:
+                size += len(kept.data)
+                check_size(size, self._most, "input")
+                items[item_id] = orjson.loads(kept.data)
+        if ids - items.keys():
+            await self._find_in_responses(ids - items.keys(), items, caller)
         return items.get
 
-    async def _item(self, item_id: str, caller: Caller) -> tuple[dict[str, Any] | None, int]:
-        """An item, and about how many bytes it has."""
-        kept = await self._store.find_item(item_id, caller.id)
-        if kept is not None:
-            return orjson.loads(kept.data), len(kept.data)
-        record = await self._store.mentioning(b'"id":%b' % orjson.dumps(item_id), caller.id)
-        if record is None:
-            return None, 0
-        items = [*orjson.loads(record.resource)["output"], *orjson.loads(record.input_items)]
-        found = next((item for item in items if item.get("id") == item_id), None)
-        return found, len(orjson.dumps(found))
+    async def _find_in_responses(self, ids: Collection[str], items: dict[str, dict[str, Any]], caller: Caller) -> None:
+        """Add those items that stand in a response, as far as responses are searched."""
+        for resource, input_items in await self._store.with_items(ids, caller.id):
+            for item in (*orjson.loads(resource)["output"], *orjson.loads(input_items)):
+                if item.get("id") in ids:
+                    items.setdefault(item["id"], item)
 
     async def response(self, response_id: str, caller: Caller) -> Kept:
         """All up to a stored response, and what waits in it. Raises when it is not there, or too much."""

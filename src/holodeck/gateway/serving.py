@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -42,13 +43,19 @@ from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.work import work_engine
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.lib.limits import CONNECTIONS_GRACE, KEEP_ALIVE_SECONDS, RETENTION_INTERVAL, TAKE_OVER_LOOKS
+from holodeck.lib.limits import (
+    CONNECTIONS_GRACE,
+    DAY,
+    KEEP_ALIVE_SECONDS,
+    LISTEN_BACKLOG,
+    RETENTION_INTERVAL,
+    TAKE_OVER_LOOKS,
+)
 from holodeck.models.url import is_loopback
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 
-_DAY = 86_400.0
-_BACKLOG = 2_048
+_PORT_IS_WRONG = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 class Service:
@@ -120,6 +127,7 @@ class Service:
             ),
             metrics=metrics,
             body_limit=config.limits.body_bytes,
+            room=config.limits.room,
             body_seconds=config.limits.request_seconds,
             silent_seconds=config.limits.silent_seconds,
         )
@@ -180,13 +188,15 @@ class Service:
     async def _drain(self) -> None:
         self.app.is_draining = True
         self.background.is_leaving = True
+        if self.config.listen.closes_first and self._server is not None:
+            self._server.stop_listening()
         await self.runs.drain(self.config.limits.drain_seconds)
 
     async def _keep_house(self) -> None:
         """What is old is forgotten now and then."""
         while True:
             try:
-                before = time.time() - self.config.storage.retention_days * _DAY
+                before = time.time() - self.config.storage.retention_days * DAY
                 gone = await self.store.forget(before)
                 await self.background.forget(before)
                 if gone:
@@ -199,7 +209,7 @@ class Service:
 class _Server(uvicorn.Server):
     """Uvicorn, with our own end: it stops listening when the runs are drained."""
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], object]) -> None:
+    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
         self._on_exit = on_exit
         self._draining: asyncio.Task[None] | None = None
@@ -225,11 +235,14 @@ class _Server(uvicorn.Server):
             return
         self._draining = asyncio.get_running_loop().create_task(self._drain(sig))
 
+    def stop_listening(self) -> None:
+        """Refuse who is not connected yet; uvicorn does so only at its end."""
+        for listening in self.servers:
+            listening.close()
+
     async def _drain(self, sig: int) -> None:
         log.info("gateway.draining", signal=signal.Signals(sig).name)
-        done = self._on_exit()
-        if asyncio.iscoroutine(done):
-            await done
+        await self._on_exit()
         self.should_exit = True
 
 
@@ -248,8 +261,9 @@ def _listener(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(_BACKLOG)  # whoever reads that we are ready may connect at once
+        listener.listen(LISTEN_BACKLOG)  # whoever reads that we are ready may connect at once
     except OSError as error:
         listener.close()
-        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another 'listen.port'.") from None
+        key = "listen.port" if error.errno in _PORT_IS_WRONG else "listen.host"
+        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another '{key}'.") from None
     return listener

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ModelWrapValidatorHandler, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from holodeck.lib.addresses import networks_among
 from holodeck.lib.limits import (
+    DEFAULT_BODIES_BYTES,
     DEFAULT_BODY_BYTES,
     DEFAULT_CONTEXT_BYTES,
     DEFAULT_DRAIN_SECONDS,
@@ -50,6 +52,9 @@ class Listen(FileModel):
     """0: any free one, which is printed."""
     allowed_hosts: list[NonEmpty] = Field(default_factory=list)
     """Names that requests may be addressed to (`Host`). Absent: the host itself, and loopback names."""
+    closes_first: Boolean = False
+    """On SIGTERM, take no new connection from then on, instead of answering it with 503: for a balancer that does not
+    ask `/readyz`, but goes to another gateway when one refuses, as nginx does."""
 
 
 class ServedModel(FileModel):
@@ -167,6 +172,9 @@ class GatewayLimits(FileModel):
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_IN_FLIGHT
     """Requests at once; one more is refused at once."""
     body_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_BODY_BYTES
+    bodies_bytes: Annotated[Integer, Field(ge=1024)] | None = None
+    """Bodies of all requests that are sent or answered at once; one more is refused at once. Memory for eight times
+    as much is needed. Absent: 256 MiB, or what one body may have, if that is more."""
     context_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_CONTEXT_BYTES
     """Of all that comes before a request: its conversation, or the responses that it goes on from."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
@@ -186,6 +194,19 @@ class GatewayLimits(FileModel):
     """How long a WebSocket may stay open; the API itself ends it after an hour."""
     key: KeyLimits = Field(default_factory=KeyLimits)
     """For every caller without limits of its own."""
+
+    @property
+    def room(self) -> int:
+        """Bytes of bodies at once."""
+        return self.bodies_bytes or max(DEFAULT_BODIES_BYTES, self.body_bytes)
+
+    @field_validator("bodies_bytes")
+    @classmethod
+    def _room_for_one(cls, value: int | None, info: ValidationInfo) -> int | None:
+        if value is not None and value < info.data.get("body_bytes", 0):
+            violation = Violation(key="bodies_bytes", message="'bodies_bytes' must be at least 'body_bytes'")
+            raise PydanticCustomError("contract", "{text}", {"text": violation.message, "violation": violation})
+        return value
 
 
 class RequestServers(FileModel):

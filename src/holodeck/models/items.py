@@ -145,6 +145,15 @@ def _in_order(outputs: list[FunctionCallOutput], order: Mapping[str, int]) -> li
     return sorted(outputs, key=lambda output: order.get(output.call_id, -1))
 
 
+def output_id(call: FunctionCall) -> str:
+    """The id of a call's output: the same for the same call, also when its result is only remembered.
+
+    Empty for a call without an id.
+    """
+    stem = call.id.partition("_")[2]
+    return f"out_{stem}" if stem else ""
+
+
 def said(role: Role, text: str) -> Message:
     """A message of plain text."""
     return Message(role=role, content=(TextContent(text=text),))

@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, FORGET_BATCH, MAX_SEARCHED_RESPONSES
-from holodeck.storage import threads, unfinished, waiting_calls
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, SEARCH_BATCH
+from holodeck.storage import forgetting, searching, threads, unfinished, waiting_calls
 from holodeck.storage.pool import Connection, PostgresPool
 from holodeck.storage.presence import IS_THERE
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread, WaitingCall
@@ -25,11 +25,7 @@ _NEWER = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_NAMES[1:], "keeper
 _INSERT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO"  # noqa: S608
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
 _IS_LOST = f"{IS_UNFINISHED} AND NOT {IS_THERE}"
-_OLD = {"responses": f"created_at < $1 AND NOT {IS_UNFINISHED}", "conversations": "created_at < $1"}
-_MENTIONING = f"""
-SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = $1 ORDER BY created_at DESC LIMIT $2) AS latest
-WHERE position($3::bytea IN resource) > 0 OR position($3::bytea IN input_items) > 0
-ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
+_TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
 _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = $1 AND c.owner = $2 ORDER BY c.created_at DESC LIMIT 1"""
@@ -102,10 +98,18 @@ class PostgresStore:
         rows = await self._pool.run(lambda db: db.fetch(threads.CONTEXT, *values), is_repeatable=True)
         return [row[0] for row in rows] or None
 
-    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
-        values = (owner, MAX_SEARCHED_RESPONSES, words)
-        row = await self._pool.run(lambda db: db.fetchrow(_MENTIONING, *values), is_repeatable=True)
-        return StoredResponse(**row) if row is not None else None
+    async def with_items(self, ids: Collection[str], owner: str) -> list[tuple[bytes, bytes]]:
+        async def look(db: Connection) -> list[tuple[bytes, bytes]]:
+            search = searching.Search(ids)
+            chosen = searching.near(map(tuple, await db.fetch(searching.SIZES, owner)))
+            while chosen and not search.is_over:
+                batch, chosen = chosen[:SEARCH_BATCH], chosen[SEARCH_BATCH:]
+                texts = {row[0]: (row[1], row[2]) for row in await db.fetch(_TEXTS, batch)}
+                for response_id in batch:
+                    search.look(*texts.get(response_id, (b"", b"")))
+            return search.found
+
+        return await self._pool.run(look, is_repeatable=True)
 
     async def unfinished(self) -> list[StoredResponse]:
         """Those of gateways that are gone; another that is alive finishes its own."""
@@ -302,9 +306,7 @@ class PostgresStore:
 
     async def forget(self, before: float) -> int:
         gone = 0
-        for table, is_old in _OLD.items():
-            old = f"SELECT id FROM {table} WHERE {is_old} LIMIT {FORGET_BATCH}"  # noqa: S608 - names of our own
-            sql = f"DELETE FROM {table} WHERE id IN ({old})"  # noqa: S608 - names of our own
+        for sql in forgetting.FORGET:
             while count := await self._change(sql, before, is_repeatable=True):
                 gone += count
         await self._change(unfinished.DROP_LEFT_CHUNKS, is_repeatable=True)

@@ -50,6 +50,10 @@ STEPS: tuple[tuple[str, ...], ...] = (
             owner TEXT NOT NULL, call_id TEXT NOT NULL, response_id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (owner, call_id, response_id))""",
     ),
+    (
+        "CREATE INDEX responses_by_owner ON responses (owner, created_at)",  # a caller's latest, among those of many
+        "DROP INDEX responses_by_age",  # what is old is found in it, too
+    ),
 )
 
 

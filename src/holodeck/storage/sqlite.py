@@ -14,12 +14,12 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
-from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, FORGET_BATCH, MAX_SEARCHED_RESPONSES
-from holodeck.storage import sqlite_unfinished, threads, unfinished, waiting_calls
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
+from holodeck.storage import forgetting, searching, sqlite_unfinished, threads, unfinished, waiting_calls
 from holodeck.storage.presence_files import Alone, FilePresence
 from holodeck.storage.sqlite_file import Durability, connected
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread, WaitingCall
-from holodeck.storage.unfinished import IS_UNFINISHED, for_sqlite
+from holodeck.storage.unfinished import for_sqlite
 from holodeck.storage.workers import Worker
 
 _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
@@ -30,11 +30,7 @@ _MARKS = ", ".join("?" * (len(_NAMES) + 1))
 _ADD = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 _SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - names of our own
-_OLD = {"responses": f"created_at < ? AND NOT {IS_UNFINISHED}", "conversations": "created_at < ?"}
-_MENTIONING = f"""
-SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = ? ORDER BY created_at DESC LIMIT ?) AS latest
-WHERE instr(resource, ?) OR instr(input_items, ?) ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
-
+_TEXTS = "SELECT resource, input_items FROM responses WHERE id = ?"
 _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = ? AND c.owner = ? ORDER BY c.created_at DESC LIMIT 1"""
@@ -117,10 +113,18 @@ class SQLiteStore:
         rows = await self._reader.run(lambda db: db.execute(for_sqlite(threads.CONTEXT), values).fetchall())
         return [row[0] for row in rows] or None
 
-    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
-        values = (owner, MAX_SEARCHED_RESPONSES, words, words)
-        row = await self._reader.run(lambda db: db.execute(_MENTIONING, values).fetchone())
-        return _response(row) if row is not None else None
+    async def with_items(self, ids: Collection[str], owner: str) -> list[tuple[bytes, bytes]]:
+        def look(db: sqlite3.Connection) -> list[tuple[bytes, bytes]]:
+            search = searching.Search(ids)
+            for response_id in searching.near(db.execute(for_sqlite(searching.SIZES), (owner,))):
+                texts = db.execute(_TEXTS, (response_id,)).fetchone()
+                if texts is not None:
+                    search.look(*texts)
+                if search.is_over:
+                    break
+            return search.found
+
+        return await self._reader.run(look)
 
     async def unfinished(self) -> list[StoredResponse]:
         def read(db: sqlite3.Connection) -> list[StoredResponse]:
@@ -320,9 +324,7 @@ class SQLiteStore:
 
     async def forget(self, before: float) -> int:
         gone = 0
-        for table, is_old in _OLD.items():
-            old = f"SELECT id FROM {table} WHERE {is_old} LIMIT {FORGET_BATCH}"  # noqa: S608 - names of our own
-            sql = f"DELETE FROM {table} WHERE id IN ({old})"  # noqa: S608 - names of our own
+        for sql in map(for_sqlite, forgetting.FORGET):
 
             def remove(db: sqlite3.Connection, sql: str = sql) -> int:
                 return db.execute(sql, (before,)).rowcount

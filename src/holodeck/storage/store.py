@@ -110,8 +110,11 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
-        """The newest response with these bytes in its resource or its input, among the owner's latest."""
+    async def with_items(self, ids: Collection[str], owner: str) -> list[tuple[bytes, bytes]]:
+        """The resource and the input of those among the owner's latest responses in which items of these ids stand.
+
+        For each of them it is the newest one. How much is searched has a limit.
+        """
         ...
 
     async def unfinished(self) -> list[StoredResponse]:

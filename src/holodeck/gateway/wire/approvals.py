@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -65,7 +66,8 @@ def decide(
     """`asked` are the ids of the pending calls that need approval. Raises `BadRequestError` for an unknown request.
 
     The arguments are those of the call that waits: an approval is for them and for no others.
-    `taken`: by the id of its request, the response that went on with a call. It is approved once.
+    `taken`: by the id of its request, the response that went on with a call. It is approved once; that it was may be
+    told again, by a client that sends everything.
     `is_genuine`: whether a request stands as this gateway made it; who refuses need not care.
     """
     if not pending and not answers:
@@ -80,6 +82,8 @@ def decide(
             refuse(message, answer.param, "approval_request_not_found")
         if call.call_id in given:
             refuse(f"The approval request '{answer.request_id}' is answered twice.", answer.param)
+        if answer.request_id in taken and answer.is_past:
+            continue
         if answer.request_id in taken:
             refuse(used(answer.request_id, taken[answer.request_id]), answer.param, "approval_request_used")
         if answer.approve and not is_genuine(answer.request_id):
@@ -110,6 +114,10 @@ def used(request_id: str, taker: str) -> str:
 
 def close_answered(read: Input) -> None:
     """A request for approval whose call has its result in the same input is over: the call is not made again."""
+    if read.approvals:
+        spoken = [index for index, item in enumerate(read.items) if _is_said_by_model(item)]
+        last = spoken[-1] if spoken else -1
+        read.approvals = [replace(answer, is_past=answer.place <= last) for answer in read.approvals]
     answered = {item.call_id for item in read.items if isinstance(item, FunctionCallOutput)}
     over = [call for call in read.waiting if call.call_id in answered]
     if not over:
@@ -118,6 +126,10 @@ def close_answered(read: Input) -> None:
     read.items = [item for item in read.items if not any(item is call for call in over)]  # the result has its own call
     read.waiting = [call for call in read.waiting if call not in over]
     read.approvals = [answer for answer in read.approvals if answer.request_id not in ids]
+
+
+def _is_said_by_model(item: Item) -> bool:
+    return isinstance(item, Message) and item.role == "assistant"
 
 
 def close_past(read: Input) -> None:

@@ -220,7 +220,10 @@ def _mcp_approval_response(fields: Fields, into: Input) -> None:
         fields.missing("approve")
     reason = fields.text("reason", longest=MAX_INPUT_TEXT_CHARS)
     param = fields.at("approval_request_id")
-    into.approvals.append(ApprovalAnswer(request_id=request_id, approve=approve, reason=reason, param=param))
+    place = len(into.items)
+    into.approvals.append(
+        ApprovalAnswer(request_id=request_id, approve=approve, reason=reason, param=param, place=place)
+    )
     item_id = fields.text("id") or new_id("mcpa")
     into.shown.append({**fields.value, "id": item_id})
 

@@ -35,6 +35,10 @@ class ApprovalAnswer:
     reason: str | None = None
     param: str = ""
     """Where in the request it stands."""
+    place: int = 0
+    """How many items stand before it."""
+    is_past: bool = False
+    """True when the model has spoken since: it was given earlier, and is only told again."""
 
 
 @dataclass(kw_only=True, slots=True)
