@@ -360,6 +360,11 @@ async def test_a_background_response_is_stored_when_there_is_room_again(tmp_path
                 return bool((await served.send("GET", f"/v1/responses/{begun['id']}"))[1]["status"] == "completed")
 
             await until(is_stored)
+
+            async def is_over() -> bool:
+                return (await measured(served))["holodeck_in_flight"] == 0
+
+            await until(is_over)
             status, _, _ = await served.ask(previous_response_id=begun["id"])
             assert status == 200
             _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
