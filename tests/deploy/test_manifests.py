@@ -44,6 +44,20 @@ def test_the_configured_gateway_is_valid_once_its_secrets_are_there(form: Form, 
 
 
 @each_form
+def test_every_variable_of_the_pod_is_one_that_the_gateway_reads(form: Form, tmp_path: Path) -> None:
+    (source,) = form.container["envFrom"]
+    for name in form.secrets[source["secretRef"]["name"]]["stringData"]:
+        assert f"${{{name}}}" in form.gateway
+    own = [*form.container.get("env", ()), *({"name": name} for name in variables(stages(DEPLOY / "Containerfile")[1]))]
+    ours = {variable["name"]: "x" for variable in own if variable["name"].startswith("HOLODECK_")}
+    assert ours
+    folder = tmp_path / "etc"
+    meant = {f"{name}X": value for name, value in ours.items()}
+    done = holodeck("validate", "--strict", form.mounted(folder), cwd=folder, env=VARIABLES | meant)
+    assert done.returncode != 0, "a slip of the pen is seen"
+
+
+@each_form
 def test_secrets_that_were_not_filled_in_stop_the_gateway(form: Form, tmp_path: Path) -> None:
     folder = tmp_path / "etc"
     done = holodeck("validate", form.mounted(folder), cwd=folder, env=form.secrets["holodeck"]["stringData"])
@@ -82,7 +96,7 @@ def test_the_pod_has_time_to_drain_and_memory_for_its_requests(form: Form) -> No
     pause = form.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["", "0"])[1]
     assert form.pod["terminationGracePeriodSeconds"] > int(pause) + limits["drain_seconds"] + CONNECTIONS_GRACE
     memory = int(form.container["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
-    assert 2 * limits["in_flight"] * limits["body_bytes"] < memory
+    assert 8 * limits["bodies_bytes"] + (256 << 20) <= memory
 
 
 @each_form

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from secrets import token_hex
@@ -25,6 +26,10 @@ class PersonalServer:
         self.called: list[str] = []
         """Who has called `whoami`, in order."""
         self.url = ""
+        self.answers: asyncio.Semaphore | None = None
+        """Each call is answered when there is one of these for it. None: at once."""
+        self.inside = 0
+        """Calls that are waiting for their answer."""
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[PersonalServer]:
@@ -49,6 +54,12 @@ class PersonalServer:
         if "id" not in message:
             return web.Response(status=202)
         result = self._result(message["method"], person)
+        if message["method"] == "tools/call" and self.answers is not None:
+            self.inside += 1
+            try:
+                await self.answers.acquire()
+            finally:
+                self.inside -= 1
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **result}, headers={_SESSION: session})
 
     def _result(self, method: str, person: str) -> dict[str, Any]:

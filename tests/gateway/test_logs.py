@@ -58,17 +58,17 @@ async def test_json_lines_join_request_response_caller_and_tool_calls(tmp_path: 
             assert (status, answered["x-request-id"]) == (200, "edge-17")
             await _ended(served)
     (request,) = _lines(served.said, "gateway.request")
-    (run,) = _lines(served.said, "gateway.run")
+    assert not _lines(served.said, "gateway.run")
     calls = {entry["tool"]: entry for entry in _lines(served.said, "gateway.tool_call")}
-    response = run["response"]
+    response = request["response"]
     assert response.startswith("resp_")
     known = {"request": "edge-17", "response": response, "caller": "key:team"}
-    for entry in (request, run, *calls.values()):
+    for entry in (request, *calls.values()):
         assert entry.items() >= known.items()
         assert entry["seconds"] >= 0
     assert request.items() >= {"method": "POST", "path": "/v1/responses", "status": 200}.items()
-    assert run.items() >= {"model": "demo", "status": "completed", "turns": 2, "tool_calls": 2}.items()
-    assert (run["input_tokens"], run["output_tokens"]) == (9, 4)
+    assert request.items() >= {"model": "demo", "run": "completed", "turns": 2, "tool_calls": 2}.items()
+    assert (request["input_tokens"], request["output_tokens"]) == (9, 4)
     assert {tool: (entry["server"], entry["outcome"]) for tool, entry in calls.items()} == {
         "echo": ("tools", "ok"),
         "unknown": (None, "error"),
@@ -129,6 +129,7 @@ async def test_a_background_run_keeps_its_ids_after_its_request_has_gone(tmp_pat
     posted = next(entry for entry in _lines(served.said, "gateway.request") if entry["method"] == "POST")
     assert {entry["response"] for entry in (run, tool, posted)} == {begun["id"]}
     assert {entry["request"] for entry in (run, tool, posted)} == {headers["x-request-id"]}
+    assert run.items() >= {"model": "demo", "status": "completed", "turns": 2, "tool_calls": 1}.items()
 
 
 def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() -> None:

@@ -193,6 +193,22 @@ async def test_it_lives_without_standard_input_and_output(tmp_path: Path) -> Non
         assert await served.ended() == 0
 
 
+NOHUP = (
+    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'holodeck', *sys.argv[1:]])"
+)
+
+
+@aio(SECONDS)
+async def test_under_nohup_a_closed_terminal_does_not_end_it(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE), program=("-c", NOHUP)) as served:
+        served.stop(signal.SIGHUP)
+        assert (await served.send("GET", "/v1/models"))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
+    assert not any(signal.SIGHUP.name in line for line in served.said)
+
+
 @aio(SECONDS)
 async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -219,7 +235,7 @@ async def test_what_callers_asked_and_were_told_is_for_no_other_user_of_the_mach
             ScriptedModel(lambda _: say("hi")).serve() as scripted,
             process_of(write_file(tmp_path, scripted.url, background={"durable": True})) as served,
         ):
-            assert (await served.ask())[0] == 200
+            assert (await served.ask(background=True))[0] == 200
             modes = modes_of_files(tmp_path)
     finally:
         os.umask(before)

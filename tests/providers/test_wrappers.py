@@ -185,6 +185,43 @@ def test_a_model_that_falls_silent_is_an_error() -> None:
     run(exchange())
 
 
+def test_each_question_has_its_own_time_on_whatever_loop_it_is_asked() -> None:
+    silent = [[wait(asyncio.Event())] for _ in range(2)]
+    scripted = ScriptedModel(say("one"), silent[0], say("two"), silent[1], say("three"))
+    model = Timeouts(scripted, first=0.05, idle=5)
+
+    async def answer() -> str:
+        return words(await collected(model, question()))
+
+    async def first_loop() -> None:
+        assert await answer() == "one"
+        assert "did not begin" in str(await error_of(model))
+        assert await answer() == "two"
+
+    async def second_loop() -> None:
+        assert "did not begin" in str(await error_of(model))
+        assert await answer() == "three"
+        await model.close()
+
+    run(first_loop())
+    run(second_loop())
+
+
+def test_who_leaves_after_another_question_took_too_long_is_let_go() -> None:
+    async def exchange() -> None:
+        silent = [[wait(asyncio.Event())] for _ in range(2)]
+        model = Timeouts(ScriptedModel(*silent), first=0.05, idle=5)
+        await error_of(model)
+        asking = asyncio.create_task(collected(model, question()))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await model.close()
+
+    run(exchange())
+
+
 def test_the_time_of_the_reader_does_not_count() -> None:
     async def exchange() -> None:
         seen = []

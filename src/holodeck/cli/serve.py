@@ -47,7 +47,7 @@ Then, with any OpenAI SDK:
 def command(file: str | None, log_format: Format | None, log_level: str | None) -> None:
     """Serve a gateway FILE or an agent FILE over HTTP until Ctrl-C or SIGTERM.
 
-    The log goes to standard error: a line for every request, run and tool call, without any content.
+    The log goes to standard error: a line for every request and tool call, without any content.
     """
     from holodeck.gateway.serving import Service
     from holodeck.gateway.wiring import backends_of

@@ -107,6 +107,10 @@ class WorkEngine(Protocol):
         """How far each piece of work has come, and with whom."""
         ...
 
+    async def under_way(self) -> list[str]:
+        """The ids of all work that somebody has begun, and that has not ended as far as the engine knows."""
+        ...
+
     async def take_over(self, executor: str) -> int:
         """Have the work of an executor that is gone done by whoever is there, and say how much it was."""
         ...
@@ -126,3 +130,13 @@ class WorkEngine(Protocol):
     async def close(self) -> None:
         """Take nothing more. What is not done is left to others."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineToCome:
+    """An engine that is made when it is needed: loading one takes a second, and as much memory as all the rest."""
+
+    make: Callable[[], WorkEngine]
+    """Takes its time, so in a thread. Raises `StorageError`."""
+    is_missed: Callable[[], bool]
+    """Whether work may be kept already, for which somebody must be there."""

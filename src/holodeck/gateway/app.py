@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -17,14 +17,19 @@ from holodeck.gateway.callers import Caller, Callers
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, reply_for, unauthorized
-from holodeck.gateway.rates import Rates
+from holodeck.gateway.rates import Rates, TooManyError
 from holodeck.gateway.replies import Reply, Streamed
 from holodeck.gateway.silence import Silence
 from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
-from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS
+from holodeck.lib.limits import (
+    DEFAULT_BODIES_BYTES,
+    DEFAULT_REQUEST_SECONDS,
+    DEFAULT_SILENT_SECONDS,
+    LEAVING_RETRY_AFTER,
+)
 from holodeck.lib.record import record
 
 Scope = MutableMapping[str, Any]
@@ -73,6 +78,8 @@ class Route:
 
 READY = "/readyz"
 """What a load balancer asks; while we drain, the answer is no."""
+_LEAVING = ((b"connection", b"close"),)
+"""Else a client that has a connection would come back by it, and be refused until it gives up."""
 SocketHandler = Callable[[Caller, Dialect, Receive, Send, Callable[[], bool]], Awaitable[None]]
 
 
@@ -88,11 +95,15 @@ class Gateway:
         hosts: HostPolicy,
         metrics: Metrics,
         body_limit: int,
+        room: int = DEFAULT_BODIES_BYTES,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
         silent_seconds: float = DEFAULT_SILENT_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
-        """`sockets`: by their paths, what serves WebSockets. They need a key like every route."""
+        """`room`: bytes of all bodies at once.
+
+        `sockets`: by their paths, what serves WebSockets. They need a key like every route.
+        """
         self.routes = routes
         self.sockets = sockets or {}
         self.is_draining = False
@@ -101,6 +112,7 @@ class Gateway:
         self._hosts = hosts
         self._metrics = metrics
         self._body_limit = body_limit
+        self._room = room  # what is left of it
         self._body_seconds = body_seconds
         self._silent_seconds = silent_seconds
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
@@ -125,6 +137,7 @@ class Gateway:
                         *message["headers"],
                         (b"x-request-id", visit.id.encode()),
                         *self._hosts.cors(headers),
+                        *(_LEAVING if self.is_draining else ()),
                     ]
                 await send(message)
 
@@ -138,24 +151,28 @@ class Gateway:
                 if visit.status or not self.is_draining:
                     raise
                 await _write_reply(write, reply_for(_shutting_down(), visit.id))
+            finally:
+                self._room += visit.held
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         request, path = request_id(headers), scope["path"]
         await receive()  # websocket.connect
-        try:
-            self._hosts.check(headers)
-            handler, caller = self._socket(path), await self._known(headers)
-        except Exception as error:  # the boundary, as for HTTP
-            reply = reply_for(error, request)
-            log.info("gateway.socket", path=path, status=reply.status, request=request)
-            await _refuse_socket(send, reply, request)
-            return
-        await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
-        with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
-            log.info("gateway.socket", path=path)
-            await handler(caller, dialect_of(headers), receive, send, lambda: self.is_draining)
+        with ExitStack() as stack:
+            try:
+                self._hosts.check(headers)
+                handler, caller = self._socket(path), await self._known(headers)
+                stack.enter_context(self._rates.socket(caller))
+            except Exception as error:  # the boundary, as for HTTP
+                reply = reply_for(error, request)
+                log.info("gateway.socket", path=path, status=reply.status, request=request)
+                await _refuse_socket(send, reply, request)
+                return
+            await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
+            with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
+                log.info("gateway.socket", path=path)
+                await handler(caller, dialect_of(headers), receive, send, lambda: self.is_draining)
 
     async def _answer(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, visit: Visit
@@ -175,7 +192,7 @@ class Gateway:
             raise _shutting_down()
         client = client_of(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if scope["query_string"] else {}
-        body = await self._body(receive, headers, client) if scope["method"] in {"POST", "PATCH"} else b""
+        body = await self._body(receive, headers, client, visit) if scope["method"] in {"POST", "PATCH"} else b""
         call = Call(caller=caller, path=path, query=query, body=body, dialect=dialect_of(headers))
         if not route.is_counted or route.is_open:
             await self._write(await route.handler(call), receive, send, client)
@@ -183,13 +200,13 @@ class Gateway:
         with self._rates.request(caller):
             await self._write(await _unless_gone(route.handler(call), receive, client), receive, send, client)
 
-    async def _body(self, receive: Receive, headers: Mapping[str, str], client: Client | None) -> bytes:
+    async def _body(self, receive: Receive, headers: Mapping[str, str], client: Client | None, visit: Visit) -> bytes:
         limit = self._body_limit
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise _packed()
         declared = headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > limit:
-            raise _too_large(limit)
+        if declared.isdigit() and int(declared) > min(limit, self._room):
+            raise _too_large(limit) if int(declared) > limit else _no_room()
         chunks: list[bytes] = []
         size = 0
         while True:
@@ -199,11 +216,17 @@ class Gateway:
                 raise _gone()
             chunk = message.get("body", b"")
             size += len(chunk)
+            visit.held = size
+            self._room -= len(chunk)
             if size > limit:
                 raise _too_large(limit)
+            if self._room < 0:
+                raise _no_room()
             chunks.append(chunk)
             if not message.get("more_body"):
                 return b"".join(chunks)
+            if self.is_draining:  # what is not yet whole has not begun
+                raise _shutting_down()
 
     async def _piece(self, receive: Receive) -> MutableMapping[str, Any]:
         try:
@@ -216,6 +239,8 @@ class Gateway:
     def _socket(self, path: str) -> SocketHandler:
         if path not in self.sockets:
             raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
+        if self.is_draining:
+            raise _shutting_down()
         return self.sockets[path]
 
     async def _known(self, headers: Mapping[str, str]) -> Caller:
@@ -250,6 +275,8 @@ class Gateway:
 
     async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send, client: Client | None) -> None:
         if isinstance(answer, Reply):
+            if client is not None:
+                client.hold()
             await _write_reply(send, answer)
         else:
             await _write_stream(send, Attended(receive, client), answer, Silence(send, self._silent_seconds))
@@ -269,8 +296,13 @@ def _too_large(limit: int) -> WireError:
     return WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
 
 
+def _no_room() -> TooManyError:
+    return TooManyError("The gateway is at its limit of bytes of requests at once.", 1.0)
+
+
 def _shutting_down() -> WireError:
-    return WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
+    message, code = "This gateway is shutting down.", "shutting_down"
+    return WireError(503, message, kind="server_error", code=code, retry_after=LEAVING_RETRY_AFTER)
 
 
 def _packed() -> WireError:

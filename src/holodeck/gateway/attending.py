@@ -27,6 +27,10 @@ class Client(Protocol):
         """Call this when the client leaves. One at a time; None: nobody needs to know any more."""
         ...
 
+    def hold(self) -> None:
+        """The answer comes now and whole: it may be sent in one piece at its end."""
+        ...
+
 
 def client_of(scope: MutableMapping[str, Any]) -> Client | None:
     """None behind a server that is not ours."""

@@ -7,15 +7,16 @@ live in this process, and those of a process that is gone are marked as failed, 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Literal
 
 import orjson
 
-from holodeck.durable.engine import Checkpoints, Plain, WorkEngine, WorkTakenError
+from holodeck.durable.engine import Checkpoints, EngineToCome, Plain, WorkEngine, WorkTakenError
 from holodeck.engine.kept_steps import KeptSteps
 from holodeck.gateway.keeping import StreamKeeper
 from holodeck.gateway.live_run import LiveRun
@@ -24,11 +25,12 @@ from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.resource import show_usage
 from holodeck.gateway.wire.writer import ResponseWriter
-from holodeck.lib import log
+from holodeck.lib import log, trace
 from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import (
     BEGIN_WAIT,
     CANCEL_POLL,
+    CLEAR_LOOKS,
     KEEP_RETRY,
     OTHER_VERSION_LOOKS,
     STORAGE_RETRY,
@@ -56,6 +58,12 @@ def executor_name(keeper: int) -> str:
     return f"{_EXECUTOR}{keeper}"
 
 
+def _resumed(response_id: str, given: Plain) -> AbstractContextManager[trace.Span]:
+    """A part of a background response that is made by another process than the one that was asked for it."""
+    about = {"holodeck.response.id": response_id}
+    return trace.span("resume_response", about, parent=given.get("trace"))
+
+
 def _uncounted(name: str, times: int) -> None:
     """Nobody counts."""
 
@@ -67,7 +75,7 @@ class Background:
         self,
         store: ResponseStore,
         runs: Runs,
-        engine: WorkEngine | None = None,
+        engine: EngineToCome | None = None,
         *,
         looks: int = 1,
         count: Callable[[str, int], None] = _uncounted,
@@ -78,7 +86,8 @@ class Background:
         """
         self._store = store
         self._runs = runs
-        self._engine = engine
+        self._to_come = engine
+        self._engine: WorkEngine | None = None
         self._looks = looks
         self._count = count
         for name in (RECOVERED, TAKEN_OVER):
@@ -86,44 +95,71 @@ class Background:
         self._revive: Revive | None = None
         self._ready: dict[str, Live] = {}
         self._missing: Counter[int | None] = Counter()
-        self._is_open = False
-        self._opening = asyncio.Lock()
+        self._over: set[str] = set()
+        """The ids of work that had not ended at the last look, although its response had."""
+        self._opening: asyncio.Task[WorkEngine] | None = None
         self.is_leaving = False
         """True once nothing more is begun here."""
 
     @property
     def is_durable(self) -> bool:
-        return self._engine is not None
+        return self._to_come is not None
 
     async def open(self, revive: Revive) -> None:
         """Begin to take work, now or as soon as there is storage."""
         self._revive = revive
         try:
-            await self._open()
+            await self._open_if_missed()
             await self.look_after()
         except StorageError as error:
             log.warning("gateway.storage_failed", error=error)
 
-    async def _open(self) -> None:
-        async with self._opening:
-            if self._engine is not None and not self._is_open:
-                await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
-                await self._engine.open(self._work)
-                self._is_open = True
+    async def _open_if_missed(self) -> None:
+        if self._to_come is not None and self._engine is None and self._to_come.is_missed():
+            await self._opened(self._to_come)
+
+    async def _opened(self, to_come: EngineToCome) -> WorkEngine:
+        """The engine, made by the first who needs it, but not as a part of their request, nor only for as long."""
+        if self._engine is not None:
+            return self._engine
+        if self._opening is None or self._opening.done():
+            nobodys = contextvars.Context()
+            self._opening = asyncio.create_task(self._open(to_come), name="open the engine", context=nobodys)
+            self._opening.add_done_callback(lambda opening: opening.cancelled() or opening.exception())
+        await asyncio.wait({self._opening})
+        return self._opening.result()
+
+    async def _open(self, to_come: EngineToCome) -> WorkEngine:
+        await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
+        engine = await asyncio.to_thread(to_come.make)
+        await engine.open(self._work)
+        self._engine = engine
+        return engine
+
+    async def is_able(self) -> bool:
+        """Whether what is begun here is kept as promised; storage may have come, or its rights, since the start."""
+        try:
+            await self._open_if_missed()
+        except StorageError as error:
+            log.debug("gateway.storage_failed", error=error)
+            return False
+        return True
 
     async def close(self) -> None:
-        if self._engine is not None and self._is_open:
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+        if self._engine is not None:
             await self._engine.close()
 
     async def begin(self, live: Live, given: Plain | None) -> None:
         """Start a response that is stored. `given` is all that it takes to make its run again, if that is possible."""
-        if self._engine is None or given is None:
+        if self._to_come is None or given is None:
             self._runs.start(live)
             return
-        await self._open()
+        engine = await self._opened(self._to_come)
         self._ready[live.id] = live
         try:
-            is_here = await self._engine.submit(live.id, given)
+            is_here = await engine.submit(live.id, given)
         except StorageError:
             self._ready.pop(live.id, None)
             raise
@@ -139,17 +175,18 @@ class Background:
 
     async def drop(self, response_id: str) -> None:
         """A response was deleted: nobody needs to make it."""
-        if self._engine is not None and self._is_open:
+        if self._engine is not None:
             await self._engine.drop(response_id)
 
     async def withdraw(self, record: StoredResponse) -> bool:
         """Cancel a response that nobody has begun. False: somebody has, or will know what to do with it."""
-        if self._engine is None or not self._is_open:
+        if self._engine is None:
             return False
         if (await self._engine.whereabouts([record.id]))[record.id].stage != "waiting":
             return False
         await self._engine.drop(record.id)
         await self._end(record, "cancelled")
+        await self._store.return_calls(record.owner, record.id)  # what a person approved for it was not run
         return True
 
     @property
@@ -159,21 +196,24 @@ class Background:
 
     async def waiting(self) -> int:
         """How many responses nobody has begun."""
-        return await self._engine.waiting() if self._engine is not None and self._is_open else 0
+        return await self._engine.waiting() if self._engine is not None else 0
 
     async def forget(self, before: float) -> None:
-        if self._engine is not None and self._is_open:
+        if self._engine is not None:
             await self._engine.forget(before)
 
     async def _work(self, response_id: str, given: Plain, checkpoints: Checkpoints) -> None:
         if self.is_leaving:
             raise WorkTakenError
         try:
-            live = self._ready.pop(response_id, None) or await self._revived(response_id, given)
-            if live is None:
-                return
-            live.survive(KeptSteps(checkpoints), self._keeper)
-            await self._runs.finish_patiently(live)
+            fresh = self._ready.pop(response_id, None)
+            # What another process began goes on in the trace of the request that asked for it.
+            with _resumed(response_id, given) if fresh is None else trace.SILENT:
+                live = fresh or await self._revived(response_id, given)
+                if live is None:
+                    return
+                live.survive(KeptSteps(checkpoints), self._keeper)
+                await self._runs.finish_patiently(live)
         except Exception as error:  # the outer boundary: nobody else would say that it has come to nothing
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
             await self._fail(response_id, str(given["owner"]), "An error in the gateway ended this response.")
@@ -219,10 +259,14 @@ class Background:
 
     async def watch_keepers(self) -> None:
         """Take care of what gateways that are gone have left. Runs until it is cancelled."""
+        looks = 0
         while not self.is_leaving:
             try:
-                await self._open()
+                await self._open_if_missed()
                 await self.look_after()
+                if self._over or looks % CLEAR_LOOKS == 0:
+                    await self._clear_away()
+                looks += 1
             except StorageError as error:
                 log.warning("gateway.storage_failed", error=error)
                 await asyncio.sleep(STORAGE_RETRY)
@@ -243,6 +287,21 @@ class Background:
         for record in await self._store.unfinished() if reasons else ():
             if record.id in reasons:
                 await self._end(record, "failed", reasons[record.id])
+
+    async def _clear_away(self) -> None:
+        """End the work of responses that have ended: a gateway that dies between the two leaves it for ever.
+
+        Nothing would go on with it, and nothing would forget what is kept of it. A gateway that lives ends it in a
+        moment, so it is ended here at the second look.
+        """
+        if self._engine is None:
+            return
+        begun = {each for each in await self._engine.under_way() if not self._runs.has(each)}
+        over = begun - await self._store.in_the_making(begun) if begun else set()
+        for work_id in over & self._over:
+            await self._engine.drop(work_id)
+            log.info("gateway.cleared_away", response=work_id)
+        self._over = over - self._over
 
     async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, str]:
         """Have the engine go on with all that it knows. What nobody can go on with is given back, with the reason."""

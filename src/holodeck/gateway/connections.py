@@ -85,13 +85,21 @@ class BoundedProtocol(_Reader, HttpToolsProtocol):
         if on_leaving is not None:
             self.flow.resume_reading()  # a large body may have stopped it, and nobody leaves unseen
 
+    def hold(self) -> None:
+        self._gathering.hold()
+
+    def on_response_complete(self) -> None:
+        self._gathering.send()
+        super().on_response_complete()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head = 0
         self.scope["extensions"] = {CLIENT: self}  # type: ignore[dict-item] # of a kind that uvicorn does not know
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
-        super().connection_made(Gathering(transport, self.loop))  # type: ignore[arg-type] # it does as a transport
+        self._gathering = Gathering(transport, self.loop)
+        super().connection_made(self._gathering)  # type: ignore[arg-type] # it does as a transport
         self._start()
 
     def on_headers_complete(self) -> None:
@@ -117,6 +125,11 @@ class BoundedProtocol(_Reader, HttpToolsProtocol):
         if self._on_leaving is not None:
             self._on_leaving()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.cycle is not None and self.cycle.more_body:
+            self.cycle.message_event.set()  # the rest of its request is not waited for
 
     def _start(self) -> None:
         self._silence = self.loop.call_later(self.seconds, self.transport.close)

@@ -11,31 +11,40 @@ from holodeck.lib.limits import GATHERED_BYTES
 class Gathering:
     """A transport in front of another one. The head of an answer waits for its body, but not beyond this moment."""
 
-    __slots__ = ("_held", "_loop", "_size", "_transport")
+    __slots__ = ("_held", "_is_holding", "_loop", "_size", "_transport", "get_protocol", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._held: list[bytes] = []
         self._size = 0
+        self._is_holding = False
+        self.is_closing = transport.is_closing  # asked with every request; what is looked for in vain here takes longer
+        self.get_protocol = transport.get_protocol
+
+    def hold(self) -> None:
+        """What comes next is whole at once, and is sent by `send`, `close`, or when it is much."""
+        self._is_holding = True
 
     def write(self, data: bytes) -> None:
-        if not self._held:
-            self._loop.call_soon(self._send)
+        if not self._held and not self._is_holding:
+            self._loop.call_soon(self.send)
         self._held.append(data)
         self._size += len(data)
         if self._size > GATHERED_BYTES:  # so that the transport can say that it has enough
-            self._send()
+            self.send()
 
     def close(self) -> None:
-        self._send()
+        self.send()
         self._transport.close()
+
+    def send(self) -> None:
+        """Hold nothing any longer."""
+        self._is_holding = False
+        held, self._held, self._size = self._held, [], 0
+        if held and not self.is_closing():
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is as it is there."""
         return getattr(self._transport, name)
-
-    def _send(self) -> None:
-        held, self._held, self._size = self._held, [], 0
-        if held and not self._transport.is_closing():
-            self._transport.write(held[0] if len(held) == 1 else b"".join(held))

@@ -14,9 +14,12 @@ UNKNOWN_TOOL = "unknown"
 
 
 def run_log(
-    response: str, caller: str, model: str, toolbox: Toolbox, metrics: Metrics | None
+    response: str, caller: str, model: str, toolbox: Toolbox, metrics: Metrics | None, *, is_asked: bool
 ) -> Callable[[Event], None]:
-    """Hears the events of a run. `model` is the name that clients say; `toolbox` knows which tools exist."""
+    """Hears the events of a run. `model` is the name that clients say; `toolbox` knows which tools exist.
+
+    `is_asked`: somebody waits for its answer, and the line of that request says how it ended, too.
+    """
 
     def tool_finished(event: ToolFinished) -> None:
         server, tool = _tool_of(event, toolbox)
@@ -37,18 +40,17 @@ def run_log(
         result = event.result
         if metrics is not None:
             metrics.run(model, result)
-        log.info(
-            "gateway.run",
-            response=response,
-            caller=caller,
-            model=model,
-            status=result.status,
-            turns=result.turns,
-            tool_calls=result.tool_calls,
-            input_tokens=result.usage.input_tokens,
-            output_tokens=result.usage.output_tokens,
-            seconds=round(result.seconds, 4),
-        )
+        did = {
+            "turns": result.turns,
+            "tool_calls": result.tool_calls,
+            "input_tokens": result.usage.input_tokens,
+            "output_tokens": result.usage.output_tokens,
+        }
+        if is_asked:
+            log.note(model=model, run=result.status, **did)
+            return
+        ended = {"model": model, "status": result.status, **did, "seconds": round(result.seconds, 4)}
+        log.info("gateway.run", response=response, caller=caller, **ended)
 
     def observe(event: Event) -> None:
         if isinstance(event, ToolFinished):

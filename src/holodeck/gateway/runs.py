@@ -44,23 +44,23 @@ class Runs:
         if run_id in self._live:
             self._live[run_id].cancel()
 
-    async def advance(self, live: LiveRun[Any]) -> AsyncGenerator[list[bytes], None]:
-        """Run one to its end, findable by others in the meantime."""
-        with self._known(live):
+    async def advance(self, live: LiveRun[Any], *, is_asked: bool = True) -> AsyncGenerator[list[bytes], None]:
+        """Run one to its end, findable by others in the meantime. `is_asked`: as the answer to the current request."""
+        with self._known(live, is_asked=is_asked):
             async with aclosing(live.advance()) as batches:
                 async for batch in batches:
                     yield batch
 
-    async def finish(self, live: LiveRun[Any]) -> None:
-        """Run one to its end; `live.failure` says whether it was kept."""
-        with self._known(live):
+    async def finish(self, live: LiveRun[Any], *, is_asked: bool = True) -> None:
+        """The same, all at once; `live.failure` says whether it was kept."""
+        with self._known(live, is_asked=is_asked):
             await live.finish()
 
     @contextmanager
-    def _known(self, live: LiveRun[Any]) -> Iterator[None]:
+    def _known(self, live: LiveRun[Any], *, is_asked: bool) -> Iterator[None]:
         self._live[live.id] = live
         log.note(response=live.id)
-        live.observe = run_log(live.id, live.owner, live.model, live.toolbox, self._metrics)
+        live.observe = run_log(live.id, live.owner, live.model, live.toolbox, self._metrics, is_asked=is_asked)
         try:
             yield
         finally:
@@ -83,7 +83,7 @@ class Runs:
         self.in_background += 1
         try:
             with log.about(**live.about | {"response": live.id}):
-                await self.finish(live)
+                await self.finish(live, is_asked=False)
             while live.failure is not None:
                 await asyncio.sleep(KEEP_RETRY)
                 await live.keep_again()

@@ -78,9 +78,9 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
-        starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        starter, continuing = Starter(backends, config), Continuing(self.store, seal, most=config.limits.context_bytes)
         self.pool = starter.pool
-        rates = Rates(config.limits.key, config.limits.in_flight)
+        rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self.runs = Runs(metrics, rates)
         is_sqlite = config.storage.url.startswith("sqlite")
         self.background = Background(
@@ -93,7 +93,15 @@ class Service:
         maker = ResponseMaker(starter, self.store, seal, continuing, is_durable=self.background.is_durable)
         self._revive = maker.revive
         responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
-        sockets = ResponseSockets(maker, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
+        sockets = ResponseSockets(
+            maker,
+            self.runs,
+            rates,
+            seal,
+            continuing,
+            seconds=config.limits.socket_seconds,
+            most_bytes=config.limits.body_bytes,
+        )
         self.app = Gateway(
             all_routes(
                 responses,
@@ -103,7 +111,7 @@ class Service:
                     self.store,
                     metrics,
                     in_flight=lambda: rates.in_flight,
-                    is_draining=lambda: self.app.is_draining,
+                    sockets=lambda: rates.sockets,
                     background=self.background,
                 ),
                 Windows(starter, continuing, seal),
@@ -119,6 +127,7 @@ class Service:
             ),
             metrics=metrics,
             body_limit=config.limits.body_bytes,
+            room=config.limits.room,
             body_seconds=config.limits.request_seconds,
             silent_seconds=config.limits.silent_seconds,
         )
@@ -179,6 +188,8 @@ class Service:
     async def _drain(self) -> None:
         self.app.is_draining = True
         self.background.is_leaving = True
+        if self.config.listen.closes_first and self._server is not None:
+            self._server.stop_listening()
         await self.runs.drain(self.config.limits.drain_seconds)
 
     async def _keep_house(self) -> None:
@@ -223,6 +234,11 @@ class _Server(uvicorn.Server):
             self.should_exit = True
             return
         self._draining = asyncio.get_running_loop().create_task(self._drain(sig))
+
+    def stop_listening(self) -> None:
+        """Refuse who is not connected yet; uvicorn does so only at its end."""
+        for listening in self.servers:
+            listening.close()
 
     async def _drain(self, sig: int) -> None:
         log.info("gateway.draining", signal=signal.Signals(sig).name)

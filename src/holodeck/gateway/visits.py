@@ -23,7 +23,7 @@ _FIRST_OWN_ERROR = 500
 class Visit:
     """One HTTP request: `with Visit(...)` counts, traces and logs it, and it is told what happens in between."""
 
-    __slots__ = ("_about", "_around", "_began", "_metrics", "_scope", "_span", "id", "route", "status")
+    __slots__ = ("_about", "_around", "_began", "_metrics", "_scope", "_span", "held", "id", "route", "status")
 
     def __init__(self, scope: MutableMapping[str, Any], headers: Mapping[str, str], metrics: Metrics) -> None:
         self.id = request_id(headers)
@@ -31,6 +31,8 @@ class Visit:
         self.status = 0
         """0: nothing was answered."""
         self.route = "unknown"
+        self.held = 0
+        """Bytes of its body that were read."""
         self._began = time.perf_counter()
         self._scope = scope
         self._metrics = metrics

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 from importlib.util import find_spec
 from pathlib import Path
 
-from holodeck.durable.engine import WorkEngine
+from holodeck.durable.engine import EngineToCome, WorkEngine
 from holodeck.gateway.background import executor_name
-from holodeck.lib.errors import ConfigError
+from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.models.gateway import GatewayFile
 from holodeck.storage.factory import sqlite_path
 
 
-def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> WorkEngine | None:
+def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> EngineToCome | None:
     """None: background runs end with this process. Raises `ConfigError` when the file asks for what is not there."""
     wanted, url = config.background.durable, config.storage.url
     has_extra = find_spec("dbos") is not None
@@ -23,9 +24,20 @@ def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> WorkEngine
         raise ConfigError("'background.durable' needs an extra: pip install 'holodeck[durable]'.")
     if is_memory:
         raise ConfigError("'background.durable' needs storage that outlives the process: not sqlite://:memory:.")
-    from holodeck.durable.dbos_engine import DBOSEngine
-
+    kept: Path | None = None
     if url.startswith("sqlite"):
         path = sqlite_path(url, folder)
-        url = f"sqlite:///{path.with_name(path.name + '.work').absolute()}"
-    return DBOSEngine(url, executor=executor_name(keeper), at_once=config.background.at_once)
+        kept = path.with_name(path.name + ".work").absolute()
+        url = f"sqlite:///{kept}"
+
+    def make() -> WorkEngine:
+        try:
+            from holodeck.durable.dbos_engine import DBOSEngine
+        except ImportError as error:
+            raise StorageError(f"Durable runs cannot be kept: {error}. Install 'holodeck[durable]' again.") from error
+        if gc.get_freeze_count():  # whoever has decided that what is loaded stays means this, too
+            gc.freeze()
+        return DBOSEngine(url, executor=executor_name(keeper), at_once=config.background.at_once)
+
+    # In a file of its own nobody has kept anything before there is that file; a database may be shared.
+    return EngineToCome(make=make, is_missed=kept.exists if kept is not None else lambda: True)

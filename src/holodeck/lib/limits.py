@@ -137,8 +137,13 @@ DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current
 
 # The gateway
 DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_CONTEXT_BYTES = 64 * MIB  # what is read for a request of all that came before it: more than models take
+MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
+DEFAULT_BODIES_BYTES = 256 * MIB  # of all requests at once; what is answered takes four to eight times its body
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
+DEFAULT_SOCKETS = 1_000  # WebSockets that are open, also those that ask for nothing
+DEFAULT_KEY_SOCKETS = 256  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
 DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
 MAX_SECRET_FILE_BYTES = 64 * KIB
@@ -176,6 +181,7 @@ MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model
+MAX_CACHED_TEXT_CHARS = 1_000  # of each: longer ones are documents, and come once
 MAX_CACHED_TEXTS = 16_384  # stems of tool names and descriptions: a large catalogue, once
 MAX_REHEARSED_CHARS = 8_000  # of a request that is searched for arguments; what is longer is a document, not a request
 MAX_FINDINGS = 60  # things in a request that could be arguments
@@ -190,7 +196,9 @@ MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried;
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
 MAX_SEARCHED_RESPONSES = 1_000  # of a caller, newest first, for an item that a request only refers to
-MAX_REFERENCES = 64  # of one request: each is looked for on its own
+MAX_SEARCHED_BYTES = 64 * MIB  # of those: a search takes a tenth of a second, and others wait for it
+SEARCH_BATCH = 16  # responses that are fetched together to be searched
+MAX_REFERENCES = 64  # of one request
 MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
 
 # Requests to the gateway: the sizes that the Responses API has
@@ -217,6 +225,7 @@ KEEP_ALIVE_SECONDS = 75  # without a request: longer than proxies keep theirs (6
 MAX_HEAD_BYTES = 64 * KIB  # of a request line and headers: several of the longest tokens fit in
 DEFAULT_SILENT_SECONDS = 10.0  # of a stream, which proxies end after 30 (Google's), 60 (nginx, Amazon's) or more
 DEFAULT_READER_SECONDS = 60.0  # in which a reader takes nothing of its answer: it sleeps, or is gone without a word
+LEAVING_RETRY_AFTER = "1"  # seconds, as a header says it: by then a new connection reaches a gateway that stays
 STOP_WAIT = 2.0  # seconds for runs that were stopped to be stored and told; no reader is waited for longer
 GOODBYE_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends
 DEFAULT_REQUEST_SECONDS = 20.0  # for headers, and between two pieces of a body, also from a slow phone
@@ -232,6 +241,7 @@ POSTGRES_KEEPALIVE_IDLE = 2  # seconds of silence before the server asks whether
 POSTGRES_KEEPALIVE_INTERVAL = 1  # ... again after this long, ...
 POSTGRES_KEEPALIVE_COUNT = 3  # ... and how often in vain: work of a machine that vanished is free after 5 seconds
 KEEP_RETRY = 1.0  # seconds before a background response that could not be stored is tried again
+MAX_PAUSED_TURNS = 8  # looked at for a call that came back: there are models that give one id to several calls
 TAKE_ATTEMPTS = 5  # of a request to take what waits in a conversation that others change at the same moment
 STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is asked again
 LOG_PAUSE = 0.05  # seconds that a line of the log may wait for others
@@ -242,6 +252,7 @@ MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
+MAX_RECENT_BYTES = 8 * MIB  # of them together, unless the latest alone is more
 MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
 MAX_QUEUED_MESSAGES = 16  # of a WebSocket whose response is still being made
 CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, roughly
@@ -267,6 +278,7 @@ LOCAL_CHOICE_TOKENS = 384
 LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of four; of three, six of six
 LOCAL_TOOL_CHARS = 300  # of a description
 LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
+MAX_ADAPTED_BYTES = 32 * MIB  # of them together: clients bring schemas, too, and new ones with every request
 MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools that one server may list
 
 # Durable runs
@@ -274,7 +286,7 @@ DURABLE_AT_ONCE = 64  # background runs that one gateway begins; what is more wa
 DURABLE_CONNECTIONS = 8  # a step holds one for a millisecond
 DURABLE_COUNT_WAIT = 2.0  # seconds for a number on a dashboard; the others must not wait for a database that hangs
 DURABLE_CLOSE_WAIT = 5.0  # seconds for the engine to end; its threads may wait for a database that does not answer
-DURABLE_POLL = 1.0  # seconds between two looks at what waits for room
+DURABLE_POLL = 0.5  # seconds between two looks at what waits for room
 MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way, before the run is thought to cause them
 STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
 BEGIN_WAIT = 1.0  # seconds that a reader waits for its run to begin here, before it reads what is stored
@@ -282,6 +294,7 @@ STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another 
 CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
 CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; it is stopped later all the same
 TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
+CLEAR_LOOKS = 30  # of those looks, between two for work whose response has ended: it is in nobody's way
 OTHER_VERSION_LOOKS = 5  # times as many looks, before work that only another version can do is given up
 TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment
 

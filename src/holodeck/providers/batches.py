@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
@@ -13,12 +12,15 @@ from holodeck.providers.provider import ModelProvider
 Batches = AsyncGenerator[list[ModelEvent], None]
 
 
-class Batching(ABC):
-    """A model that knows which of its events came together. Whoever wants them one by one has `stream`."""
+class Batching:
+    """A model that knows which of its events came together. Whoever wants them one by one has `stream`.
 
-    @abstractmethod
+    Not an `ABC`: every turn asks several times who is one, and of those Python takes long to say it.
+    """
+
     def batches(self, request: ModelRequest) -> Batches:
         """Ask once; no batch is empty. Leaving the iterator stops the model."""
+        raise NotImplementedError
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask once, an event at a time."""

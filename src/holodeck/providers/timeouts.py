@@ -27,6 +27,7 @@ class Timeouts(Batching):
         self._inner = inner
         self._first = first
         self._idle = idle
+        self._unused: list[_Silence] = []
 
     @property
     def name(self) -> str:
@@ -35,7 +36,7 @@ class Timeouts(Batching):
     async def batches(self, request: ModelRequest) -> Batches:
         """Ask, and watch the silence."""
         limit, what = self._first, "did not begin to answer within"
-        silence = _Silence()
+        silence = self._watch()
         batches = batches_of(self._inner, request)
         try:
             while True:
@@ -53,11 +54,22 @@ class Timeouts(Batching):
                 yield batch
                 limit, what = self._idle, "fell silent in the middle of its answer for"
         finally:
-            silence.close()
+            self._unused.append(silence)
             await batches.aclose()
 
     async def close(self) -> None:
+        while self._unused:
+            self._unused.pop().close()
         await self._inner.close()
+
+    def _watch(self) -> _Silence:
+        """One that nobody uses, its timer still set: setting one costs more than all that is done with it."""
+        loop = asyncio.get_running_loop()
+        while self._unused:
+            silence = self._unused.pop()
+            if silence.loop is loop:
+                return silence
+        return _Silence(loop)
 
     def _error(self, what: str, limit: float) -> ModelError:
         message = f"Model '{self.name}' {what} {limit:g} s. Ask again, or check the provider's status."
@@ -65,15 +77,15 @@ class Timeouts(Batching):
 
 
 class _Silence:
-    """One timer for all waits of a stream, set anew only when it rings too early.
+    """One timer for all waits of a stream, and of the next ones, set anew only when it rings too early.
 
     `asyncio.timeout` around each wait does the same, and costs more than all the rest of an event.
     """
 
-    __slots__ = ("_cancels", "_deadline", "_has_rung", "_loop", "_rings", "_task", "_timer")
+    __slots__ = ("_cancels", "_deadline", "_has_rung", "_rings", "_task", "_timer", "loop")
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self._task: asyncio.Task[object] | None = None
         self._cancels = 0
         self._deadline = self._rings = 0.0
@@ -82,9 +94,10 @@ class _Silence:
 
     def begin(self, limit: float) -> None:
         """Wait from now on."""
-        self._task = asyncio.current_task(self._loop)  # without it, Python 3.11 asks the kernel who we are
+        self._task = asyncio.current_task(self.loop)  # without it, Python 3.11 asks the kernel who we are
         self._cancels = self._task.cancelling() if self._task else 0
-        self._deadline = self._loop.time() + limit
+        self._deadline = self.loop.time() + limit
+        self._has_rung = False
         if self._timer is not None and self._rings > self._deadline:
             self._timer.cancel()
             self._timer = None
@@ -96,7 +109,8 @@ class _Silence:
         self._task = None
 
     def close(self) -> None:
-        if self._timer is not None:
+        """Nobody waits any more, on whatever loop it was."""
+        if self._timer is not None and not self.loop.is_closed():
             self._timer.cancel()
 
     def was_too_long(self) -> bool:
@@ -105,13 +119,13 @@ class _Silence:
 
     def _set(self) -> None:
         self._rings = self._deadline
-        self._timer = self._loop.call_at(self._deadline, self._ring)
+        self._timer = self.loop.call_at(self._deadline, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
         if self._task is None:  # it is the reader who takes time
             return
-        if self._loop.time() < self._deadline:
+        if self.loop.time() < self._deadline:
             self._set()
             return
         self._has_rung = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -45,6 +46,7 @@ _REASONS = {
     "42501": "the user lacks a privilege. Grant it CREATE on the schema.",
     "53300": "the server has no connection left. Raise its max_connections.",
     "53100": "the disk of the server is full. Make room; nothing was half written.",
+    "42704": "the server does not know a setting that stands behind the '?' in 'storage.url'. Leave it out.",
     "25006": "the server is read-only. Use the address of the primary.",
     "57P03": "the server is starting or stopping.",
     "57P01": "the server was shut down.",
@@ -132,9 +134,9 @@ class PostgresPool:
             async with pool.acquire(timeout=POSTGRES_TIMEOUT) as connection:
                 await _migrate(connection)
             await self.presence.begin()
-        except ValueError:
+        except ValueError as error:
             pool.terminate()
-            raise StorageError("The database cannot be used: 'storage.url' is not complete.") from None
+            raise StorageError(f"The database cannot be used: {_mistake(error)}") from None
         except BaseException:
             pool.terminate()
             raise
@@ -157,11 +159,33 @@ class PostgresPool:
             reason = _REASONS[state]
         elif isinstance(error, TimeoutError):
             reason = f"the server at {self._place} did not answer within {POSTGRES_TIMEOUT:g} seconds."
+        elif isinstance(error, OSError) and _tls_reason(error):
+            reason = f"the server at {self._place} {_tls_reason(error)}"
         elif self._is_lost(error):
             reason = f"the server at {self._place} cannot be reached."
         else:  # its own words may quote what was stored
             reason = f"the server at {self._place} reports {type(error).__name__} ({state})."
         return StorageError(f"The database cannot be used: {reason}")
+
+
+def _mistake(error: ValueError) -> str:
+    """What is wrong with an address; the driver's own words may quote it."""
+    if "certificate" in str(error):
+        return (
+            "'sslmode' of 'storage.url' asks for a check of certificates. Name the authority's file as 'sslrootcert'."
+        )
+    return "'storage.url' is not complete."
+
+
+def _tls_reason(error: OSError) -> str:
+    """Empty: it is not about TLS."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"has a certificate that is not accepted: {error.verify_message}. Check 'sslrootcert' of 'storage.url'."
+    if isinstance(error, FileNotFoundError):
+        return "is not asked: a file that 'storage.url' names, such as 'sslrootcert', is not there."
+    if "rejected SSL upgrade" in str(error):
+        return "does not speak TLS, which 'sslmode' of 'storage.url' asks for."
+    return ""
 
 
 async def _migrate(connection: Connection) -> None:

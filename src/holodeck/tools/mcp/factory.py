@@ -17,6 +17,7 @@ from holodeck.tools.mcp.callbacks import Answers, Callbacks
 from holodeck.tools.mcp.channel import Channel, Incoming
 from holodeck.tools.mcp.client import MCPClient
 from holodeck.tools.mcp.faults import Faults
+from holodeck.tools.mcp.gate import Gate
 from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.plugin import (
     MCPPlugin,
@@ -58,8 +59,12 @@ def create_mcp_plugin(
     auth: MCPAuthProvider | None = None,
     limits: StartLimits | None = None,
     stranger: Stranger | None = None,
+    gate: Gate | None = None,
 ) -> MCPPlugin:
-    """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder."""
+    """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder.
+
+    `gate`: that of the others who call the same server.
+    """
     _refuse_unsafe(tool)
     folder = base_dir or Path.cwd()
     heard = callbacks or Callbacks()
@@ -73,11 +78,13 @@ def create_mcp_plugin(
             make_channel, faults=faults, answers=Answers(tool, heard, folder), on_notice=on_notice, spawn=spawn
         )
 
-    client = MCPClient(tool, make_session, faults=faults, callbacks=heard, limits=limits or StartLimits())
+    client = MCPClient(tool, make_session, faults=faults, callbacks=heard, limits=limits or StartLimits(), gate=gate)
 
     def another(other: MCPTool, secrets: tuple[Secret, ...]) -> MCPPlugin:
         stranger = Stranger(secrets=secrets)
-        return create_mcp_plugin(other, base_dir=base_dir, callbacks=callbacks, limits=limits, stranger=stranger)
+        return create_mcp_plugin(
+            other, base_dir=base_dir, callbacks=callbacks, limits=limits, stranger=stranger, gate=client.gate
+        )
 
     return _PLUGINS[tool.transport](tool, client, another)
 

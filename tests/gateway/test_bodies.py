@@ -1,0 +1,68 @@
+"""All bodies at once have a limit, too: many callers with large ones cannot take more memory than the operator gave."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aio import aio
+from gateway.stand import MODEL, serving
+
+from holodeck.config.gateway_loader import load_gateway_file
+from holodeck.lib.errors import ConfigError
+from holodeck.testing import ScriptedModel, say, wait
+
+KIB = 1024
+LIMITS = {"body_bytes": 64 * KIB, "bodies_bytes": 128 * KIB, "drain_seconds": 0}
+SECONDS = 20.0
+
+
+def large(text: str = "x") -> dict[str, str]:
+    return {"model": MODEL, "input": text * 60 * KIB}
+
+
+@aio(SECONDS)
+async def test_what_is_answered_takes_room_until_it_is_answered(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    slow = [[wait(go), say("done")]] * 2
+    async with serving(tmp_path, ScriptedModel(*slow, say("again")), limits=LIMITS) as stand:
+        running = [asyncio.create_task(stand.send("POST", "/v1/responses", large())) for _ in slow]
+        while len(stand.asked) < 2:  # noqa: ASYNC110 - the model is asked by another task
+            await asyncio.sleep(0.01)
+        async with (await stand.http()).post("/v1/responses", json=large()) as answer:
+            said = await answer.json()
+            assert (answer.status, said["error"]["type"]) == (429, "too_many_requests")
+            assert answer.headers["retry-after"] == "1"
+        assert (await stand.send("POST", "/v1/responses", {"model": "unknown"}))[0] == 400, "small ones have room"
+        go.set()
+        assert [(await each)[0] for each in running] == [200, 200]
+        assert (await stand.send("POST", "/v1/responses", large()))[0] == 200
+
+
+@aio(SECONDS)
+async def test_what_is_only_half_sent_takes_room_as_well_and_who_leaves_gives_it_back(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("again")), limits=LIMITS) as stand:
+        host, port = stand.url.removeprefix("http://").split(":")
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\nContent-Length: {64 * KIB}\r\n\r\n".encode()
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+        for _, writer in opened:
+            writer.write(head + b"x" * 60 * KIB)
+        refused = [asyncio.create_task(reader.readline()) for reader, _ in opened]
+        done, _ = await asyncio.wait(refused, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == [b"HTTP/1.1 429 Too Many Requests\r\n"]
+        for _, writer in opened:
+            writer.transport.abort()
+        await asyncio.gather(*refused, return_exceptions=True)
+        while (await stand.send("POST", "/v1/responses", large()))[0] != 200:  # noqa: ASYNC110 - it notices soon
+            await asyncio.sleep(0.01)
+
+
+def test_there_is_room_for_one_body_at_least(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    model = "models: [{name: m, model: {provider: rehearsal}}]\n"
+    file.write_text(model + "limits: {body_bytes: 4096, bodies_bytes: 2048}\n")
+    with pytest.raises(ConfigError, match="'bodies_bytes' must be at least 'body_bytes'"):
+        load_gateway_file(file, environ={})
+    file.write_text(model + "limits: {body_bytes: 1073741824}\n")
+    assert load_gateway_file(file, environ={}).gateway.limits.room == 1024 * KIB * KIB

@@ -1,0 +1,86 @@
+"""What keeps background responses takes time and memory to load: it comes with the first of them, and for all."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import orjson
+import pytest
+from aio import aio
+from gateway.process import Served, process_of, write_file
+from gateway.test_durable_runs import ended
+
+from holodeck.testing import ScriptedModel, say
+
+SECONDS = 60.0
+DURABLE = {"durable": True}
+
+
+def kept(folder: Path) -> list[str]:
+    """The files in which work is kept."""
+    return [file.name for file in folder.rglob("*.work")]
+
+
+def in_the_place_of_work(folder: Path) -> Path:
+    """Where the file will be."""
+    (database,) = folder.rglob("*.db")
+    return database.with_name(f"{database.name}.work")
+
+
+async def text_of_background(served: Served) -> str:
+    status, begun, _ = await served.ask(background=True)
+    assert status == 200, begun
+    found = await ended(served, begun["id"])
+    return str(found["output"][0]["content"][0]["text"])
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_nothing_is_loaded_before_there_is_something_to_keep(tmp_path: Path) -> None:
+    async with ScriptedModel(say("now"), say("later"), say("once more")).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, background=DURABLE)
+        async with process_of(file) as served:
+            assert (await served.ask())[0] == 200
+            assert kept(tmp_path) == []
+            assert await text_of_background(served) == "later"
+            assert kept(tmp_path) != []
+        async with process_of(file) as served:
+            assert await text_of_background(served) == "once more"
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_a_client_that_leaves_while_it_is_loaded_spoils_it_for_nobody(tmp_path: Path) -> None:
+    async with (
+        ScriptedModel(say("one"), say("two")).serve() as scripted,
+        process_of(write_file(tmp_path, scripted.url, background=DURABLE)) as served,
+    ):
+        address = urlsplit(served.url)
+        _, writing = await asyncio.open_connection(address.hostname, address.port)
+        body = orjson.dumps({"model": "demo", "input": "hi", "background": True})
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+        writing.write(head.encode() + body)
+        await writing.drain()
+        writing.close()
+        assert await text_of_background(served) in {"one", "two"}
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_where_nothing_can_be_kept_only_background_responses_are_refused(tmp_path: Path) -> None:
+    async with (
+        ScriptedModel(say("now"), say("later")).serve() as scripted,
+        process_of(write_file(tmp_path, scripted.url, background=DURABLE)) as served,
+    ):
+        in_its_place = in_the_place_of_work(tmp_path)
+        in_its_place.mkdir()
+        status, answer, _ = await served.ask(background=True)
+        assert status == 503, answer
+        assert (await served.ask())[0] == 200
+        in_its_place.rmdir()
+        assert await text_of_background(served) == "later"
+        served.stop()
+        await served.ended()
+    assert any(f"Durable runs cannot be kept in {in_its_place}" in line for line in served.said), served.said
