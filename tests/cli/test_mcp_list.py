@@ -51,6 +51,7 @@ def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(p
     rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
     assert rows["good"].split()[1:6] == ["up", "legacy", "2025-11-25", "20", "2"]
     assert "faulty 1.0" in rows["good"]
+    assert rows["good"].index("up") == done.stdout.index("STATE"), "columns stand below their heads"
     for name, state, why in (
         ("dead", "down", "ended with exit code 1. Its last words: FATAL: API_KEY is not set"),
         ("missing", "down", "'docker' is not on PATH"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holodeck.cli.terminal import Terminal
-from holodeck.cli.words import call_arguments, call_outcome, call_title, closing_line, why
+from holodeck.cli.words import answered_line, asked_line, call_title, closing_line, why_line
 from holodeck.models.events import (
     Event,
     ItemFinished,
@@ -57,7 +57,7 @@ class Follower:
             case ToolStarted(name=name, arguments=arguments):
                 self._tell_preamble()
                 title = call_title(self._agent, name)
-                terminal.note(f"  > {title}  {call_arguments(arguments)}".rstrip(), fg="cyan")
+                terminal.note(asked_line(title, arguments), fg="cyan")
                 terminal.wait_for(f"{title} is running")
             case ToolProgressed(text=text):
                 terminal.wait_for(text)
@@ -89,9 +89,8 @@ class Follower:
         self._held = ""
 
     def _called(self, event: ToolFinished) -> None:
-        title = call_title(self._agent, event.name)
-        mark, colour = ("x", "red") if event.output.is_error else ("=", "green")
-        self._terminal.note(f"  {mark} {title}  {call_outcome(event)}", fg=colour)
+        line, colour = answered_line(self._agent, event)
+        self._terminal.note(line, fg=colour)
         self._terminal.wait_for("the model is thinking")
 
     def _finished(self, result: RunResult) -> None:
@@ -100,10 +99,8 @@ class Follower:
         if self._writes_at_end and result.text:
             terminal.write(result.text if result.text.endswith("\n") else result.text + "\n")
         terminal.end_line()
-        reason = why(result)
-        if reason:
-            label, colour = ("Error", "red") if result.error is not None else ("Incomplete", "yellow")
-            terminal.note(f"{label}: {reason}", always=True, fg=colour)
+        if (told := why_line(result)) is not None:
+            terminal.note(told[0], always=True, fg=told[1])
         terminal.note(closing_line(result), fg=_COLOURS.get(result.status, "red"))
 
 

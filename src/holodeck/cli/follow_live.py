@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holodeck.cli.follow import idle_servers
 from holodeck.cli.screen import LiveScreen
-from holodeck.cli.words import call_arguments, call_outcome, call_title, closing_line, why
+from holodeck.cli.words import answered_line, asked_line, call_title, closing_line, why_line
 from holodeck.models.events import (
     Event,
     ItemFinished,
@@ -52,7 +52,7 @@ class LiveFollower:
                 screen.end_text()
             case ToolStarted(call_id=call_id, name=name, arguments=arguments):
                 title = call_title(self._agent, name)
-                screen.note(f"  > {title}  {call_arguments(arguments)}".rstrip(), fg="cyan")
+                screen.note(asked_line(title, arguments), fg="cyan")
                 screen.started(call_id, title)
             case ToolProgressed(call_id=call_id, text=text):
                 screen.progressed(call_id, text)
@@ -65,14 +65,12 @@ class LiveFollower:
 
     def _called(self, event: ToolFinished) -> None:
         self._screen.finished(event.call_id)
-        mark, colour = ("x", "red") if event.output.is_error else ("=", "green")
-        self._screen.note(f"  {mark} {call_title(self._agent, event.name)}  {call_outcome(event)}", fg=colour)
+        line, colour = answered_line(self._agent, event)
+        self._screen.note(line, fg=colour)
         self._screen.wait_for(_THINKING)
 
     def _finished(self, result: RunResult) -> None:
         self._screen.end_text()
-        reason = why(result)
-        if reason:
-            label, colour = ("Error", "red") if result.error is not None else ("Incomplete", "yellow")
-            self._screen.note(f"{label}: {reason}", fg=colour)
+        if (told := why_line(result)) is not None:
+            self._screen.note(told[0], fg=told[1])
         self._screen.note(closing_line(result), dim=True)

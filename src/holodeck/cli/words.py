@@ -37,10 +37,17 @@ def call_arguments(arguments: Mapping[str, Any]) -> str:
     return one_line(shown, MAX_ARGUMENTS_SHOWN)
 
 
-def call_outcome(event: ToolFinished) -> str:
-    """How long it took and how the result begins."""
-    limit = MAX_FAILURE_SHOWN if event.output.is_error else MAX_OUTCOME_SHOWN
-    return f"{duration(event.seconds)}  {one_line(output_text(event.output), limit)}".rstrip()
+def asked_line(title: str, arguments: Mapping[str, Any]) -> str:
+    """The line of a call that begins."""
+    return f"  > {title}  {call_arguments(arguments)}".rstrip()
+
+
+def answered_line(agent: Agent, event: ToolFinished) -> tuple[str, str]:
+    """The line of a call that has ended: how long it took and how the result begins. And its colour."""
+    is_error = event.output.is_error
+    mark, colour, limit = ("x", "red", MAX_FAILURE_SHOWN) if is_error else ("=", "green", MAX_OUTCOME_SHOWN)
+    outcome = f"{duration(event.seconds)}  {one_line(output_text(event.output), limit)}".rstrip()
+    return f"  {mark} {call_title(agent, event.name)}  {outcome}", colour
 
 
 def output_text(output: FunctionCallOutput) -> str:
@@ -60,6 +67,12 @@ def closing_line(result: RunResult) -> str:
 def why(result: RunResult) -> str:
     """Why a run is not complete, in words; nothing when it is."""
     return result.error.message if result.error is not None else result.reason
+
+
+def why_line(result: RunResult) -> tuple[str, str] | None:
+    """The same as a line, and its colour; None when the run is complete."""
+    reason, (label, colour) = why(result), ("Error", "red") if result.error is not None else ("Incomplete", "yellow")
+    return (f"{label}: {reason}", colour) if reason else None
 
 
 def duration(seconds: float) -> str:

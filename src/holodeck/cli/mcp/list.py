@@ -20,6 +20,7 @@ from holodeck.lib.limits import MAX_REASON_SHOWN
 if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
 
+_FIRST = "SERVER"
 _COLUMNS = (("STATE", 9), ("ERA", 7), ("VERSION", 11), ("TOOLS", 6), ("PROMPTS", 8), ("START", 8))
 _COLOURS = {"up": "green", "down": "red", "invalid": "red", "disabled": "yellow"}
 _EPILOG = """\b
@@ -47,7 +48,7 @@ def command(target: Target, timeout: float | None) -> int:
     loaded = target.read()
     servers = [within(item, timeout) for item in loaded.tools]
     names = [*(item.tool.name for item in servers), *loaded.refused]
-    width = max((len(name) for name in names), default=6) + 1
+    width = max(map(len, (_FIRST, *names))) + 1
     if not target.as_json:
         _header(width, names)
         for name, problems in loaded.refused.items():
@@ -83,7 +84,7 @@ def _header(width: int, names: Sequence[str]) -> None:
         click.echo("No servers are listed.")
         return
     cells = "".join(name.ljust(room + 1) for name, room in _COLUMNS)
-    click.secho(f"{'SERVER'.ljust(width)} {cells}ABOUT", bold=True)
+    click.secho(f"{_FIRST.ljust(width)} {cells}ABOUT", bold=True)
 
 
 def _show(width: int, visit: Visit[_About]) -> None:
