@@ -49,6 +49,20 @@ def test_every_key_of_a_tool_is_in_the_readme() -> None:
     assert {key for key in keys if f"`{key}`" not in README and f"{key}:" not in README} == set()
 
 
+def test_every_key_of_a_gateway_and_of_auth_is_in_the_readme() -> None:
+    from holodeck.models import auth, gateway
+    from holodeck.models.base import FileModel
+
+    models = [
+        model
+        for module in (auth, gateway)
+        for model in vars(module).values()
+        if isinstance(model, type) and issubclass(model, FileModel) and model.__module__ == module.__name__
+    ]
+    keys = {field.alias or key for model in models for key, field in model.model_fields.items()}
+    assert {key for key in keys if f"{key}`" not in README} == set()
+
+
 def test_the_shipped_examples_have_not_even_a_warning(tmp_path: Path) -> None:
     for path in sorted((ROOT / "examples").rglob("agent.yaml")):
         done = holodeck("validate", "--strict", path, cwd=tmp_path)

@@ -30,3 +30,8 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """What a person at a prompt is offered, though nothing of it is imported yet."""
+    return __all__

@@ -73,7 +73,7 @@ class Agent:
             agent=self.name,
             provider=str(self.config.model.provider),
             model=self._first((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls),
-            max_turns=max_turns or self.config.max_turns,
+            max_turns=self.config.max_turns if max_turns is None else max_turns,
             max_tool_calls=max_tool_calls,
         )
         toolbox = Toolbox([self.functions, self.mcp], client=functions, reader=self._reader)

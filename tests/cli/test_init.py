@@ -68,14 +68,20 @@ def test_flags_that_make_no_sense_are_refused_before_anything_is_written(
     assert not (tmp_path / "p").exists()
 
 
-def test_on_a_terminal_it_asks(tmp_path: Path) -> None:
+def test_on_a_terminal_it_asks_and_asks_again_when_it_cannot_use_the_answer(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "holodeck", "init", "asked"], cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
     said = ""
-    for question, answer in (("Name", "asked-agent"), ("provider", "openai"), ("servers", "time")):
+    for question, answer in (
+        ("Name", "7!"),
+        ("Name", "asked-agent"),
+        ("provider", "openai"),
+        ("MCP servers", "clock"),
+        ("MCP servers", "time"),
+    ):
         while question not in said:
             said += os.read(ours, 4096).decode()
         said = ""

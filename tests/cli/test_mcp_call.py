@@ -119,6 +119,13 @@ def test_a_tool_that_is_not_there_is_guessed(project: Project) -> None:
     assert json.loads(project.run("call", "s", "ecko", "--json").stdout)["error"]["phase"] == "call"
 
 
+def test_a_server_that_is_not_there_is_guessed_also_where_it_may_be_left_out(project: Project) -> None:
+    done = project.run("call", "S", "echo", "text=x")
+    assert done.returncode == 2
+    assert "there is no server 'S'" in done.stderr
+    assert "Did you mean 's'?" in done.stderr
+
+
 def test_ten_megabytes_are_printed_whole(project: Project) -> None:
     size = 10 * MEBIBYTE
     done = project.run("call", "s", "big", f"bytes={size}")

@@ -6,12 +6,13 @@ import asyncio
 import base64
 import json
 import os
+import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
-from agents import Project, is_alive, messages, scripted
+from agents import Project, at, is_alive, messages, scripted
 from aio import aio
 from typing_terminal import CTRL_C, TypingTerminal
 
@@ -303,6 +304,23 @@ async def test_a_server_that_dies_during_a_call_is_reported_to_the_person_and_th
 
 
 @aio(60)
+async def test_what_the_person_is_told_beside_the_answer_are_sentences(project: Project) -> None:
+    async with (
+        scripted(status(503), call("fail", message="No such page"), say("Well.")) as model,
+        FaultyMCPServer() as first,
+        FaultyMCPServer() as second,
+    ):
+        project.write(model, at("first", first.url), at("second", second.url))
+        done = await project.holodeck("run", "Go")
+    assert done.stdout == "Well.\n"
+    assert re.search(r"Model 'scripted' .* 503.* It is tried again in \d\.\d s\.", done.stderr)
+    assert re.search(r"tools with names that (first|second) uses, too; .* offered as \w+__add, ", done.stderr)
+    assert re.search(r"x first.fail  \d+ ms  No such page\n", done.stderr)
+    assert "model.retry" not in done.stderr
+    assert "mcp." not in done.stderr
+
+
+@aio(60)
 async def test_broken_arguments_are_told_to_the_model_not_to_the_server(project: Project) -> None:
     async with scripted(call_raw("add", '{"a": 1,'), call("add", a="one", b=2), say("Oh.")) as model:
         project.write(model, project.npx("calc"))
@@ -323,7 +341,8 @@ async def test_warnings_of_the_file_are_shown_before_the_answer(project: Project
 
 
 @pytest.mark.parametrize(
-    ("redirection", "code", "told"), [("> /dev/full", 1, "No space left on device"), ("| head -0", 0, "")]
+    ("redirection", "code", "told"),
+    [("> /dev/full", 1, "No space left on device"), ("| head -0", 0, ""), (">&-", 0, ""), ("<&- >&- 2>&-", 0, "")],
 )
 @aio(60)
 async def test_an_answer_that_nobody_can_take_is_no_traceback(

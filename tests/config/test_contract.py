@@ -327,6 +327,15 @@ def test_a_tool_type_that_we_do_not_have_is_said_to_be_missing(folder: AgentFold
     assert problem.message == "Tool type 'vectorstore' is not supported. Supported types: mcp, function"
 
 
+@pytest.mark.parametrize(("written", "meant"), [("htp", "http"), ("ws", "websocket"), ("Streamable-HTTP", "http")])
+def test_a_transport_that_there_is_not_gets_the_one_that_was_meant(
+    folder: AgentFolder, written: str, meant: str
+) -> None:
+    tool = f"{{type: mcp, name: docs, description: d, transport: {written}, url: 'https://mcp.example.com'}}"
+    (problem,) = folder.errors(f"name: demo\ntools:\n  - {tool}\n")
+    assert (problem.key, problem.fix) == ("tools[0].transport", f"Did you mean '{meant}'?")
+
+
 @pytest.mark.proves("D-7", "003:RULE-2")
 def test_a_missing_description_is_only_a_warning(folder: AgentFolder) -> None:
     loaded = folder.load("name: demo\ntools: [{type: mcp, name: t, command: npx, server: x}]\n")

@@ -99,6 +99,19 @@ def test_a_field_refuses_everything_else_in_its_place(
 
 
 @pytest.mark.proves("002:RULE-1", "003:RULE-1", "003:RULE-3")
+@pytest.mark.parametrize(("written", "fix"), [("'3'", "Write the number without quotes."), ("three", "")])
+def test_quotes_are_blamed_only_where_they_are_the_fault(folder: AgentFolder, written: str, fix: str) -> None:
+    (problem,) = folder.errors(f"name: demo\nmax_turns: {written}\n")
+    assert (problem.message, problem.fix) == ("'max_turns' must be a whole number", fix)
+
+
+@pytest.mark.parametrize("name", ["1st", "café", "a" * 129])
+def test_the_name_of_an_agent_is_judged_by_the_rule_that_is_told(folder: AgentFolder, name: str) -> None:
+    (problem,) = folder.errors(f"name: {name}\n")
+    assert "letters (a to z), digits, spaces, '_', '.' and '-' (at most 128)" in problem.message
+    assert folder.load(f"name: {'A 1_.-'.ljust(128, 'z')}\n")
+
+
 @pytest.mark.parametrize(
     ("entry", "key"),
     [

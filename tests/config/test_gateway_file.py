@@ -114,6 +114,24 @@ def test_a_secret_can_be_mounted_as_a_file(folder: AgentFolder) -> None:
     assert key.reveal() == "from-the-file"
     (problem,) = errors(folder, "models: [{name: a, model: {provider: openai, name: x, api_key_file: gone}}]\n")
     assert "no such file" in problem.message
+    (problem,) = errors(folder, MODEL + "storage: {url_file: gone}\n")
+    assert (problem.key, "no such file" in problem.message) == ("storage.url_file", True)
+
+
+def test_a_process_is_refused_where_it_stands_behind_a_server_that_is_wrong(folder: AgentFolder) -> None:
+    wrong, process = (
+        "{name: a b, description: d, url: 'https://x.example'}",
+        "{name: m, description: d, command: npx, server: x}",
+    )
+    name, place = errors(folder, MODEL + f"mcp_servers: [3, {wrong}, {process}]\n")[1:]
+    assert (name.key, place.key) == ("mcp_servers[1].name", "mcp_servers[2]")
+
+
+def test_a_function_among_the_servers_is_refused(folder: AgentFolder) -> None:
+    folder.write("plus.py", "def plus(a: int, b: int) -> int: ...\n")
+    function = "{type: function, name: plus, file: plus.py, function: plus}"
+    (problem,) = errors(folder, MODEL + f"mcp_servers: [{function}]\n")
+    assert (problem.key, problem.message) == ("mcp_servers[0]", "a function is no MCP server")
 
 
 @pytest.mark.proves("D-30")

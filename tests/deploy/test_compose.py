@@ -16,7 +16,7 @@ from storage.postgres_server import PostgresServer, running_postgres
 
 import holodeck as package
 from holodeck.gateway.callers import hash_key
-from holodeck.lib.limits import HEADER_TIMEOUT
+from holodeck.lib.limits import CONNECTIONS_GRACE
 
 FOLDER = DEPLOY / "compose"
 FILE = yaml.safe_load((FOLDER / "docker-compose.yaml").read_text())
@@ -61,7 +61,7 @@ def test_the_gateways_are_of_this_version_and_have_stable_names_and_time_to_drai
     limits = yaml.safe_load((FOLDER / "gateway.yaml").read_text())["limits"]
     for name, service in GATEWAYS.items():
         assert (service["hostname"], service["image"]) == (name, f"holodeck:{package.__version__}")
-        assert int(service["stop_grace_period"].removesuffix("s")) > limits["drain_seconds"] + HEADER_TIMEOUT
+        assert int(service["stop_grace_period"].removesuffix("s")) > limits["drain_seconds"] + CONNECTIONS_GRACE
         assert [service["user"]] == texts(stages(DEPLOY / "Containerfile")[1], "USER")
 
 

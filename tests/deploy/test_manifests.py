@@ -14,7 +14,7 @@ from kubernetes_validate import ValidationError, validate  # type: ignore[import
 from terminal import holodeck
 
 import holodeck as package
-from holodeck.lib.limits import HEADER_TIMEOUT
+from holodeck.lib.limits import CONNECTIONS_GRACE
 
 OLDEST, NEWEST = "1.25", "1.37"
 each_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
@@ -94,7 +94,7 @@ def test_the_pod_fits_the_image(form: Form) -> None:
 def test_the_pod_has_time_to_drain_and_memory_for_its_requests(form: Form) -> None:
     limits = yaml.safe_load(form.gateway)["limits"]
     pause = form.container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["", "0"])[1]
-    assert form.pod["terminationGracePeriodSeconds"] > int(pause) + limits["drain_seconds"] + HEADER_TIMEOUT
+    assert form.pod["terminationGracePeriodSeconds"] > int(pause) + limits["drain_seconds"] + CONNECTIONS_GRACE
     memory = int(form.container["resources"]["limits"]["memory"].removesuffix("Mi")) << 20
     assert 8 * limits["bodies_bytes"] + (256 << 20) <= memory
 

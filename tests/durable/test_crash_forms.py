@@ -17,7 +17,7 @@ from holodeck.testing import call, say, wait
 from holodeck.testing.script import Turn
 
 SECONDS = 600.0
-PAUSE = 1.0  # longer than the stream waits before more of it is written
+PAUSE = 60.0  # longer than any machine takes to write the stream: it is killed within the call
 HALF_SAID = "<half said>"
 LONG = "long line\n" * 4_000
 MCP = {"type": "mcp", "server_label": "tools", "require_approval": "never"}

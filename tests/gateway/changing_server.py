@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
+from website import website
 
 _VERSION = "2025-06-18"
 _INVALID_PARAMS = -32602
@@ -21,16 +22,9 @@ class ChangingServer:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[ChangingServer]:
-        app = web.Application()
-        app.router.add_post("/mcp", self._answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-        try:
+        async with website(self._answer) as origin:
+            self.url = f"{origin}/mcp"
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
         message = await request.json()

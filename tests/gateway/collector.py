@@ -13,6 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from website import website
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ class Collector:
         return sorted(span.name for span in self.spans if span.parent == parent.id)
 
     async def _take(self, request: web.Request) -> web.Response:
+        if request.path != "/v1/traces":
+            return web.Response(status=404)
         body = await request.read()
         if body[:2] == b"\x1f\x8b":  # aiohttp has not unpacked it
             body = gzip.decompress(body)
@@ -68,17 +71,9 @@ class Collector:
 async def collecting() -> AsyncIterator[Collector]:
     """A collector on a free port."""
     collector = Collector()
-    app = web.Application()
-    app.router.add_post("/v1/traces", collector._take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    collector.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with website(collector._take) as origin:
+        collector.url = origin
         yield collector
-    finally:
-        await runner.cleanup()
 
 
 def _span(span: Any, resource: Mapping[str, Any]) -> Span:

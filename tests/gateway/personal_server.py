@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from secrets import token_hex
 from typing import Any
 
 from aiohttp import web
+from website import website
 
 _VERSION = "2025-06-18"
 _SESSION = "mcp-session-id"
@@ -24,19 +26,16 @@ class PersonalServer:
         self.called: list[str] = []
         """Who has called `whoami`, in order."""
         self.url = ""
+        self.answers: asyncio.Semaphore | None = None
+        """Each call is answered when there is one of these for it. None: at once."""
+        self.inside = 0
+        """Calls that are waiting for their answer."""
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[PersonalServer]:
-        app = web.Application()
-        app.router.add_post("/mcp", self._answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-        try:
+        async with website(self._answer) as origin:
+            self.url = f"{origin}/mcp"
             yield self
-        finally:
-            await runner.cleanup()
 
     async def _answer(self, request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
@@ -55,6 +54,12 @@ class PersonalServer:
         if "id" not in message:
             return web.Response(status=202)
         result = self._result(message["method"], person)
+        if message["method"] == "tools/call" and self.answers is not None:
+            self.inside += 1
+            try:
+                await self.answers.acquire()
+            finally:
+                self.inside -= 1
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **result}, headers={_SESSION: session})
 
     def _result(self, method: str, person: str) -> dict[str, Any]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aio import aio
+from gateway.changing_server import ChangingServer
 from gateway.stand import MODEL, Stand, serving
+from openai import AsyncOpenAI, BadRequestError
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -80,14 +85,16 @@ async def test_in_a_conversation_a_call_that_was_not_approved_is_over(
 
 
 @pytest.mark.proves("D-26", "D-16")
+@pytest.mark.parametrize("has_ids", [True, False])
 @aio(30)
-async def test_a_client_that_sends_everything_again_has_no_call_made_again(tmp_path: Path) -> None:
+async def test_a_client_that_sends_everything_again_has_no_call_made_again(tmp_path: Path, has_ids: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."), say("You are welcome."))
     async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, [GO], store=False)
         given = [GO, *first["output"], _answer(first, approve=True)]
         second = await _ask(stand, given, store=False)
-        given += [*second["output"], {"role": "user", "content": "Thanks"}]
+        made = [item if has_ids else {**item, "id": None} for item in second["output"]]
+        given += [*made, {"role": "user", "content": "Thanks"}]
         assert _types(await _ask(stand, given, store=False)) == ["message"]
         assert len(server.calls("add")) == 1
         assert _told(stand) == ["Go", "assistant", "3", "3.", "Thanks"]
@@ -165,3 +172,157 @@ async def test_a_background_response_goes_on_from_an_approval_as_well(tmp_path: 
         assert events[-1]["response"]["status"] == "completed"
         assert _told(stand)[1:] == ["assistant", _told(stand)[2]]
         assert len(server.calls("add")) == approve
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_two_calls_may_be_approved_one_by_one_and_the_model_hears_of_both(tmp_path: Path) -> None:
+    model = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4)], say("3."), say("3 and 7."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, "Go")
+        *_, one, two = first["output"]
+        for asked in (one, two):
+            yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+            assert _types(await _ask(stand, [yes], previous_response_id=first["id"])) == ["mcp_call", "message"]
+        assert _told(stand) == ["Go", "assistant", "3", "7"]
+        assert len(server.calls("add")) == 2
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_an_approved_call_whose_tool_is_gone_shows_as_a_failed_call_of_its_server(tmp_path: Path) -> None:
+    model = ScriptedModel(call("wipe"), say("It is gone."), say("Done."))
+    entry = {"name": "sums", "type": "mcp", "description": "Sums.", "transport": "http"}
+    async with ChangingServer("wipe", "other").serve() as server:
+        servers = [entry | {"url": server.url}]
+        async with serving(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
+
+            async def ask(given: Any, **more: Any) -> dict[str, Any]:
+                body = {"model": MODEL, "input": given, "tools": [_declared()], **more}
+                status, answer = await stand.send("POST", "/v1/responses", body, key="root")
+                assert status == 200, answer
+                return dict(answer)
+
+            async def have(*tools: str) -> None:
+                server.tools[:] = tools
+                status, _ = await stand.send("POST", "/v1/mcp/servers/sums/refresh", {}, key="root")
+                assert status == 200
+
+            first = await ask("Go")
+            before = {"previous_response_id": first["id"]}
+            await have("other")
+            second = await ask([_answer(first, approve=True)], **before)
+            failed = second["output"][0]
+            assert (failed["type"], failed["status"], failed["server_label"], failed["name"]) == (
+                *("mcp_call", "failed", "sums", "wipe"),
+            )
+            assert failed["approval_request_id"] == first["output"][-1]["id"]
+            await have("wipe")
+            third = await ask([_answer(first, approve=True)], **before)
+            assert (third["output"][0]["type"], third["output"][0]["output"]) == ("mcp_call", "done")
+
+
+@pytest.mark.proves("D-26", "D-29")
+@aio(30)
+async def test_nobody_approves_what_was_not_asked_of_them_as_it_was_asked(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    keys = ("alice", "bob")
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}, keys=keys) as stand:
+
+        async def send(given: Any, key: str = "alice") -> tuple[int, Any]:
+            body = {"model": MODEL, "input": given, "tools": [_declared()], "store": False}
+            return await stand.send("POST", "/v1/responses", body, key=key)
+
+        _, first = await send([GO])
+        listed, asked = first["output"]
+        yes = _answer(first, approve=True)
+        made_up = {**asked, "id": "mcpr_1"}
+        for changed in (
+            {"arguments": '{"a":1,"b":2000}'},
+            {"arguments": '{"a":1,"b":"2"}'},
+            {"arguments": '{"a":1,"b":2.0000000000000000001}'},
+            {"name": "echo"},
+            {"server_label": "other"},
+        ):
+            status, error = await send([GO, listed, {**asked, **changed}, yes])
+            assert (status, error["error"]["code"]) == (400, "approval_request_not_found"), changed
+        status, error = await send([GO, listed, made_up, {**yes, "approval_request_id": "mcpr_1"}])
+        assert (status, error["error"]["code"]) == (400, "approval_request_not_found")
+        status, error = await send([GO, listed, asked, yes], "bob")
+        assert (status, error["error"]["code"]) == (400, "approval_request_not_found")
+        assert not server.calls()
+        status, _ = await send([GO, listed, {**asked, "arguments": '{ "b": 2, "a": 1 }'}, yes])
+        assert (status, len(server.calls("add"))) == (200, 1), "spaces are no change"
+
+
+@pytest.mark.proves("D-26", "D-16")
+@aio(30)
+async def test_a_history_without_what_came_of_an_approved_call_can_be_gone_on_with(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."), say("You are welcome."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, [GO])
+        given = [GO, *first["output"], _answer(first, approve=True)]
+        second = await _ask(stand, given)
+        assert _types(second) == ["mcp_call", "message"]
+        given += [second["output"][-1], {"role": "user", "content": "Thanks"}]
+        await _ask(stand, given)
+        assert _told(stand) == ["Go", "assistant", "3", "3.", "Thanks"], "it is known here"
+        assert len(server.calls("add")) == 1
+
+
+@asynccontextmanager
+async def _losing(url: str, words: bytes) -> AsyncIterator[str]:
+    """A way to a gateway on which the answer to the first request with these words is lost."""
+    host, port = url.removeprefix("http://").split(":")
+    lost: list[bytes] = []
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection(host, int(port))
+        asked = b""
+        try:
+            while words not in asked or len(asked) < _size(asked):
+                asked += (piece := await reader.read(65536))
+                if not piece:
+                    return
+            ours.write(asked)
+            answer = await theirs.readuntil(b"\r\n\r\n")
+            answer += await theirs.readexactly(_size(answer) - len(answer))
+            if lost:
+                writer.write(answer)
+                await writer.drain()
+            lost.append(answer)
+        finally:
+            ours.close()
+            writer.close()
+
+    async with await asyncio.start_server(carry, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def _size(message: bytes) -> int:
+    """Of an HTTP message with its head."""
+    head, _, _ = message.partition(b"\r\n\r\n")
+    (length,) = [line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    return len(head) + 4 + int(length)
+
+
+@pytest.mark.proves("D-31", "D-16", "D-26")
+@aio(30)
+async def test_a_stock_client_that_repeats_an_approval_by_itself_is_told_and_stops(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await _ask(stand, "Go")
+        yes: Any = _answer(first, approve=True)
+        async with (
+            _losing(stand.url, b"mcp_approval_response") as url,
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="hd-anybody", max_retries=5) as client,
+        ):
+            tools: Any = [_declared()]
+            with pytest.raises(BadRequestError) as refused:
+                await client.responses.create(model=MODEL, input=[yes], tools=tools, previous_response_id=first["id"])
+        assert refused.value.code == "approval_request_used"
+        assert len(server.calls("add")) == 1
+        assert isinstance(refused.value.body, dict)
+        taker = refused.value.body["message"].partition("the response ")[2].split()[0]
+        _, kept = await stand.send("GET", f"/v1/responses/{taker}")
+        assert _types(kept) == ["mcp_call", "message"], "the answer that was lost can be looked up"

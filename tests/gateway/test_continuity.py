@@ -240,7 +240,12 @@ async def test_a_context_that_is_too_long_is_refused_and_not_cut_in_silence(tmp_
         await store.save(replace(record, id="resp_more", previous_id=f"resp_{MAX_CONTEXT_DEPTH - 1}"))
         items = [ConversationItem(id=f"msg_{number}", data=b"{}") for number in range(10_001)]
         await store.create_conversation(Conversation(id="conv_1", owner="local", created_at=record.created_at), items)
-        for where in ({"previous_response_id": "resp_more"}, {"conversation": "conv_1"}):
+        await store.save(replace(record, id="resp_left", conversation_id="conv_1"))
+        for where in (
+            {"previous_response_id": "resp_more"},
+            {"conversation": "conv_1"},
+            {"previous_response_id": "resp_left"},
+        ):
             status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "And?", **where})
             assert (status, answer["error"]["code"]) == (400, "context_too_long")
             assert answer["error"]["param"] in where

@@ -70,3 +70,26 @@ async def test_a_model_whose_name_has_a_slash_is_found_by_it(tmp_path: Path) -> 
         assert (await client.models.retrieve("maker/model:7b")).id == "maker/model:7b"
         assert (await stand.send("GET", "/v1/models/maker/model:7b"))[0] == 200
         assert (await stand.send("GET", "/v1/models/maker"))[0] == 404
+
+
+@pytest.mark.proves("D-29", "D-31")
+@aio(30)
+async def test_a_probe_may_come_by_any_address_and_nothing_else_may(tmp_path: Path) -> None:
+    async with serving(tmp_path) as stand:
+        http = await stand.http()
+        by_address = {"host": "10.1.2.3:8080"}
+        for path in ("/healthz", "/readyz"):
+            async with http.get(path, headers=by_address) as answer:
+                assert answer.status == 200
+        for method in ("GET", "OPTIONS"):
+            async with http.request(method, "/v1/models", headers=by_address) as answer:
+                assert answer.status == 421
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_no_stream_is_kept_on_its_way(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+        body = orjson.dumps({"model": MODEL, "input": "Hello", "stream": True})
+        async with (await stand.http()).post("/v1/responses", data=body) as answer:
+            assert answer.headers["cache-control"] == "no-store"

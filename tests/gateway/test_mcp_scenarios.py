@@ -336,3 +336,20 @@ async def test_an_error_of_a_tool_is_told_to_the_model_which_goes_on(tmp_path: P
         assert (await _ask(stand))["status"] == "completed"
         assert "disk on fire" in stand.asked[1]["messages"][-1]["content"]
         assert "The tool broke" in stand.asked[2]["messages"][-1]["content"]
+
+
+@pytest.mark.proves("D-26")
+@aio(30)
+async def test_a_server_that_a_client_did_not_declare_is_not_called_even_if_the_model_tries(tmp_path: Path) -> None:
+    model = ScriptedModel(say("Hi."), call("add", a=1, b=2), say("Well."))
+    async with (
+        FaultyMCPServer() as sums,
+        FaultyMCPServer(era="modern") as other,
+        serving(tmp_path, model, mcp={"sums": sums, "other": other}) as stand,
+    ):
+        await _ask(stand)
+        offered = [tool["function"]["name"] for tool in stand.asked[0]["tools"]]
+        assert "add" in offered
+        answer = await _ask(stand, tools=[_declared(server_label="other", require_approval="never")])
+        assert "mcp_call" not in _types(answer)
+        assert not sums.calls()

@@ -53,6 +53,15 @@ async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in words
 
 
+@aio(SECONDS)
+async def test_a_host_that_is_not_this_machine_is_a_sentence(tmp_path: Path) -> None:
+    keys = [{"name": "a", "hash": f"sha256:{'0' * 64}"}]
+    code, words = await refused(write_file(tmp_path, NOWHERE, listen={"host": "192.0.2.1", "port": 0}, keys=keys))
+    assert code == 2
+    assert "Cannot listen on 192.0.2.1:0" in words
+    assert "Use another 'listen.host'" in words
+
+
 async def first_line(answer: Any) -> bytes:
     return bytes(await answer.content.readline())
 
@@ -182,6 +191,22 @@ async def test_it_lives_without_standard_input_and_output(tmp_path: Path) -> Non
             assert (await served.send("GET", "/healthz", headers={"connection": "close"}))[0] == 200
         served.stop()
         assert await served.ended() == 0
+
+
+NOHUP = (
+    "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    "os.execv(sys.executable, [sys.executable, '-m', 'holodeck', *sys.argv[1:]])"
+)
+
+
+@aio(SECONDS)
+async def test_under_nohup_a_closed_terminal_does_not_end_it(tmp_path: Path) -> None:
+    async with process_of(write_file(tmp_path, NOWHERE), program=("-c", NOHUP)) as served:
+        served.stop(signal.SIGHUP)
+        assert (await served.send("GET", "/v1/models"))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
+    assert not any(signal.SIGHUP.name in line for line in served.said)
 
 
 @aio(SECONDS)

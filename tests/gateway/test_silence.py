@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aio import aio
+from gateway.clocks import hurried, later
 from gateway.stand import MODEL, serving
 
+from holodeck.lib.limits import DEFAULT_SILENT_SECONDS
 from holodeck.testing import ScriptedModel, say, wait
 
 BODIES: dict[str, Any] = {
@@ -51,3 +55,15 @@ async def test_the_stock_package_skips_what_says_nothing(tmp_path: Path) -> None
         events = [e async for e in await (await stand.openai()).responses.create(**BODIES["/v1/responses"])]
         assert [event.sequence_number for event in events] == list(range(len(events)))
         assert events[-1].type == "response.completed"
+
+
+@pytest.mark.proves("D-25")
+@hurried
+async def test_a_stream_that_has_ended_says_nothing_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with serving(tmp_path, ScriptedModel(say("Hello."))) as stand:
+        assert (await stand.stream("/v1/responses", BODIES["/v1/responses"]))[-1]["type"] == "response.completed"
+        for _ in range(4):
+            await later(DEFAULT_SILENT_SECONDS + 1)
+        assert (await stand.send("GET", "/v1/models"))[0] == 200
+        gc.collect()
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

@@ -187,7 +187,8 @@ async def test_clients_that_leave_in_the_middle_of_a_stream_are_no_error_of_the_
     ):
 
         async def leave() -> None:
-            socket = await connect(served.url.replace("http", "ws", 1) + "/v1/responses")
+            address = served.url.replace("http", "ws", 1) + "/v1/responses"
+            socket = await connect(address, close_timeout=0.1)  # its queue is full: it would not hear a goodbye
             await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "Talk"}).decode())
             for _ in range(20):
                 await socket.recv()

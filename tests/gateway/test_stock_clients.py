@@ -124,8 +124,8 @@ def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_to
 
     @aio(120)
     async def use() -> None:
-        # This package takes every function_call for one of its own, so the operator chooses OpenAI's form.
-        async with _gateway(tmp_path, mcp_output="openai") as url:
+        # This package takes every function_call for one of its own, so it is shown the gateway's in OpenAI's form.
+        async with _gateway(tmp_path) as url:
             seen = await _run(python, CLIENTS / "agents_exercise.py", url, MODEL)
         time = "It is noon in Rome."
         assert seen == {

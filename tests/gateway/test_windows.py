@@ -55,6 +55,32 @@ async def test_calls_that_wait_do_not_wait_any_more_once_they_are_folded(tmp_pat
     assert sorted(told) == ["Booked.", "Error: This call was not run: the response ended before it."]
 
 
+@pytest.mark.proves("D-25", "D-26")
+@pytest.mark.parametrize("is_used", [False, True])
+@aio(30)
+async def test_a_history_with_a_call_to_approve_can_be_folded_and_gone_on_with(tmp_path: Path, is_used: bool) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), *([say("3.")] if is_used else []), say("I see."))
+    tools = [{"type": "mcp", "server_label": "sums"}]
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+
+        async def send(path: str, given: Any, **more: Any) -> Any:
+            status, answer = await stand.send("POST", path, {"model": MODEL, "input": given, **more})
+            assert status == 200, answer
+            return answer
+
+        go = {"role": "user", "content": "Go"}
+        first = await send("/v1/responses", [go], tools=tools)
+        asked = first["output"][-1]
+        if is_used:
+            yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+            await send("/v1/responses", [yes], tools=tools, previous_response_id=first["id"])
+        folded = await send("/v1/responses/compact", [go, *first["output"]])
+        await send("/v1/responses", [*folded["output"], {"role": "user", "content": "And?"}], tools=tools)
+        *_, told, _ = stand.asked[-1]["messages"]
+        assert told["content"] == ("3" if is_used else "Error: This call was not run: the response ended before it.")
+        assert len(server.calls()) == is_used
+
+
 @pytest.mark.parametrize("shared", [False, True])
 @aio(30)
 async def test_a_folded_conversation_outlives_the_gateway_that_folded_it(tmp_path: Path, shared: bool) -> None:

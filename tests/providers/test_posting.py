@@ -160,13 +160,39 @@ async def test_a_connection_that_is_closed_instead_of_an_answer_can_be_retried()
         assert [await words(retrying) for _ in range(4)] == ["a"] * 4
 
 
+class Hurried(asyncio.SelectorEventLoop):
+    """One whose time can be moved on."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_also_when_nobody_has_closed_it_yet() -> None:
+    async def handler(peer: Peer) -> None:
+        while await peer.request():
+            await peer.send(answer("a"))
+
+    async def exchange() -> None:
+        async with serving(handler) as server, asking(model_at(server.url)) as model:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Hurried)
+            await words(model)
+            loop.ahead = HTTP_KEEPALIVE / 2
+            await words(model)
+            loop.ahead = HTTP_KEEPALIVE  # now it is looked whether it was idle for long enough to be closed
+            await asyncio.sleep(0)
+            assert len(server.peers) == 1
+            loop.ahead = HTTP_KEEPALIVE * 1.75
+            await words(model)
+            assert len(server.peers) == 2
+
+    with asyncio.Runner(loop_factory=Hurried) as runner:
+        runner.run(exchange())
+
+
 def test_an_idle_connection_is_closed_after_a_while() -> None:
-    class Hurried(asyncio.SelectorEventLoop):
-        ahead = 0.0
-
-        def time(self) -> float:
-            return super().time() + self.ahead
-
     async def exchange() -> None:
         left = asyncio.Event()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
 
@@ -13,20 +12,10 @@ from providers.certificates import Authority
 from providers.raw_server import Peer, answer, asking, both_loops, event, said, serving, words
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.tls import tls
 from holodeck.models.exchange import TextDelta
 
 MIB = 1024 * 1024
 BIG = "x" * 10_000_000
-
-
-@pytest.fixture
-def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
-    found = Authority(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
-    tls.cache_clear()
-    yield found
-    tls.cache_clear()
 
 
 def secure(url: str) -> str:

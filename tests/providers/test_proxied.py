@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from providers.asking import KEY, model_at
@@ -15,7 +13,6 @@ from providers.raw_server import CHUNK, Peer, answer, asking, both_loops, event,
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.lib.tls import tls
 from holodeck.providers.chat_completions import ChatCompletions
 from holodeck.providers.retrying import Retrying
 
@@ -30,15 +27,6 @@ def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
     return monkeypatch
-
-
-@pytest.fixture
-def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
-    found = Authority(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
-    tls.cache_clear()
-    yield found
-    tls.cache_clear()
 
 
 async def hello(peer: Peer) -> None:

@@ -150,6 +150,11 @@ def test_an_error_is_told_as_one_and_not_tried_again() -> None:
     assert "`read_text_file` failed: ENOENT" in _words(told)
 
 
+@pytest.mark.parametrize("request_", ["Sum a=2 b=3", "Sum b=3, a=2"])
+def test_a_value_that_the_request_gives_a_name_goes_there(request_: str) -> None:
+    assert _calls(_answer(request_)) == [("get-sum", {"a": 2, "b": 3})]
+
+
 def test_two_things_asked_for_are_two_calls_one_after_the_other() -> None:
     request = "Add 2 and 3 and then tell me the time in Tokyo"
     first = _answer(request)

@@ -17,6 +17,7 @@ import pytest
 from aio import aio
 
 from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import MAX_SEARCHED_BYTES
 from holodeck.storage.factory import open_store
 from holodeck.storage.schema import STEPS
 from holodeck.storage.sqlite import SQLiteStore
@@ -61,11 +62,18 @@ async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Pa
 async def test_a_response_is_found_by_what_stands_in_it_and_only_by_its_owner(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.save(replace(RECORD, id="resp_2", resource=b'{"id":"msg_7"}', created_at=2000.0))
-        await store.save(replace(RECORD, id="resp_3", input_items=b'[{"id":"msg_8"}]', created_at=1500.0))
-        for words, expected in ((b'"msg_7"', "resp_2"), (b'"msg_8"', "resp_3"), (b'"msg_9"', None)):
-            found = await store.mentioning(words, "alice")
-            assert (found.id if found is not None else None) == expected
-            assert await store.mentioning(words, "bob") is None
+        await store.save(
+            replace(RECORD, id="resp_3", input_items=b'[{"id":"msg_8"},{"id":"\\"odd"}]', created_at=1500.0)
+        )
+        newest, older = (b'{"id":"msg_7"}', RECORD.input_items), (RECORD.resource, b'[{"id":"msg_8"},{"id":"\\"odd"}]')
+        seven, eight, nine = "msg_7", "msg_8", "msg_9"
+        for ids, expected in (([seven], [newest]), ([eight], [older]), ([nine], []), ([nine, '"odd'], [older])):
+            assert await store.with_items(ids, "alice") == expected
+            assert await store.with_items(ids, "bob") == []
+        assert await store.with_items([seven, eight], "alice") == [newest, older]
+        large = b"[" + b" " * MAX_SEARCHED_BYTES + b"]"
+        await store.save(replace(RECORD, id="resp_4", input_items=large, created_at=1700.0))
+        assert await store.with_items([seven, eight], "alice") == [newest], "what is too much is not searched"
 
 
 @pytest.mark.proves("D-29")

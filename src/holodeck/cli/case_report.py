@@ -76,7 +76,7 @@ def write(path: Path, report: dict[str, Any]) -> None:
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise ExecutionError(f"cannot write the report {printable(str(path))}: {error.strerror}.") from None
+        raise ExecutionError(f"Cannot write the report {printable(str(path))}: {error.strerror}.") from None
 
 
 def _case(verdict: Verdict) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -21,6 +22,8 @@ _DEFAULT_MODELS = {
     Provider.OLLAMA: "qwen3",
     Provider.OPENAI_COMPATIBLE: "default",
 }
+_ALWAYS = ("agent.yaml", "instructions.md", ".env.example", ".gitignore")
+"""The files that every project gets."""
 _AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ .-]{0,127}")
 _EPILOG = """\b
 Examples:
@@ -50,14 +53,17 @@ def command(
 ) -> None:
     """Make a new agent project in FOLDER."""
     asks = not non_interactive and sys.stdin.isatty() and sys.stdout.isatty()
+    if not force:
+        _refuse_to_overwrite(folder, _ALWAYS)  # before anything is asked for nothing
     name = _agent_name(folder, name, asks)
     if model is None and asks:
         model = click.prompt("Model provider", default="rehearsal", type=click.Choice([p.value for p in Provider]))
-    if not mcp and asks:
-        answer = click.prompt(f"MCP servers, separated by commas ({', '.join(KNOWN)})", default="files")
-        mcp = tuple(part.strip() for part in answer.split(",") if part.strip())
     provider, model_name = _model(model or "rehearsal")
-    servers = _distinct([entry_for(text) for text in mcp or ("files",)])
+    if not mcp and asks:
+        question = f"MCP servers, separated by commas ({', '.join(KNOWN)})"
+        servers = click.prompt(question, default="files", value_proc=lambda answer: _servers(answer.split(",")))
+    else:
+        servers = _servers(mcp or ("files",))
     files = {
         "agent.yaml": templates.agent_yaml(name, description, provider, model_name, servers),
         "instructions.md": templates.INSTRUCTIONS,
@@ -75,10 +81,15 @@ def command(
 
 def _agent_name(folder: Path, given: str | None, asks: bool) -> str:
     usual = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.resolve().name).lstrip("0123456789_.-") or "my-agent"
-    name = given or (click.prompt("Name of the agent", default=usual) if asks else usual)
+    if not given and asks:
+        return str(click.prompt("Name of the agent", default=usual, value_proc=_checked_name))
+    return _checked_name(given or usual)
+
+
+def _checked_name(name: str) -> str:
     if not _AGENT_NAME.fullmatch(name):
         raise click.BadParameter("a name begins with a letter and holds letters, digits, '_', '.', '-' and spaces")
-    return str(name)
+    return name
 
 
 def _model(text: str) -> tuple[Provider, str | None]:
@@ -91,7 +102,8 @@ def _model(text: str) -> tuple[Provider, str | None]:
     return provider, model or _DEFAULT_MODELS.get(provider)
 
 
-def _distinct(servers: list[Entry]) -> list[Entry]:
+def _servers(texts: Iterable[str]) -> list[Entry]:
+    servers = [entry_for(text.strip()) for text in texts if text.strip()]
     names = [server.name for server in servers]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -99,17 +111,22 @@ def _distinct(servers: list[Entry]) -> list[Entry]:
     return servers
 
 
-def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
-    """Write all files or none: what is there is looked at first."""
+def _refuse_to_overwrite(folder: Path, files: Iterable[str]) -> None:
     there = [file for file in files if (folder / file).exists()]
-    if there and not force:
+    if there:
         raise ExecutionError(
             f"{printable(str(folder))} already has {', '.join(there)}; nothing was written. Use --force to overwrite."
         )
+
+
+def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
+    """Write all files or none: what is there is looked at first."""
+    if not force:
+        _refuse_to_overwrite(folder, files)
     try:
         for file, text in files.items():
             target = folder / file
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ExecutionError(f"cannot write {printable(str(folder))}: {error.strerror}") from None
+        raise ExecutionError(f"Cannot write {printable(str(folder))}: {error.strerror}.") from None

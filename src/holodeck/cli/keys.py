@@ -12,7 +12,7 @@ from holodeck.gateway.callers import hash_key, new_key
 _EPILOG = """\b
 Examples:
   holodeck keys create alice             then put the entry under 'keys:' in gateway.yaml
-  holodeck keys create ops --admin       may also see /v1/mcp/servers"""
+  holodeck keys create ops --admin       may also see /metrics and /v1/mcp/servers"""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 
 
@@ -23,7 +23,7 @@ def command() -> None:
 
 @command.command("create", epilog=_EPILOG)
 @click.argument("name")
-@click.option("--admin", is_flag=True, help="The caller may see the state of the MCP servers.")
+@click.option("--admin", is_flag=True, help="The caller may see /metrics and the state of the MCP servers.")
 @click.option("--json", "as_json", is_flag=True, help="Print the key and its entry as JSON.")
 def create(name: str, admin: bool, as_json: bool) -> None:
     """Make a key for the caller NAME and show it once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import click
 
@@ -20,7 +21,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "schema": ("holodeck.cli.schema", "Print the JSON Schema of agent.yaml, for editors."),
     "serve": ("holodeck.cli.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
     "test": ("holodeck.cli.test", "Run the test cases of an agent and say why one failed."),
-    "validate": ("holodeck.cli.validate", "Check an agent file; nothing is started or dialled."),
+    "validate": ("holodeck.cli.validate", "Check an agent or gateway file; nothing is started or dialled."),
 }
 
 _EPILOG = """\b
@@ -50,10 +51,20 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point: errors that are a person's to fix are sentences, never tracebacks."""
+    from holodeck.cli.colours import are_welcome
+    from holodeck.lib.open_files import fill_standard_streams
+
+    fill_standard_streams()
+    colours = None if are_welcome() else False  # None: those of a terminal, and of nothing else
+    with click.Context(cli, color=colours):
+        _run(colours)
+
+
+def _run(colours: bool | None) -> NoReturn:
     from holodeck.lib.errors import ConfigError, HoloDeckError
 
     try:
-        code = cli.main(standalone_mode=False)
+        code = cli.main(standalone_mode=False, color=colours)
     except click.exceptions.Abort:
         click.echo("\nStopped.", err=True)
         sys.exit(130)

@@ -35,8 +35,8 @@ def command() -> None:
     """Weights of the local model, which needs no key and no server."""
 
 
-@command.command("pull")
-@click.argument("name", default=DEFAULT.name)
+@command.command("pull", short_help="Get the weights of a model, and check them.")
+@click.argument("name", type=click.Choice([weights.name for weights in KNOWN]), metavar="[NAME]", default=DEFAULT.name)
 @click.option("--from", "source", metavar="FILE", help="Take it from a file, or from the URL of a mirror.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def pull_command(name: str, source: str | None, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""What servers do by themselves, told in sentences: they are ready, they are gone, they have something to say."""
+"""What happens beside the answer, told in sentences: a server is ready or gone, a model is asked again."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ Tell = Callable[[str, bool], None]
 """Gets a sentence, and whether it is about something bad."""
 
 _SERVERS = f"{log.ROOT}.mcp.server"
+_TOLD_ELSEWHERE = frozenset({"mcp.call_failed", "mcp.hung"})
+"""A failed call has a line of its own in the run; a server that hangs is told of when it is gone."""
 
 
 class Notices(logging.Handler):
@@ -32,6 +34,8 @@ class Notices(logging.Handler):
             self._tell(f"{server} says: {_short(record.getMessage())}", record.levelno >= logging.ERROR)
             return
         event, fields = getattr(record, "event", ""), getattr(record, "fields", {})
+        if event in _TOLD_ELSEWHERE:
+            return
         sentence = self._sentence(event, fields)
         if sentence is None and record.levelno >= logging.WARNING:
             sentence = _short(record.getMessage())
@@ -51,11 +55,20 @@ class Notices(logging.Handler):
             case "mcp.unavailable":
                 self.last_errors[server] = str(fields.get("reason"))
                 return f"{server} is not available: {_short(fields.get('reason'))}"
-            case "mcp.same_name":
-                tool, name = fields.get("tool"), fields.get("offered_as")
-                return f"Another server has a tool '{tool}', too: that of {server} is offered as '{name}'."
+            case "mcp.same_names":
+                names = _short(fields.get("offered_as"))
+                return f"Another server has tools with names that {server} uses, too; here they are offered as {names}."
             case "mcp.dropped":
                 return f"{server}: '{_short(fields.get('name'))}' is left out: {_short(fields.get('reason'))}"
+            case "mcp.list_cut":
+                return f"{server} lists too much: only its first {fields.get('kept')} {fields.get('list')} are used."
+            case "model.retry":
+                return f"{_short(fields.get('reason'))} It is tried again in {fields.get('pause')} s."
+            case "model.left_alone":
+                failures, pause = fields.get("failures"), fields.get("pause")
+                return f"{fields.get('model')} failed {failures} times in a row and is left alone for {pause:g} s."
+            case "model.slow":
+                return str(fields.get("notice"))
             case _:
                 return None
 

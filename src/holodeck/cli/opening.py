@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holodeck.cli.asking import people_at
 from holodeck.cli.notices import Notices, noticing
 from holodeck.cli.report import show_problems
 from holodeck.cli.terminal import Screen
-from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.cli.usual_file import file_or_usual
+from holodeck.config.loader import LoadedAgent
 from holodeck.lib.otel import is_wanted_by
 from holodeck.runtime import read_agent, wire
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 def read(file: str, screen: Screen) -> LoadedAgent:
     """Read the file of an agent, or of the agent in a folder. Raises `ConfigError`."""
-    path = Path(file) / DEFAULT_AGENT_FILE if Path(file).is_dir() else Path(file)
-    loaded = read_agent(path)
+    loaded = read_agent(file_or_usual(file))
     if loaded.warnings and not screen.is_quiet:
         show_problems(loaded.warnings)
     return loaded

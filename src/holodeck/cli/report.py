@@ -18,7 +18,8 @@ def show_problems(problems: Sequence[Problem]) -> None:
     """Each problem on its own lines: where, what, how to fix it; then a count."""
     for problem in problems[:MAX_PROBLEMS_SHOWN]:
         place = "  ".join(part for part in (problem.where, problem.key) if part)
-        click.secho(printable(place), bold=True, err=True)
+        if place:
+            click.secho(printable(place), bold=True, err=True)
         click.echo(
             "  " + click.style(problem.label, fg=_COLOURS[problem.severity]) + f": {printable(problem.message)}",
             err=True,

@@ -7,17 +7,17 @@ import gc
 import os
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 import click
 
 from holodeck.cli.report import show_problems
-from holodeck.config.loader import DEFAULT_AGENT_FILE
+from holodeck.cli.usual_file import file_or_usual
+from holodeck.config.loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib import log
 from holodeck.lib.display import printable
 from holodeck.lib.limits import GC_NEW_OBJECTS, LAST_WAIT
 from holodeck.lib.log_lines import Format, write_log
-from holodeck.lib.open_files import allow_many_open_files, fill_standard_streams
+from holodeck.lib.open_files import allow_many_open_files
 from holodeck.runtime import read_gateway
 
 _EPILOG = """\b
@@ -52,11 +52,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     from holodeck.gateway.serving import Service
     from holodeck.gateway.wiring import backends_of
 
-    fill_standard_streams()
-    path = Path(file) if file else _usual()
-    if path.is_dir():
-        path /= DEFAULT_AGENT_FILE
-    loaded = read_gateway(path)
+    loaded = read_gateway(file_or_usual(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
     form = log_format or loaded.gateway.log.format
     write_log(form, log_level or loaded.gateway.log.level)
     if form == "json":
@@ -91,8 +87,3 @@ def _end_soon() -> None:
     end = threading.Timer(LAST_WAIT, os._exit, args=(0,))
     end.daemon = True
     end.start()
-
-
-def _usual() -> Path:
-    gateway = Path("gateway.yaml")
-    return gateway if gateway.exists() else Path(DEFAULT_AGENT_FILE)

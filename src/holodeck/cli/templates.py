@@ -57,7 +57,7 @@ def agent_yaml(name: str, description: str, provider: Provider, model: str | Non
         parts += [f"  # {server.comment}"] if server.comment else []
         parts += ["  - type: mcp", f"    name: {server.name}", *(f"    {line}" for line in server.lines), ""]
     parts += [
-        "# Questions with what their answers should use; 'holodeck validate' checks their form.",
+        "# Questions with what their answers should use or say, for 'holodeck test'.",
         "test_cases: []",
     ]
     return "\n".join(parts).rstrip() + "\n"

@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, TextIO
 import click
 
 from holodeck.cli import standard_input
+from holodeck.cli.colours import are_welcome
 from holodeck.cli.progress import Progress
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ExecutionError
@@ -48,7 +49,7 @@ class Terminal:
         """Somebody reads the answer as it comes."""
         self.can_ask = standard_input.is_terminal() and sys.stderr.isatty()
         """Somebody can be asked."""
-        self._has_colours = sys.stderr.isatty() and _wants_colours()
+        self._has_colours = sys.stderr.isatty() and are_welcome()
         self._progress = Progress()
         self._is_inside_line = False
         self._waiting_for = ""
@@ -124,10 +125,6 @@ class Terminal:
     ) -> None:
         await self._progress.__aexit__(kind, error, traceback)
         self.end_line()
-
-
-def _wants_colours() -> bool:
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _never_fail(stream: TextIO) -> None:

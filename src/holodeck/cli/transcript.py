@@ -25,7 +25,7 @@ def save(name: str, items: Sequence[Item], file: str) -> Path:
     except FileExistsError:
         raise ExecutionError(f"{path} is already there, and nothing is overwritten. Give another name.") from None
     except OSError as error:
-        raise ExecutionError(f"cannot write {path}: {error.strerror}.") from None
+        raise ExecutionError(f"Cannot write {path}: {error.strerror}.") from None
     return path
 
 

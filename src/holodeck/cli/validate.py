@@ -10,31 +10,35 @@ import click
 
 from holodeck.cli.report import as_data, count, show_problems
 from holodeck.cli.summary import gateway_summary, headings, summary
-from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.cli.usual_file import file_or_usual
+from holodeck.config.loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.runtime import read_any
 
 _EPILOG = """\b
 Examples:
-  holodeck validate                  check ./agent.yaml
+  holodeck validate                  check ./agent.yaml, or else ./gateway.yaml
   holodeck validate team/agent.yaml
   holodeck validate --strict --json  for CI: warnings fail, output for programs"""
 
+_USUAL = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
+
 
 @click.command("validate", epilog=_EPILOG)
-@click.argument("file", default=DEFAULT_AGENT_FILE, type=click.Path())
+@click.argument("file", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("--strict", is_flag=True, help="Warnings fail, too.")
-def command(file: str, as_json: bool, strict: bool) -> int:
-    """Check an agent or gateway FILE (default: agent.yaml) and show what it would start or dial.
+def command(file: str | None, as_json: bool, strict: bool) -> int:
+    """Check an agent or gateway FILE (default: agent.yaml, or else gateway.yaml) and show what it would start or dial.
 
     Exit code 0: good. 2: something is wrong with the file.
     """
-    path = Path(file) / DEFAULT_AGENT_FILE if Path(file).is_dir() else Path(file)
+    path = Path(file or DEFAULT_AGENT_FILE)
     problems: tuple[Problem, ...]
     shown: dict[str, Any] = {}
     try:
+        path = file_or_usual(file, _USUAL)
         loaded = read_any(path)
         problems, is_valid = loaded.warnings, not (strict and loaded.warnings)
         shown = summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
@@ -56,7 +60,7 @@ def _show(path: str, shown: dict[str, Any], problems: tuple[Problem, ...], is_va
     if is_valid:
         remark = f" ({count(problems)})" if problems else ""
         click.secho(f"{printable(path)} is valid{remark}.", fg="green")
-    else:
+    elif Path(path).is_file():
         click.secho(f"{printable(path)} is not valid.", fg="red", err=True)
 
 
@@ -65,11 +69,11 @@ def _table(shown: dict[str, Any]) -> None:
     from rich.table import Table
 
     console = Console(highlight=False, markup=False)
-    for label, text in headings(shown):
-        console.print(printable(f"{label}  {text}"))
-    if not shown["tools"]:
-        console.print("Tools  none")
-    else:
+    lines = headings(shown) if shown["tools"] else [*headings(shown), ("Tools", "none")]
+    width = max(len(label) for label, _ in lines)
+    for label, text in lines:
+        console.print(printable(f"{label:<{width}}  {text}"))
+    if shown["tools"]:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in ("Tool", "Via", "Starts, dials or calls", "Variables"):
             table.add_column(column, overflow="fold")

@@ -54,7 +54,8 @@ class Document:
 
 def read_document(path: Path, shown_as: str) -> Document:
     """Read a YAML file. Raises `ConfigError` for a file that cannot be read or parsed at all."""
-    return parse_document(read_text(path, shown_as), shown_as)
+    text = read_text(path, shown_as, missing="Check the name, or make an agent with 'holodeck init'.")
+    return parse_document(text, shown_as)
 
 
 def parse_document(text: str, shown_as: str) -> Document:

@@ -7,13 +7,15 @@ from pathlib import Path
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import KIB, MAX_FILE_BYTES, MIB
 
-
-def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES) -> str:
-    """The text of a UTF-8 file, with or without a byte-order mark."""
-    return _decode(read_bytes(path, shown_as, limit), shown_as)
+_MISSING = "Check the name."
 
 
-def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES) -> bytes:
+def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> str:
+    """The text of a UTF-8 file, with or without a byte-order mark. `missing`: what to do if it is not there."""
+    return _decode(read_bytes(path, shown_as, limit, missing=missing), shown_as)
+
+
+def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> bytes:
     """The bytes of a file a person named, or a `ConfigError` that says why not."""
     try:
         if path.is_dir():
@@ -21,9 +23,7 @@ def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES) -> bytes:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except FileNotFoundError:
-        raise refuse(
-            shown_as, "there is no such file", fix="Check the name, or make one with 'holodeck init'."
-        ) from None
+        raise refuse(shown_as, "there is no such file", fix=missing) from None
     except (OSError, ValueError) as error:
         raise refuse(shown_as, f"the file cannot be read: {getattr(error, 'strerror', None) or 'bad name'}") from None
     if len(data) > limit:

@@ -11,7 +11,7 @@ import orjson
 
 from holodeck.config.document import Document, KeyPath, read_document
 from holodeck.config.files import read_bytes
-from holodeck.config.loader import LoadedAgent, load_agent_file
+from holodeck.config.loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
 from holodeck.config.overrides import overridden
 from holodeck.config.problems import problem_at
 from holodeck.config.secret_files import SecretFiles
@@ -24,7 +24,6 @@ from holodeck.models.agent import Agent
 from holodeck.models.gateway import GatewayFile, ServedModel
 from holodeck.models.tool import MCPTool, TransportType
 
-DEFAULT_GATEWAY_FILE = "gateway.yaml"
 _OWN_KEY = "Make one for each with 'holodeck keys create NAME': a caller sees what its key has stored."
 _NO_OTEL = "traces are asked for, but what sends them is not installed"
 
@@ -132,13 +131,19 @@ def _processes(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:
     if source.data.get("allow_stdio") is True:
         return []
     problems = []
-    for index, item in enumerate(servers):
+    for item in servers:
         if isinstance(item.tool, MCPTool) and item.tool.transport is TransportType.STDIO and item.tool.enabled:
             message = "a gateway starts no process unless its file says so"
             fix = "Use transport: http, or write 'allow_stdio: true' at the top level of this file."
-            path: KeyPath = ("mcp_servers", index)
+            path: KeyPath = ("mcp_servers", _place(source, item.tool.name))
             problems.append(problem_at(source.document, path, message, fix=fix, kind=MCPConfigError))
     return problems
+
+
+def _place(source: Source, name: str) -> int:
+    """Where a server stands in the list, which may also hold what is none."""
+    entries = enumerate(source.data["mcp_servers"])
+    return next(index for index, entry in entries if isinstance(entry, dict) and entry.get("name") == name)
 
 
 def _agents(

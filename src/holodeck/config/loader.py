@@ -15,9 +15,18 @@ from holodeck.config.toolfile import Finding, LoadedTool, ToolCheck, ToolFile
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.models.agent import Agent, SharedSettings
 
-__all__ = ["DEFAULT_AGENT_FILE", "Finding", "LoadedAgent", "LoadedTool", "ToolCheck", "load_agent_file"]
+__all__ = [
+    "DEFAULT_AGENT_FILE",
+    "DEFAULT_GATEWAY_FILE",
+    "Finding",
+    "LoadedAgent",
+    "LoadedTool",
+    "ToolCheck",
+    "load_agent_file",
+]
 
 DEFAULT_AGENT_FILE = "agent.yaml"
+DEFAULT_GATEWAY_FILE = "gateway.yaml"
 SHARED_FILE = "config.yaml"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ _SHAPES: Mapping[str, str] = {
     "model_attributes_type": "must be a mapping (key: value)",
     "too_long": "has too many entries",
 }
-_QUOTED = {"int_type": "number", "float_type": "number", "bool_type": "true or false"}
+_NUMBER = re.compile(r"\s*[+-]?[\d_]*\.?\d+\s*")
 _TOOL_DEPTH = 2  # a tool stands at `tools[n]`
 _AUTHS = ("bearer", "oauth_client_credentials", "oauth_authorization_code")
 
@@ -124,10 +125,7 @@ def _words(kind: str, message: str, context: Mapping[str, Any], path: KeyPath, v
     if special is not None:
         return special(quoted, path, value)
     if kind in _SHAPES:
-        fix = ""
-        if kind in _QUOTED and isinstance(value, str):
-            fix = f"Write the {_QUOTED[kind]} without quotes." if kind != "bool_type" else "Write true or false."
-        return f"{quoted} {_SHAPES[kind]}", fix
+        return f"{quoted} {_SHAPES[kind]}", _unquoted(kind, value)
     bounds = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than")}
     bounds |= {"less_than_equal": ("le", "at most"), "less_than": ("lt", "less than")}
     if kind in bounds:
@@ -140,6 +138,15 @@ def _words(kind: str, message: str, context: Mapping[str, Any], path: KeyPath, v
     if kind.endswith("_in_variable") or kind == "encoding":
         return f"{quoted}: {message}" if kind != "encoding" else message, ""
     return f"{quoted} is not valid", ""
+
+
+def _unquoted(kind: str, value: Any) -> str:
+    """What to write instead of a text that would be right without its quotes."""
+    if not isinstance(value, str):
+        return ""
+    if kind in {"int_type", "float_type"} and _NUMBER.fullmatch(value):
+        return "Write the number without quotes."
+    return "Write true or false." if kind == "bool_type" else ""
 
 
 def _missing(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
@@ -158,10 +165,12 @@ def _pattern(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     if path and path[-1] == "hash":
         return f"{quoted} must be 'sha256:' and 64 digits", "Copy it from what 'holodeck keys create NAME' prints."
     if path and path[0] in {"models", "agents", "keys"} and path[-1] == "name":
-        return f"{quoted} must be 1 to 128 letters, digits, '_', '.', ':', '/' and '-', the first a letter or digit", ""
+        allowed = "letters (a to z), digits, '_', '.', ':', '/' and '-', the first a letter or digit"
+        return f"{quoted} must be 1 to 128 {allowed}", ""
     if path and path[-1] == "endpoint":
         return f"{quoted} must be an address, such as https://collector.example.com", ""
-    return f"{quoted} must begin with a letter and hold only letters, digits, '_' and '-' (at most 64)", ""
+    others, most = ("spaces, '_', '.' and '-'", 128) if path == ("name",) else ("'_' and '-'", 64)  # an agent, a tool
+    return f"{quoted} must begin with a letter and hold only letters (a to z), digits, {others} (at most {most})", ""
 
 
 def _tag_invalid(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:

@@ -18,6 +18,8 @@ _SECRET_NAMES = re.compile(
     r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?|authorization|cookie)$", re.IGNORECASE
 )
 _MAPPINGS = frozenset({"headers", "env"})
+_UNREAD = "sqlite:///unread"
+"""Stands in for a secret that could not be read, wherever one may stand: only that is to be said of it."""
 _SEAL: KeyPath = ("seal_key",)
 _DATABASE: KeyPath = ("storage", "url")
 """An address that is a secret when there is a password in it."""
@@ -59,13 +61,13 @@ class SecretFiles:
             result[key] = self.resolved(item, (*path, key))
         return result
 
-    def _read(self, name: str, path: KeyPath) -> Substituted | None:
+    def _read(self, name: str, path: KeyPath) -> Substituted:
         try:
             text = read_text(self._folder / Path(name).expanduser(), name, MAX_SECRET_FILE_BYTES)
         except (ConfigError, RuntimeError) as error:
             reason = error.problems[0].message if isinstance(error, ConfigError) else "the home folder is not known"
             self._problem(path, f"cannot read the secret: {reason}")
-            return None
+            return Substituted(_UNREAD, written=f"({path[-1]})")
         text = text.strip("\r\n")
         if not text.strip():
             self._problem(path, "the secret's file is empty")

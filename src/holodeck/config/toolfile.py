@@ -19,6 +19,8 @@ from holodeck.lib.secret import Secret
 from holodeck.models.base import Substituted, as_written
 from holodeck.models.tool import FunctionTool, MCPTool, TransportType
 
+_SERVERS_KEY = "mcp_servers"
+"""Of files that several agents share, which may be in another folder than what an agent's functions are in."""
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
@@ -74,7 +76,11 @@ class ToolFile:
                 self.problems += tool_advice(self.source, entry, path)
                 tool = self._placed(tool, path)
                 self._check(tool, path)
-            if tool is not None:
+            if isinstance(tool, FunctionTool) and self._tools_key == _SERVERS_KEY:
+                fix = "List it under 'tools' of the agent that uses it."
+                problem = problem_at(self.source.document, path, "a function is no MCP server", fix=fix)
+                self.problems.append(problem)
+            elif tool is not None:
                 loaded.append(LoadedTool(tool=tool, written=_written(entry), file=self.source.document.file))
         return loaded
 

@@ -14,7 +14,7 @@ import sqlite3
 import threading
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from typing import Any
 import orjson
 from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 from dbos import error as errors
+from dbos._core import ActiveWorkflowById
 
 from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.lib import log
@@ -74,7 +75,9 @@ class DBOSEngine:
         self._executor = executor
         self._at_once = at_once
         self._work: Work | None = None
-        self._begun = 0
+        self._here: set[str] = set()
+        """What was begun here, or is about to be."""
+        self._room: AbstractAsyncContextManager[None] = nullcontext() if circle else asyncio.Semaphore(at_once)
         self._tasks: set[asyncio.Task[None]] = set()
         self._counting: asyncio.Task[int] | None = None
 
@@ -99,7 +102,9 @@ class DBOSEngine:
         _serving.append(self)
         try:
             listen_to_its_log()
-            DBOS(config=config)
+            launched = DBOS(config=config)
+            if not self._circle:
+                _count_all_work(launched, self._at_once)
             DBOS.launch()  # here, so that work is done on this event loop
             if not self._circle:
                 await DBOS.register_queue_async(
@@ -113,14 +118,19 @@ class DBOSEngine:
             raise StorageError(f"Durable runs cannot be kept: {_reason(error)}") from error
 
     async def submit(self, work_id: str, given: Plain) -> bool:
-        is_here = self._begun < self._at_once or bool(self._circle)
+        is_here = len(self._here) < self._at_once or bool(self._circle)
+        if is_here:
+            self._here.add(work_id)
         try:
             with SetWorkflowID(work_id):
                 if is_here:
                     await DBOS.start_workflow_async(_do_work, work_id, dict(given))
                 else:
                     await DBOS.enqueue_workflow_async(_QUEUE, _do_work, work_id, dict(given))
-        except Exception as error:
+        except BaseException as error:
+            self._here.discard(work_id)
+            if not isinstance(error, Exception):
+                raise
             raise StorageError(f"The run cannot be kept: {first_line(error)}") from error
         return is_here
 
@@ -134,6 +144,10 @@ class DBOSEngine:
                     stage=stage, executor=each.executor_id or "", is_foreign=each.app_version != WORK_VERSION
                 )
         return found
+
+    async def under_way(self) -> list[str]:
+        begun = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
+        return [each.workflow_id for each in begun]
 
     async def take_over(self, executor: str) -> int:
         handles = await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])
@@ -185,11 +199,12 @@ class DBOSEngine:
         """One piece of work, to its end. Cancellation leaves it to somebody else."""
         assert self._work is not None  # noqa: S101 - nothing is begun before `open`
         checkpoints = _Checkpoints()
-        self._begun += 1
+        self._here.add(work_id)
         try:
-            return await self._work(work_id, given, checkpoints)
+            async with self._room:  # two that look for work at the same moment may each have found some
+                return await self._work(work_id, given, checkpoints)
         finally:
-            self._begun -= 1
+            self._here.discard(work_id)
             if checkpoints.is_broken and self in _serving:
                 again = self._again(work_id)  # not as a step of the work itself, so in a context of its own
                 task = asyncio.create_task(again, name=f"again {work_id}", context=contextvars.Context())
@@ -211,6 +226,23 @@ class DBOSEngine:
 @DBOS.workflow(name="holodeck.work", max_recovery_attempts=MAX_DURABLE_ATTEMPTS)
 async def _do_work(work_id: str, given: dict[str, Any]) -> Plain | None:
     return await _serving[-1].do(work_id, given)
+
+
+class _AllWork(ActiveWorkflowById):
+    """What is being done in this process, wherever it waited before: each queue counts only its own otherwise."""
+
+    def count_for_queue(self, queue_name: str) -> int:
+        with self._lock:
+            return sum(len(buckets) for buckets in self._m.values())
+
+
+def _count_all_work(launched: DBOS, at_once: int) -> None:
+    """Take nothing from a queue without room for it, so that it is done by who has room.
+
+    There are two: ours, and that of DBOS itself, in which the work of a process that is gone waits.
+    """
+    launched._active_workflows_set = _AllWork()
+    launched._registry.get_internal_queue()._worker_concurrency = at_once
 
 
 class _Checkpoints:

@@ -107,6 +107,10 @@ class WorkEngine(Protocol):
         """How far each piece of work has come, and with whom."""
         ...
 
+    async def under_way(self) -> list[str]:
+        """The ids of all work that somebody has begun, and that has not ended as far as the engine knows."""
+        ...
+
     async def take_over(self, executor: str) -> int:
         """Have the work of an executor that is gone done by whoever is there, and say how much it was."""
         ...

@@ -115,7 +115,8 @@ async def _turns(
             if not request.can_wait:
                 await execute([call for call in own if call not in held])
                 own = held
-            return _result(progress, "requires_action" if own else "completed", pending=tuple(own))
+            status: Status = "requires_action" if own else "completed"
+            return _result(progress, status, pending=tuple(own), held=frozenset(call.call_id for call in held))
         if progress.turns >= request.max_turns:
             reason = f"The limit of {request.max_turns} turns is reached; {len(calls)} more tool calls were not run."
             return _result(progress, "incomplete", reason=reason, cause="max_turns")
@@ -173,6 +174,7 @@ def _result(
     cause: Cause | None = None,
     error: Failure | None = None,
     pending: tuple[FunctionCall, ...] = (),
+    held: frozenset[str] = frozenset(),
 ) -> RunResult:
     said = [item.text for item in progress.items if isinstance(item, Message) and item.role == "assistant"]
     return RunResult(
@@ -183,6 +185,7 @@ def _result(
         cause=cause,
         error=error,
         pending=pending,
+        held=held,
         turns=progress.turns,
         tool_calls=progress.calls,
         usage=progress.usage,

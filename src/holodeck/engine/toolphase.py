@@ -12,7 +12,7 @@ from holodeck.engine.eventlog import EventLog
 from holodeck.engine.steps import Errand, Steps
 from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
-from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.tools.arguments import BadArgumentsError, check_arguments, parse_arguments
 from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolResult
 from holodeck.tools.registry import Toolbox
@@ -65,7 +65,7 @@ class ToolPhase:
         )
         result = self._toolbox.shown(call.name, await self._steps.call(errand))
         output = FunctionCallOutput(
-            call_id=call.call_id, content=result.content, is_error=result.is_error, id=_output_id(call)
+            call_id=call.call_id, content=result.content, is_error=result.is_error, id=output_id(call) or new_id("out")
         )
         seconds = time.monotonic() - began
         self._log.append(
@@ -126,12 +126,6 @@ def _parsed(call: FunctionCall) -> tuple[dict[str, Any], str | None]:
         return parse_arguments(call.arguments), None
     except BadArgumentsError as error:
         return {}, str(error)
-
-
-def _output_id(call: FunctionCall) -> str:
-    """The same for the same call, also when its result is only remembered."""
-    stem = call.id.partition("_")[2]
-    return f"out_{stem}" if stem else new_id("out")
 
 
 def _unknown(name: str, names: Collection[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -159,18 +159,20 @@ class Gateway:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         request, path = request_id(headers), scope["path"]
         await receive()  # websocket.connect
-        try:
-            self._hosts.check(headers)
-            handler, caller = self._socket(path), await self._known(headers)
-        except Exception as error:  # the boundary, as for HTTP
-            reply = reply_for(error, request)
-            log.info("gateway.socket", path=path, status=reply.status, request=request)
-            await _refuse_socket(send, reply, request)
-            return
-        await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
-        with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
-            log.info("gateway.socket", path=path)
-            await handler(caller, dialect_of(headers), receive, send, lambda: self.is_draining)
+        with ExitStack() as stack:
+            try:
+                self._hosts.check(headers)
+                handler, caller = self._socket(path), await self._known(headers)
+                stack.enter_context(self._rates.socket(caller))
+            except Exception as error:  # the boundary, as for HTTP
+                reply = reply_for(error, request)
+                log.info("gateway.socket", path=path, status=reply.status, request=request)
+                await _refuse_socket(send, reply, request)
+                return
+            await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
+            with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
+                log.info("gateway.socket", path=path)
+                await handler(caller, dialect_of(headers), receive, send, lambda: self.is_draining)
 
     async def _answer(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, visit: Visit
@@ -223,6 +225,8 @@ class Gateway:
             chunks.append(chunk)
             if not message.get("more_body"):
                 return b"".join(chunks)
+            if self.is_draining:  # what is not yet whole has not begun
+                raise _shutting_down()
 
     async def _piece(self, receive: Receive) -> MutableMapping[str, Any]:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from holodeck.models.llm import LLM
@@ -21,12 +21,10 @@ class Backend:
     llm: LLM
     provider: ModelProvider
     mcp: MCPExecutor
+    max_turns: int
     functions: Sequence[ToolExecutor] = ()
     instructions: str | None = None
     response_format: Mapping[str, Any] | None = None
-    max_turns: int = 10
-    is_agent: bool = False
-    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def card(self) -> dict[str, Any]:
         """The model as `/v1/models` lists it."""

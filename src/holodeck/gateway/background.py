@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -25,11 +25,12 @@ from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.resource import show_usage
 from holodeck.gateway.wire.writer import ResponseWriter
-from holodeck.lib import log
+from holodeck.lib import log, trace
 from holodeck.lib.errors import HoloDeckError, StorageError
 from holodeck.lib.limits import (
     BEGIN_WAIT,
     CANCEL_POLL,
+    CLEAR_LOOKS,
     KEEP_RETRY,
     OTHER_VERSION_LOOKS,
     STORAGE_RETRY,
@@ -55,6 +56,12 @@ Revive = Callable[[str, Plain], Awaitable[Live | None]]
 def executor_name(keeper: int) -> str:
     """What the engine calls the gateway that storage knows by a number."""
     return f"{_EXECUTOR}{keeper}"
+
+
+def _resumed(response_id: str, given: Plain) -> AbstractContextManager[trace.Span]:
+    """A part of a background response that is made by another process than the one that was asked for it."""
+    about = {"holodeck.response.id": response_id}
+    return trace.span("resume_response", about, parent=given.get("trace"))
 
 
 def _uncounted(name: str, times: int) -> None:
@@ -88,6 +95,8 @@ class Background:
         self._revive: Revive | None = None
         self._ready: dict[str, Live] = {}
         self._missing: Counter[int | None] = Counter()
+        self._over: set[str] = set()
+        """The ids of work that had not ended at the last look, although its response had."""
         self._opening: asyncio.Task[WorkEngine] | None = None
         self.is_leaving = False
         """True once nothing more is begun here."""
@@ -177,6 +186,7 @@ class Background:
             return False
         await self._engine.drop(record.id)
         await self._end(record, "cancelled")
+        await self._store.return_calls(record.owner, record.id)  # what a person approved for it was not run
         return True
 
     @property
@@ -196,11 +206,14 @@ class Background:
         if self.is_leaving:
             raise WorkTakenError
         try:
-            live = self._ready.pop(response_id, None) or await self._revived(response_id, given)
-            if live is None:
-                return
-            live.survive(KeptSteps(checkpoints), self._keeper)
-            await self._runs.finish_patiently(live)
+            fresh = self._ready.pop(response_id, None)
+            # What another process began goes on in the trace of the request that asked for it.
+            with _resumed(response_id, given) if fresh is None else trace.SILENT:
+                live = fresh or await self._revived(response_id, given)
+                if live is None:
+                    return
+                live.survive(KeptSteps(checkpoints), self._keeper)
+                await self._runs.finish_patiently(live)
         except Exception as error:  # the outer boundary: nobody else would say that it has come to nothing
             log.error("gateway.background_failed", response=response_id, error=f"{type(error).__name__}: {error}")
             await self._fail(response_id, str(given["owner"]), "An error in the gateway ended this response.")
@@ -246,10 +259,14 @@ class Background:
 
     async def watch_keepers(self) -> None:
         """Take care of what gateways that are gone have left. Runs until it is cancelled."""
+        looks = 0
         while not self.is_leaving:
             try:
                 await self._open_if_missed()
                 await self.look_after()
+                if self._over or looks % CLEAR_LOOKS == 0:
+                    await self._clear_away()
+                looks += 1
             except StorageError as error:
                 log.warning("gateway.storage_failed", error=error)
                 await asyncio.sleep(STORAGE_RETRY)
@@ -270,6 +287,21 @@ class Background:
         for record in await self._store.unfinished() if reasons else ():
             if record.id in reasons:
                 await self._end(record, "failed", reasons[record.id])
+
+    async def _clear_away(self) -> None:
+        """End the work of responses that have ended: a gateway that dies between the two leaves it for ever.
+
+        Nothing would go on with it, and nothing would forget what is kept of it. A gateway that lives ends it in a
+        moment, so it is ended here at the second look.
+        """
+        if self._engine is None:
+            return
+        begun = {each for each in await self._engine.under_way() if not self._runs.has(each)}
+        over = begun - await self._store.in_the_making(begun) if begun else set()
+        for work_id in over & self._over:
+            await self._engine.drop(work_id)
+            log.info("gateway.cleared_away", response=work_id)
+        self._over = over - self._over
 
     async def _taken_over(self, engine: WorkEngine, gone: Mapping[str, int | None]) -> dict[str, str]:
         """Have the engine go on with all that it knows. What nobody can go on with is given back, with the reason."""

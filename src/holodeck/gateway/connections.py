@@ -126,6 +126,11 @@ class BoundedProtocol(_Reader, HttpToolsProtocol):
             self._on_leaving()
         super().connection_lost(exc)
 
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.cycle is not None and self.cycle.more_body:
+            self.cycle.message_event.set()  # the rest of its request is not waited for
+
     def _start(self) -> None:
         self._silence = self.loop.call_later(self.seconds, self.transport.close)
 

@@ -9,16 +9,25 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.callers import Caller
+from holodeck.gateway.claims import Claims
 from holodeck.gateway.problems import WireError
-from holodeck.gateway.threads import Standing, Threads, too_long
+from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
-from holodeck.gateway.wire.approvals import Decided, answer_in_place, decide
-from holodeck.gateway.wire.context import check_answered, with_calls
+from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
+from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls
+from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.input import references
-from holodeck.gateway.wire.reading import Find
+from holodeck.gateway.wire.paused import last_answered, put_back, returning
+from holodeck.gateway.wire.reading import ApprovalAnswer, Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
-from holodeck.lib.limits import MAX_CONTEXT_DEPTH, MAX_RECENT_RESPONSES, MAX_REFERENCES
+from holodeck.lib.limits import (
+    DEFAULT_CONTEXT_BYTES,
+    MAX_CONTEXT_DEPTH,
+    MAX_RECENT_BYTES,
+    MAX_RECENT_RESPONSES,
+    MAX_REFERENCES,
+)
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_codec import decode_item, decode_items, encode_item
@@ -32,6 +41,8 @@ class Continued:
     items: tuple[Item, ...]
     decided: Decided
     listed: frozenset[str]
+    size: int = 0
+    """The bytes of all that came before."""
     places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """The server and the tool of each call that waited."""
     in_place: tuple[FunctionCallOutput, ...] = ()
@@ -44,9 +55,17 @@ class Continued:
     """The ids of calls that waited and may have been run by somebody who died; they are not run again."""
     to_take: Thread | None = None
     """The conversation from which the response must take what waits in it."""
+    turn: tuple[FunctionCall, ...] = ()
+    """The calls of a turn that paused, some of which the client has sent again without having seen the others."""
+
+    @property
+    def to_claim(self) -> tuple[FunctionCall, ...]:
+        """The calls that the response must take before it goes on with them."""
+        return tuple(call for call in self.decided.run if call.call_id not in self.unknown)
 
     def complete(self, request: ResponseRequest) -> None:
-        """Put what was decided about calls of the request's own input behind them."""
+        """Put what the client did not see into the request's own input, and what was decided behind its calls."""
+        put_back(request.input, self.turn)
         answer_in_place(request.input, self.in_place)
 
     def plain(self) -> dict[str, Any]:
@@ -61,14 +80,14 @@ class Continued:
             "places": dict(self.places),
             "unknown": sorted(self.unknown),
             "is_stored": self.is_stored,
+            "turn": [encode_item(call) for call in self.turn],
         }
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Continued:
         """The other way round."""
-        run = (decode_item(entry) for entry in plain["run"])
         decided = Decided(
-            run=tuple(call for call in run if isinstance(call, FunctionCall)),
+            run=_calls(plain["run"]),
             approved=frozenset(plain["approved"]),
             refused=_outputs(plain["refused"]),
         )
@@ -80,21 +99,36 @@ class Continued:
             in_place=_outputs(plain["in_place"]),
             unknown=frozenset(plain.get("unknown", ())),
             is_stored=plain.get("is_stored", True),
+            turn=_calls(plain.get("turn", ())),
         )
+
+
+@record
+class Kept:
+    """A response with all that came before it."""
+
+    items: tuple[Item, ...]
+    size: int
+    """Their bytes."""
+    waiting: Waiting
+    is_chain: bool
+    """Whether all of it is stored."""
 
 
 class Recent:
     """What one connection remembers of its own latest responses, those that nobody stores included."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[tuple[Item, ...], Waiting, bool]] = {}
+        self._kept: dict[str, Kept] = {}
 
-    def keep(self, response_id: str, items: tuple[Item, ...], waiting: Waiting, *, is_stored: bool) -> None:
-        self._kept[response_id] = (items, waiting, is_stored)
-        while len(self._kept) > MAX_RECENT_RESPONSES:
-            self._kept.pop(next(iter(self._kept)))
+    def keep(self, response_id: str, kept: Kept) -> None:
+        """Remember one more. Only the latest may be large: it may always be gone on from."""
+        self._kept[response_id] = kept
+        size = sum(each.size for each in self._kept.values())
+        while len(self._kept) > MAX_RECENT_RESPONSES or (len(self._kept) > 1 and size > MAX_RECENT_BYTES):
+            size -= self._kept.pop(next(iter(self._kept))).size
 
-    def get(self, response_id: str) -> tuple[tuple[Item, ...], Waiting, bool] | None:
+    def get(self, response_id: str) -> Kept | None:
         return self._kept.get(response_id)
 
     def forget(self, response_id: str) -> None:
@@ -104,43 +138,117 @@ class Recent:
 class Continuing:
     """Finds what a request refers to, as its own caller."""
 
-    def __init__(self, store: ResponseStore, seal: Seal) -> None:
+    def __init__(self, store: ResponseStore, seal: Seal, *, most: int = DEFAULT_CONTEXT_BYTES) -> None:
+        """`most`: bytes that may come before a request."""
         self._store = store
-        self.threads = Threads(store, seal)
+        self._most = most
+        self.threads = Threads(store, seal, most=most)
+        self.claims = Claims(store)
 
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
-        waiting, is_stored = waiting_in(request.input), True
+        turn: tuple[FunctionCall, ...] = ()
+        waiting, is_stored, is_in_input, size = waiting_in(request.input), True, False, 0
         standing = Standing()
         known = recent.get(request.previous_response_id or "") if recent is not None else None
+        if known is None and request.previous_response_id is not None:
+            known = await self.response(request.previous_response_id, caller)
         if known is not None:
-            items, waiting, is_stored = known
-        elif request.previous_response_id is not None:
-            items, waiting, is_stored = await self.response(request.previous_response_id, caller)
+            items, waiting, is_stored, size = known.items, known.waiting, known.is_chain, known.size
+            check_size(size, self._most, "previous_response_id")
         elif request.conversation_id is not None:
             standing = await self.threads.standing(request.conversation_id, request.input, caller)
-            items, waiting = standing.items, standing.waiting
-        decided = decide(waiting.calls, waiting.asks, (*standing.approvals, *request.input.approvals))
-        if standing.unknown:
-            decided = _lost(decided, waiting.calls, standing.unknown)
+            items, waiting, size = standing.items, standing.waiting, standing.size
+        else:
+            is_in_input = True
+            waiting, turn = await self._sent_again(request.input, waiting, caller)
+        answers = (*standing.approvals, *request.input.approvals)
+        decided = await self._decided(waiting, answers, standing.unknown, caller)
         in_place: tuple[FunctionCallOutput, ...] = ()
-        if decided.refused and waiting.calls == tuple(request.input.waiting):
+        if decided.refused and is_in_input:
             in_place, decided = decided.refused, replace(decided, refused=())
         before = Continued(
             items=(*items, *decided.refused),
             decided=decided,
             listed=waiting.listed | set(request.input.listed),
+            size=size,
             places=waiting.places,
             in_place=in_place,
             is_stored=is_stored,
             own=waiting.own,
             unknown=standing.unknown,
             to_take=standing.to_take,
+            turn=turn,
         )
         before.complete(request)
         check_answered((*before.items, *request.input.items), pending=decided.run)
         return before
+
+    async def _decided(
+        self, waiting: Waiting, answers: Sequence[ApprovalAnswer], unknown: Collection[str], caller: Caller
+    ) -> Decided:
+        """What happens to calls that wait. Of those that another response has taken, the model hears what came."""
+        if not waiting.calls:
+            return decide((), (), answers)
+        known = await self.claims.known(waiting, caller.id)
+        lost = {approval_id(call) for call in waiting.calls if call.call_id in unknown}
+        taken = {
+            request_id: call.taken_by
+            for request_id, call in known.items()
+            if call.taken_by is not None and request_id not in lost
+        }
+
+        def is_genuine(request_id: str) -> bool:
+            brought = waiting.brought.get(request_id)
+            return brought is None or (request_id in known and known[request_id].digest == brought)
+
+        decided = decide(waiting.calls, waiting.asks, answers, taken=taken, is_genuine=is_genuine)
+        if unknown:
+            decided = _lost(decided, waiting.calls, unknown)
+        over = [
+            await self.claims.outcome(call, taken[approval_id(call)], caller.id) or told(call, ELSEWHERE)
+            for call in waiting.calls
+            if approval_id(call) in taken
+        ]
+        if not over:
+            return decided
+        ids = {output.call_id for output in over}
+        return replace(
+            decided,
+            run=tuple(call for call in decided.run if call.call_id not in ids),
+            refused=(*(output for output in decided.refused if output.call_id not in ids), *over),
+        )
+
+    async def left_behind(self, waiting: Waiting, caller: Caller) -> tuple[FunctionCallOutput, ...]:
+        """What a model is told of calls that nobody goes on with after this."""
+        known = await self.claims.known(waiting, caller.id)
+        outputs = []
+        for call in waiting.calls:
+            found = known.get(approval_id(call))
+            taker = None if found is None else found.taken_by
+            came = None if taker is None else await self.claims.outcome(call, taker, caller.id)
+            outputs.append(came or told(call, NOT_RUN if taker is None else ELSEWHERE))
+        return tuple(outputs)
+
+    async def _sent_again(
+        self, read: Input, waiting: Waiting, caller: Caller
+    ) -> tuple[Waiting, tuple[FunctionCall, ...]]:
+        """What waits in an input, with the turn that paused if the client has sent one again to answer its part."""
+        called = last_answered(read)
+        for response_id in await self._store.paused_in(caller.id, called.call_id) if called is not None else ():
+            record = await self._store.get(response_id, caller.id)
+            kept = Waiting() if record is None else Waiting.decode(record.pending)
+            turn = returning(read, kept.turn, waiting=kept.calls, hidden=kept.hidden)
+            if turn:
+                calls = tuple(call for call in kept.calls if call in turn)
+                own = {approval_id(call) for call in calls}
+                rest = tuple(call for call in waiting.calls if approval_id(call) not in own)
+                asks = {call.call_id for call in calls if call.call_id in kept.asks}
+                asks |= {call.call_id for call in rest}
+                places = {**waiting.places, **kept.places}
+                return replace(waiting, calls=(*calls, *rest), asks=frozenset(asks), places=places, own=kept.own), turn
+        return waiting, ()
 
     async def found(self, body: object, caller: Caller) -> Find:
         """Finds the items that a body only refers to, in what its caller has stored."""
@@ -148,22 +256,27 @@ class Continuing:
         if len(ids) > MAX_REFERENCES:
             message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="input")
-        items = {item_id: await self._item(item_id, caller) for item_id in ids}
+        items: dict[str, dict[str, Any]] = {}
+        size = 0
+        for item_id in ids:
+            kept = await self._store.find_item(item_id, caller.id)
+            if kept is not None:
+                size += len(kept.data)
+                check_size(size, self._most, "input")
+                items[item_id] = orjson.loads(kept.data)
+        if ids - items.keys():
+            await self._find_in_responses(ids - items.keys(), items, caller)
         return items.get
 
-    async def _item(self, item_id: str, caller: Caller) -> dict[str, Any] | None:
-        kept = await self._store.find_item(item_id, caller.id)
-        if kept is not None:
-            found: dict[str, Any] = orjson.loads(kept.data)
-            return found
-        record = await self._store.mentioning(b'"id":%b' % orjson.dumps(item_id), caller.id)
-        if record is None:
-            return None
-        items = [*orjson.loads(record.resource)["output"], *orjson.loads(record.input_items)]
-        return next((item for item in items if item.get("id") == item_id), None)
+    async def _find_in_responses(self, ids: Collection[str], items: dict[str, dict[str, Any]], caller: Caller) -> None:
+        """Add those items that stand in a response, as far as responses are searched."""
+        for resource, input_items in await self._store.with_items(ids, caller.id):
+            for item in (*orjson.loads(resource)["output"], *orjson.loads(input_items)):
+                if item.get("id") in ids:
+                    items.setdefault(item["id"], item)
 
-    async def response(self, response_id: str, caller: Caller) -> tuple[tuple[Item, ...], Waiting, bool]:
-        """All up to a stored response, what waits in it, and whether it is a chain. Raises when it is not there."""
+    async def response(self, response_id: str, caller: Caller) -> Kept:
+        """All up to a stored response, and what waits in it. Raises when it is not there, or too much."""
         record = await self._store.get(response_id, caller.id)
         if record is None:
             message = f"Previous response with id '{response_id}' not found."
@@ -172,13 +285,16 @@ class Continuing:
         if record.status in UNFINISHED:
             message = "The previous response has not ended yet."
             raise WireError(400, message, kind="invalid_request", param="previous_response_id")
-        chain = await self._store.context(response_id, caller.id) or []
+        chain = await self._store.context(response_id, caller.id, most=self._most) or []
+        size = sum(map(len, chain))
+        check_size(size, self._most, "previous_response_id")
         if len(chain) > MAX_CONTEXT_DEPTH:
             raise too_long(f"more than {MAX_CONTEXT_DEPTH} responses come before", "previous_response_id")
         items, waiting = tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
         if record.conversation_id is not None:
             items = await self.threads.up_to(record, items, waiting, caller)
-        return tuple(with_calls(items)), waiting, record.conversation_id is None
+        is_chain = record.conversation_id is None
+        return Kept(items=tuple(with_calls(items)), size=size, waiting=waiting, is_chain=is_chain)
 
 
 def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[str]) -> Decided:
@@ -189,6 +305,11 @@ def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[s
         run=tuple(call for call in calls if call.call_id in run),
         refused=tuple(output for output in decided.refused if output.call_id not in unknown),
     )
+
+
+def _calls(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCall, ...]:
+    items = (decode_item(entry) for entry in plain)
+    return tuple(item for item in items if isinstance(item, FunctionCall))
 
 
 def _outputs(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCallOutput, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import orjson
 
-from holodeck.gateway.pages import page_of, whole_page
+from holodeck.gateway.pages import limit_of, not_listed, order_of, page
 from holodeck.gateway.problems import WireError, not_found
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.fields import Fields
@@ -16,13 +16,13 @@ from holodeck.gateway.wire.input import check_unique, read_input
 from holodeck.gateway.wire.options import read_metadata
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.ids import new_id
+from holodeck.lib.limits import MAX_PAGE_BYTES
 from holodeck.storage.store import Conversation, ConversationItem, ResponseStore
 
 if TYPE_CHECKING:
     from holodeck.gateway.app import Call
 
 _MAX_NEW_ITEMS = 20
-_MAX_LISTED = 10_000
 
 
 class Conversations:
@@ -69,13 +69,22 @@ class Conversations:
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
             raise not_found("Conversation", call.path["id"])
-        return json_reply(whole_page(items))
+        return json_reply(page(items))
 
     async def list_items(self, call: Call) -> Reply:
-        listed = await self._store.items(call.path["id"], call.caller.id, limit=_MAX_LISTED)
+        conversation_id, caller, query = call.path["id"], call.caller.id, call.query
+        order, limit, after = order_of(query), limit_of(query), query.get("after")
+        listed = await self._store.items(
+            conversation_id, caller, after=after, limit=limit + 1, order=order, most=MAX_PAGE_BYTES
+        )
         if listed is None:
-            raise not_found("Conversation", call.path["id"])
-        return json_reply(page_of([orjson.loads(item.data) for item in listed], call.query))
+            raise not_found("Conversation", conversation_id)
+        if after is not None and not listed and await self._store.item(conversation_id, caller, after) is None:
+            raise not_listed(after)
+        is_large = sum(len(item.data) for item in listed) > MAX_PAGE_BYTES
+        shown = listed[: min(limit, max(len(listed) - is_large, 1))]  # one that is too large stands alone
+        has_more = is_large or len(listed) > limit
+        return json_reply(page([orjson.loads(item.data) for item in shown], has_more=has_more))
 
     async def get_item(self, call: Call) -> Reply:
         item = await self._store.item(call.path["id"], call.caller.id, call.path["item_id"])

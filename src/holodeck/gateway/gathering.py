@@ -11,7 +11,7 @@ from holodeck.lib.limits import GATHERED_BYTES
 class Gathering:
     """A transport in front of another one. The head of an answer waits for its body, but not beyond this moment."""
 
-    __slots__ = ("_held", "_is_holding", "_loop", "_size", "_transport")
+    __slots__ = ("_held", "_is_holding", "_loop", "_size", "_transport", "get_protocol", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -19,6 +19,8 @@ class Gathering:
         self._held: list[bytes] = []
         self._size = 0
         self._is_holding = False
+        self.is_closing = transport.is_closing  # asked with every request; what is looked for in vain here takes longer
+        self.get_protocol = transport.get_protocol
 
     def hold(self) -> None:
         """What comes next is whole at once, and is sent by `send`, `close`, or when it is much."""
@@ -40,7 +42,7 @@ class Gathering:
         """Hold nothing any longer."""
         self._is_holding = False
         held, self._held, self._size = self._held, [], 0
-        if held and not self._transport.is_closing():
+        if held and not self.is_closing():
             self._transport.write(held[0] if len(held) == 1 else b"".join(held))
 
     def __getattr__(self, name: str) -> Any:

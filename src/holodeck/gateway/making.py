@@ -10,7 +10,8 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Continued, Continuing, Recent
+from holodeck.gateway.claims import Claim
+from holodeck.gateway.continuing import Continued, Continuing, Kept, Recent
 from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.mcp_view import RequestServers
 from holodeck.gateway.starting import Starter
@@ -23,6 +24,7 @@ from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.lib import trace
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import TAKE_ATTEMPTS
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
@@ -65,7 +67,10 @@ class ResponseMaker:
         record = record_of(live, request, before)
         if request.has_secrets:
             return live, None, record
-        return live, {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}, record
+        given: dict[str, Any] = {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}
+        if carried := trace.carrier():
+            given["trace"] = dict(carried)
+        return live, given, record
 
     async def revive(self, response_id: str, given: Mapping[str, Any]) -> Live | None:
         """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted."""
@@ -89,21 +94,40 @@ class ResponseMaker:
         for _ in range(TAKE_ATTEMPTS):
             before = await self._continuing.before(request, caller, recent)
             if before.to_take is None:
-                return await self._assemble(
-                    request, caller, before, response_id, dialect=dialect, recent=recent
-                ), before
+                return await self._claimed(request, caller, before, response_id, dialect, recent), before
             hold = threads.hold(str(request.conversation_id), response_id)
             try:
                 if not await threads.take(hold, before.to_take, caller):
                     continue
-                live = await self._assemble(
-                    request, caller, before, response_id, dialect=dialect, recent=recent, hold=hold
-                )
+                live = await self._claimed(request, caller, before, response_id, dialect, recent, hold)
             except BaseException:
                 await asyncio.shield(threads.give_back(hold, caller))
                 raise
             return live, before
         raise changed()
+
+    async def _claimed(
+        self,
+        request: ResponseRequest,
+        caller: Caller,
+        before: Continued,
+        response_id: str,
+        dialect: Dialect,
+        recent: Recent | None,
+        hold: Hold | None = None,
+    ) -> Live:
+        """A run that has taken the calls with which it begins, if there are any."""
+        claim, claims = None, self._continuing.claims
+        if before.to_claim:
+            claim = await claims.take(before.to_claim, response_id, caller.id, approved=before.decided.approved)
+        try:
+            return await self._assemble(
+                request, caller, before, response_id, dialect=dialect, recent=recent, hold=hold, claim=claim
+            )
+        except BaseException:
+            if claim is not None:
+                await asyncio.shield(claims.settle(claim))
+            raise
 
     async def _assemble(
         self,
@@ -117,10 +141,11 @@ class ResponseMaker:
         again: StoredResponse | None = None,
         told: Sequence[bytes] = (),
         hold: Hold | None = None,
+        claim: Claim | None = None,
     ) -> Live:
         """`again`: the response whose run this is, if there is one already; `told` is its stream so far.
 
-        `hold` is kept for as long as the run is.
+        `hold` and `claim` are kept for as long as the run is.
         """
         start = await self._starter.start(
             request,
@@ -135,6 +160,8 @@ class ResponseMaker:
             unknown=before.unknown,
             can_ask=True,
         )
+        if claim is not None:
+            start.servers.begun = claim.begun
         output = self._starter.config.mcp_output
         writer = ResponseWriter(
             request,
@@ -160,12 +187,19 @@ class ResponseMaker:
             elif before.to_take is not None or again is not None:
                 await threads.give_back(threads.hold(str(request.conversation_id), live.id), caller)
 
-        async def keep(live: Live, hold: Hold | None = hold) -> None:
+        async def keep(live: Live, hold: Hold | None = hold, claim: Claim | None = claim) -> None:
             resource = live.writer.resource()
             waiting = _waiting_of(live, resource, before, start.servers)
             record = record_of(live, request, before, waiting, resource)
+            if claim is not None:
+                await self._continuing.claims.settle(claim)
+            if waiting.calls:
+                is_found = request.store and request.conversation_id is None
+                await self._continuing.claims.leave(waiting, caller.id, live.id, is_found=is_found)
             if recent is not None:
-                recent.keep(live.id, (*before.items, *_added(live, request, before)), waiting, is_stored=request.store)
+                items = (*before.items, *_added(live, request, before))
+                size = len(record.items) + (before.size if before.is_stored else 0)
+                recent.keep(live.id, Kept(items=items, size=size, waiting=waiting, is_chain=request.store))
             if request.conversation_id is not None:
                 # First: what has ended is not gone on with, and adding to a conversation again does nothing.
                 await leave(live, resource["output"], waiting)
@@ -225,7 +259,7 @@ def _waiting_of(live: Live, resource: Mapping[str, Any], before: Continued, serv
     calls = (item for item in live.result.items if isinstance(item, FunctionCall))
     return Waiting(
         calls=pending,
-        asks=frozenset(call.call_id for call in pending if servers.holds(call)),
+        asks=live.result.held,  # not as it looks now: after a crash its server may be away, and it waits all the same
         listed=before.listed | seen,
         places=servers.places(pending),
         own=servers.own(pending),

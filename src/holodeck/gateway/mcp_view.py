@@ -21,6 +21,7 @@ from holodeck.tools.mcp.executor import MCPExecutor, Route
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.offer import ServerOffer
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.results import NEVER_SENT
 
 _COUNTED_AS = {"server": "(of a request)", "tool": "(of a request)"}
 """Names that a client makes up would be labels without end on a dashboard."""
@@ -55,6 +56,10 @@ class RequestServers:
         self._can_ask = can_ask
         self._approved = frozenset(approved)
         self._unknown = frozenset(unknown)
+        self._vanished: dict[str, MCPRoute] = {}
+        """Where calls that waited were to go, by the names that nothing has any more."""
+        self.begun: set[str] = set()
+        """The ids of calls that may have reached their tools."""
         if declarations:
             configured = executor.offers
             pool.rules.check(declarations, configured)
@@ -92,12 +97,19 @@ class RequestServers:
             about = {"server": route.server.name, "tool": route.tool.name}
             return ToolResult.failed(call.call_id, _nobody_to_ask(route), **(_COUNTED_AS if ours is None else about))
         if ours is not None and ours.server is route.server:
-            return await self._executor.execute(call, is_approved=is_approved)
+            return await self._called(call, is_approved=is_approved)
         with self._with_brought() as offers:
             if not any(offer.server is route.server for offer in offers):
                 await self._executor.specs([offer.server.name for offer in offers])  # its connection was given up
-            result = await self._executor.execute(call, is_approved=is_approved)
+            result = await self._called(call, is_approved=is_approved)
         return replace(result, metadata={**result.metadata, **(_COUNTED_AS if ours is None else {})})
+
+    async def _called(self, call: ToolCall, *, is_approved: bool) -> ToolResult:
+        self.begun.add(call.call_id)
+        result = await self._executor.execute(call, is_approved=is_approved, caller=self._caller)
+        if result.metadata.get(NEVER_SENT):
+            self.begun.discard(call.call_id)
+        return result
 
     def holds(self, call: FunctionCall) -> bool:
         """True for a call that a person must approve first, and can: by the operator's rules or by the client's."""
@@ -107,7 +119,7 @@ class RequestServers:
     def route(self, name: str) -> MCPRoute | None:
         route = self._executor.route(name)
         if route is None or not self._sees(name):
-            return None
+            return self._vanished.get(name)
         asks = self._can_ask and (needs_approval(route.server.config, route.tool.name) or self._client_asks(route))
         return MCPRoute(server_label=route.server.name, tool=route.tool.name, needs_approval=asks)
 
@@ -138,7 +150,11 @@ class RequestServers:
         if place is None:
             return call
         label, tool = place
-        return replace(call, name=next(iter(self.names(label, tool)), normalize_tool_name(f"{label}__{tool}")))
+        name = next(iter(self.names(label, tool)), None)
+        if name is None:
+            name = normalize_tool_name(f"{label}__{tool}")
+            self._vanished[name] = MCPRoute(server_label=label, tool=tool)
+        return replace(call, name=name)
 
     def listings(self) -> list[Listing]:
         """What the declared servers offer, or why it is not known."""

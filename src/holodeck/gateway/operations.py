@@ -32,22 +32,20 @@ class Operations:
         metrics: Metrics,
         *,
         in_flight: Callable[[], int],
-        is_draining: Callable[[], bool],
+        sockets: Callable[[], int],
         background: Background,
     ) -> None:
         self._backends = backends
         self._store = store
         self._metrics = metrics
         self._in_flight = in_flight
-        self._is_draining = is_draining
+        self._sockets = sockets
         self._background = background
 
     async def healthz(self, call: Call) -> Reply:
         return json_reply({"status": "ok"})
 
     async def readyz(self, call: Call) -> Reply:
-        if self._is_draining():
-            return json_reply({"status": "shutting down"}, 503)
         try:
             is_ready = await self._store.is_healthy() and await self._background.is_able()
         except StorageError:
@@ -70,6 +68,7 @@ class Operations:
         in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
         gauges: dict[str, list[tuple[Labels, float]]] = {
             "holodeck_in_flight": in_flight,
+            "holodeck_sockets": [((), float(self._sockets()))],
             "holodeck_mcp_server_state": states,
             "holodeck_model_breaker_open": breakers,
             "holodeck_background_waiting": [((), float(await self._waiting()))],

@@ -3,43 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from holodeck.gateway.problems import WireError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 
 _LIST_LIMIT = 20
 _MAX_LIST_LIMIT = 100
+_ORDERS: dict[str, Literal["asc", "desc"]] = {"asc": "asc", "desc": "desc"}
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def page_of(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
     """The page of a list that a query asks for."""
-    order = query.get("order", "desc")
-    if order not in ("asc", "desc"):
-        shown = order[:MAX_SHOWN_CHARS]
-        raise _wrong("order", f"Invalid value for 'order': {shown!r}. Supported values are: 'asc' and 'desc'.")
-    listed = list(entries) if order == "asc" else list(reversed(entries))
+    listed = list(entries) if order_of(query) == "asc" else list(reversed(entries))
     after = query.get("after")
     if after is not None:
         place = next((index for index, entry in enumerate(listed) if entry.get("id") == after), None)
         if place is None:
-            shown = after[:MAX_SHOWN_CHARS]
-            raise _wrong("after", f"There is no item with id {shown!r} in this list.", "item_not_found")
+            raise not_listed(after)
         listed = listed[place + 1 :]
-    limit = integer_of(query, "limit", _LIST_LIMIT, least=1, most=_MAX_LIST_LIMIT)
-    chosen = listed[:limit]
-    return {**whole_page(chosen), "has_more": len(listed) > limit}
+    limit = limit_of(query)
+    return page(listed[:limit], has_more=len(listed) > limit)
 
 
-def whole_page(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """A list of which this is all."""
+def order_of(query: Mapping[str, str]) -> Literal["asc", "desc"]:
+    """The newest first, unless the query says otherwise."""
+    order = query.get("order", "desc")
+    if order in _ORDERS:
+        return _ORDERS[order]
+    shown = order[:MAX_SHOWN_CHARS]
+    raise _wrong("order", f"Invalid value for 'order': {shown!r}. Supported values are: 'asc' and 'desc'.")
+
+
+def limit_of(query: Mapping[str, str]) -> int:
+    """How many a page has at most."""
+    return integer_of(query, "limit", _LIST_LIMIT, least=1, most=_MAX_LIST_LIMIT)
+
+
+def not_listed(after: str) -> WireError:
+    """For a page behind an item that is not there."""
+    shown = after[:MAX_SHOWN_CHARS]
+    return _wrong("after", f"There is no item with id {shown!r} in this list.", "item_not_found")
+
+
+def page(entries: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
+    """A list, or a page of one."""
     return {
         "object": "list",
         "data": entries,
         "first_id": entries[0]["id"] if entries else None,
         "last_id": entries[-1]["id"] if entries else None,
-        "has_more": False,
+        "has_more": has_more,
     }
 
 

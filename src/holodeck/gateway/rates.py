@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 
 from holodeck.gateway.callers import Caller
+from holodeck.lib.limits import DEFAULT_SOCKETS
 from holodeck.models.gateway import KeyLimits
 
 _MINUTE = 60.0
+_LOOKS = 3  # at older accounts for each new one: two would do to forget faster than new ones come
 
 
 class TooManyError(Exception):
@@ -22,27 +25,76 @@ class TooManyError(Exception):
         self.retry_after = retry_after
 
 
-@dataclass
+class _Window:
+    """What was counted in the last minute."""
+
+    __slots__ = ("_counts", "total")
+
+    def __init__(self) -> None:
+        self._counts: deque[tuple[float, int]] = deque()
+        self.total = 0
+
+    def add(self, now: float, count: int) -> None:
+        self._counts.append((now, count))
+        self.total += count
+
+    def forget(self, now: float) -> None:
+        """Leave out what is older than a minute."""
+        while self._counts and self._counts[0][0] <= now - _MINUTE:
+            self.total -= self._counts.popleft()[1]
+
+    def seconds_left(self, now: float) -> float:
+        """Until the oldest is forgotten."""
+        return self._counts[0][0] + _MINUTE - now
+
+
+@dataclass(slots=True)
 class _Account:
     in_flight: int = 0
+    sockets: int = 0
     counts_tokens: bool = False
-    requests: deque[float] = field(default_factory=deque)
-    tokens: deque[tuple[float, int]] = field(default_factory=deque)
+    is_listed: bool = False
+    """Its caller has limits of its own in the file. There are only so many, and runs that go on need to find them."""
+    requests: _Window = field(default_factory=_Window)
+    tokens: _Window = field(default_factory=_Window)
+
+    def is_empty(self) -> bool:
+        """True when a new one would say the same."""
+        if self.in_flight or self.sockets or self.requests.total or self.tokens.total:
+            return False
+        return not (self.is_listed and self.counts_tokens)
 
 
 class Rates:
     """Accounts of all callers, and of the gateway as a whole. In memory: each gateway counts for itself."""
 
-    def __init__(self, default: KeyLimits, in_flight: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        default: KeyLimits,
+        in_flight: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        sockets: int = DEFAULT_SOCKETS,
+    ) -> None:
         self._default = default
         self._limit = in_flight
+        self._most_sockets = sockets
         self._clock = clock
         self._total = 0
-        self._accounts: dict[str, _Account] = {}
+        self._sockets = 0
+        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many callers are remembered."""
+        return len(self._accounts)
 
     @property
     def in_flight(self) -> int:
         return self._total
+
+    @property
+    def sockets(self) -> int:
+        return self._sockets
 
     def request(self, caller: Caller) -> _Counted:
         """Count a request while it lasts: `with rates.request(caller):`. Raises `TooManyError` instead of waiting."""
@@ -51,16 +103,15 @@ class Rates:
     def begin(self, caller: Caller) -> None:
         """A request has come."""
         limits = caller.limits or self._default
-        account = self._accounts.get(caller.id)
-        if account is None:
-            account = self._accounts[caller.id] = _Account()
         now = self._clock()
+        account = self._accounts.get(caller.id) or self._opened(caller.id, now)
         self._check(account, limits, now)
         self._total += 1
         account.in_flight += 1
         account.counts_tokens = limits.tokens_per_minute is not None
+        account.is_listed = caller.limits is not None
         if limits.requests_per_minute is not None:
-            account.requests.append(now)
+            account.requests.add(now, 1)
 
     def end(self, caller: Caller) -> None:
         """It is over."""
@@ -69,37 +120,69 @@ class Rates:
     def hold(self, caller_id: str) -> None:
         """A run goes on after its request, with which it was let in; it counts until it is released."""
         self._total += 1
-        self._accounts.setdefault(caller_id, _Account()).in_flight += 1
+        account = self._accounts.get(caller_id) or self._opened(caller_id, self._clock())
+        account.in_flight += 1
 
     def release(self, caller_id: str) -> None:
         account = self._accounts[caller_id]
         self._total -= 1
         account.in_flight -= 1
-        if not account.in_flight and not account.requests and not account.counts_tokens:
-            del self._accounts[caller_id]
 
     def spent(self, caller_id: str, tokens: int) -> None:
         """Note what a finished run has used, also when it went on in the background."""
         account = self._accounts.get(caller_id)
+        if account is None and tokens and self._default.tokens_per_minute is not None:
+            account = self._opened(caller_id, self._clock())  # its request is long over
+            account.counts_tokens = True
         if account is not None and account.counts_tokens and tokens:
-            account.tokens.append((self._clock(), tokens))
+            account.tokens.add(self._clock(), tokens)
+
+    @contextmanager
+    def socket(self, caller: Caller) -> Iterator[None]:
+        """Count a WebSocket while it is open, whether or not it asks for anything. Raises `TooManyError`."""
+        limits = caller.limits or self._default
+        account = self._accounts.get(caller.id) or self._opened(caller.id, self._clock())
+        if self._sockets >= self._most_sockets:
+            raise TooManyError("The gateway is at its limit of open WebSockets.", 1.0)
+        if account.sockets >= limits.sockets:
+            raise TooManyError(f"This key is at its limit of {limits.sockets} open WebSockets.", 1.0)
+        self._sockets += 1
+        account.sockets += 1
+        try:
+            yield
+        finally:
+            self._sockets -= 1
+            account.sockets -= 1
+
+    def _opened(self, caller_id: str, now: float) -> _Account:
+        """A new account. An identity provider may name a new caller each time, so for each of them a few older ones
+        are looked at: more can go than come, and nobody waits until all of them have been.
+        """
+        for _ in range(min(_LOOKS, len(self._accounts))):
+            other, account = next(iter(self._accounts.items()))
+            account.requests.forget(now)
+            account.tokens.forget(now)
+            if account.is_empty():
+                del self._accounts[other]
+            else:
+                self._accounts.move_to_end(other)
+        account = self._accounts[caller_id] = _Account()
+        return account
 
     def _check(self, account: _Account, limits: KeyLimits, now: float) -> None:
         if self._total >= self._limit:
             raise TooManyError("The gateway is at its limit of requests at once.", 1.0)
         if account.in_flight >= limits.in_flight:
             raise TooManyError(f"This key is at its limit of {limits.in_flight} requests at once.", 1.0)
-        while account.requests and account.requests[0] <= now - _MINUTE:
-            account.requests.popleft()
+        account.requests.forget(now)
         per_minute = limits.requests_per_minute
-        if per_minute is not None and len(account.requests) >= per_minute:
-            wait = account.requests[0] + _MINUTE - now
+        if per_minute is not None and account.requests.total >= per_minute:
+            wait = account.requests.seconds_left(now)
             raise TooManyError(f"This key is at its limit of {per_minute} requests a minute.", wait)
-        while account.tokens and account.tokens[0][0] <= now - _MINUTE:
-            account.tokens.popleft()
+        account.tokens.forget(now)
         tokens = limits.tokens_per_minute
-        if tokens is not None and sum(count for _, count in account.tokens) >= tokens:
-            wait = account.tokens[0][0] + _MINUTE - now
+        if tokens is not None and account.tokens.total >= tokens:
+            wait = account.tokens.seconds_left(now)
             raise TooManyError(f"This key is at its limit of {tokens} tokens a minute.", wait)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing, suppress
+from typing import Any
 
 import orjson
 
@@ -150,10 +151,7 @@ class Responses:
             raise not_found("Response", response_id)
         return record
 
-    async def _begin_background(
-        self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
-    ) -> Reply | Streamed:
-        live, given, record = await self._maker.prepare_for_long(request, body, caller, dialect=dialect)
+    async def _kept_and_begun(self, live: Live, given: Mapping[str, Any] | None, record: StoredResponse) -> None:
         queued = live.writer.queue()
         await self._store.save(record)
         await self._store.grow(live.id, 0, queued)
@@ -161,12 +159,28 @@ class Responses:
         try:
             await self._background.begin(live, given)
         except StorageError:
-            await self._store.delete(live.id, caller.id)
+            await self._store.delete(live.id, record.owner)
             raise
+
+    async def _begin_background(
+        self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
+    ) -> Reply | Streamed:
+        live, given, record = await self._maker.prepare_for_long(request, body, caller, dialect=dialect)
+        await _whole(self._kept_and_begun(live, given, record))
         if request.stream:
             await self._background.begun(live)
             return await self.get(live.id, caller, {"stream": "true"}, dialect=dialect)
         return json_reply(live.writer.resource())
+
+
+async def _whole(work: Coroutine[None, None, None]) -> None:
+    """Do all of it, also for a client that leaves meanwhile: what is kept and never begun would wait for ever."""
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 def _answer(live: Live) -> Reply:

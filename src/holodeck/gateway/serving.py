@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -42,13 +43,19 @@ from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.work import work_engine
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
-from holodeck.lib.limits import HEADER_TIMEOUT, KEEP_ALIVE_SECONDS, RETENTION_INTERVAL, TAKE_OVER_LOOKS
+from holodeck.lib.limits import (
+    CONNECTIONS_GRACE,
+    DAY,
+    KEEP_ALIVE_SECONDS,
+    LISTEN_BACKLOG,
+    RETENTION_INTERVAL,
+    TAKE_OVER_LOOKS,
+)
 from holodeck.models.url import is_loopback
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 
-_DAY = 86_400.0
-_BACKLOG = 2_048
+_PORT_IS_WRONG = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 class Service:
@@ -71,9 +78,9 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
-        starter, continuing = Starter(backends, config), Continuing(self.store, seal)
+        starter, continuing = Starter(backends, config), Continuing(self.store, seal, most=config.limits.context_bytes)
         self.pool = starter.pool
-        rates = Rates(config.limits.key, config.limits.in_flight)
+        rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self.runs = Runs(metrics, rates)
         is_sqlite = config.storage.url.startswith("sqlite")
         self.background = Background(
@@ -86,7 +93,15 @@ class Service:
         maker = ResponseMaker(starter, self.store, seal, continuing, is_durable=self.background.is_durable)
         self._revive = maker.revive
         responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
-        sockets = ResponseSockets(maker, self.runs, rates, seal, continuing, seconds=config.limits.socket_seconds)
+        sockets = ResponseSockets(
+            maker,
+            self.runs,
+            rates,
+            seal,
+            continuing,
+            seconds=config.limits.socket_seconds,
+            most_bytes=config.limits.body_bytes,
+        )
         self.app = Gateway(
             all_routes(
                 responses,
@@ -96,7 +111,7 @@ class Service:
                     self.store,
                     metrics,
                     in_flight=lambda: rates.in_flight,
-                    is_draining=lambda: self.app.is_draining,
+                    sockets=lambda: rates.sockets,
                     background=self.background,
                 ),
                 Windows(starter, continuing, seal),
@@ -129,7 +144,7 @@ class Service:
                 access_log=False,
                 proxy_headers=tracer is not None,  # only traces tell how a client reached the proxy in front of us
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=HEADER_TIMEOUT,  # the runs have had their time by then
+                timeout_graceful_shutdown=CONNECTIONS_GRACE,  # the runs have had their time by then
                 server_header=False,
                 lifespan="off",
                 ws=bounded_socket(self.config.limits.reader_seconds),
@@ -181,7 +196,7 @@ class Service:
         """What is old is forgotten now and then."""
         while True:
             try:
-                before = time.time() - self.config.storage.retention_days * _DAY
+                before = time.time() - self.config.storage.retention_days * DAY
                 gone = await self.store.forget(before)
                 await self.background.forget(before)
                 if gone:
@@ -194,7 +209,7 @@ class Service:
 class _Server(uvicorn.Server):
     """Uvicorn, with our own end: it stops listening when the runs are drained."""
 
-    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], object]) -> None:
+    def __init__(self, config: uvicorn.Config, on_exit: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
         self._on_exit = on_exit
         self._draining: asyncio.Task[None] | None = None
@@ -227,9 +242,7 @@ class _Server(uvicorn.Server):
 
     async def _drain(self, sig: int) -> None:
         log.info("gateway.draining", signal=signal.Signals(sig).name)
-        done = self._on_exit()
-        if asyncio.iscoroutine(done):
-            await done
+        await self._on_exit()
         self.should_exit = True
 
 
@@ -248,8 +261,9 @@ def _listener(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(_BACKLOG)  # whoever reads that we are ready may connect at once
+        listener.listen(LISTEN_BACKLOG)  # whoever reads that we are ready may connect at once
     except OSError as error:
         listener.close()
-        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another 'listen.port'.") from None
+        key = "listen.port" if error.errno in _PORT_IS_WRONG else "listen.host"
+        raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another '{key}'.") from None
     return listener

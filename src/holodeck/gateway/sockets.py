@@ -36,8 +36,18 @@ class ResponseSockets:
     """Every connection of every caller."""
 
     def __init__(
-        self, maker: ResponseMaker, runs: Runs, rates: Rates, seal: Seal, continuing: Continuing, *, seconds: float
+        self,
+        maker: ResponseMaker,
+        runs: Runs,
+        rates: Rates,
+        seal: Seal,
+        continuing: Continuing,
+        *,
+        seconds: float,
+        most_bytes: int,
     ) -> None:
+        """`most_bytes`: of messages that wait for the response that is being made, unless there is only one."""
+        self._most_bytes = most_bytes
         self._maker = maker
         self._runs = runs
         self._rates = rates
@@ -49,10 +59,10 @@ class ResponseSockets:
         self, caller: Caller, dialect: Dialect, receive: Receive, send: Send, is_draining: Callable[[], bool]
     ) -> None:
         """Answer one accepted connection until it ends. Its end is the end of the run that it waits for."""
-        messages: asyncio.Queue[str | bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
+        messages = _Messages(self._most_bytes)
         async with asyncio.TaskGroup() as group:
             answering = group.create_task(_until_left(self._answer_all(caller, dialect, messages, send, is_draining)))
-            listening = group.create_task(_until_left(_listen(receive, send, messages)))
+            listening = group.create_task(_until_left(messages.listen(receive, send)))
             listening.add_done_callback(lambda _: answering.cancel())
             answering.add_done_callback(lambda _: listening.cancel())
 
@@ -60,7 +70,7 @@ class ResponseSockets:
         self,
         caller: Caller,
         dialect: Dialect,
-        messages: asyncio.Queue[str | bytes],
+        messages: _Messages,
         send: Send,
         is_draining: Callable[[], bool],
     ) -> None:
@@ -108,18 +118,34 @@ async def _until_left(work: Awaitable[None]) -> None:
         await work
 
 
-async def _listen(receive: Receive, send: Send, messages: asyncio.Queue[str | bytes]) -> None:
-    """Hear everything until the client leaves, whether or not there is room for it: its leaving must be heard."""
-    while True:
-        message = await receive()
-        if message["type"] == "websocket.disconnect":
-            return
-        if message["type"] != "websocket.receive":
-            continue
-        try:
-            messages.put_nowait(message.get("text") or message.get("bytes") or "")
-        except asyncio.QueueFull:
-            await _tell(send, envelope_for(_too_many()))
+class _Messages:
+    """What a client has sent and nobody has answered yet."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._waiting: asyncio.Queue[str | bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
+        self._bytes = 0
+
+    async def get(self) -> str | bytes:
+        message = await self._waiting.get()
+        self._bytes -= len(message)
+        return message
+
+    async def listen(self, receive: Receive, send: Send) -> None:
+        """Hear everything until the client leaves, whether or not there is room for it: its leaving must be heard."""
+        while True:
+            heard = await receive()
+            if heard["type"] == "websocket.disconnect":
+                return
+            if heard["type"] != "websocket.receive":
+                continue
+            message = heard.get("text") or heard.get("bytes") or ""
+            is_too_much = self._bytes and self._bytes + len(message) > self._most_bytes
+            if is_too_much or self._waiting.full():
+                await _tell(send, envelope_for(_too_many(self._most_bytes)))
+                continue
+            self._bytes += len(message)
+            self._waiting.put_nowait(message)
 
 
 def _data(message: str | bytes) -> object:
@@ -134,8 +160,11 @@ def _too_long(seconds: float) -> WireError:
     return WireError(400, message, kind="invalid_request", code="websocket_connection_limit_reached")
 
 
-def _too_many() -> WireError:
-    message = f"At most {MAX_QUEUED_MESSAGES} messages wait for the response that is being made. Wait for its end."
+def _too_many(most_bytes: int) -> WireError:
+    message = (
+        f"At most {MAX_QUEUED_MESSAGES} messages, of {most_bytes} bytes together, wait for the response that is being "
+        "made. Wait for its end."
+    )
     return WireError(429, message, kind="too_many_requests", code="too_many_messages")
 
 

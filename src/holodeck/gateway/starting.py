@@ -13,7 +13,7 @@ from holodeck.gateway.pool import ServerPool
 from holodeck.gateway.problems import WireError
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.gateway.wire.writer import shows_openai
+from holodeck.gateway.wire.writer import can_be_asked
 from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.gateway import GatewayFile
@@ -80,7 +80,7 @@ class Starter:
             request.tools.declarations,
             pool=self.pool,
             caller=caller,
-            can_ask=can_ask and shows_openai(request, self.config.mcp_output),
+            can_ask=can_ask and can_be_asked(request, self.config.mcp_output),
             approved=approved,
             unknown=unknown,
         )

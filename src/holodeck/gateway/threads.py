@@ -32,6 +32,8 @@ class Standing:
     """Where a conversation stands for one request."""
 
     items: tuple[Item, ...] = ()
+    size: int = 0
+    """Their bytes."""
     waiting: Waiting = field(default_factory=Waiting)
     approvals: tuple[ApprovalAnswer, ...] = ()
     """Answers that were added to the conversation without a request."""
@@ -52,16 +54,20 @@ class Hold:
 class Threads:
     """The conversations of all callers, as responses use them."""
 
-    def __init__(self, store: ResponseStore, seal: Seal) -> None:
+    def __init__(self, store: ResponseStore, seal: Seal, *, most: int) -> None:
+        """`most`: bytes of a conversation that are read for a request."""
+        self._most = most
         self._store = store
         self._seal = seal
         self._holds: WeakValueDictionary[str, Hold] = WeakValueDictionary()
 
     async def standing(self, conversation_id: str, asked: Input, caller: Caller) -> Standing:
         """What a request finds. Raises when it is not there, or another response goes on with what waits in it."""
-        thread = await self._store.thread(conversation_id, caller.id, limit=_MAX_CONVERSATION + 1)
+        thread = await self._store.thread(conversation_id, caller.id, limit=_MAX_CONVERSATION + 1, most=self._most)
         if thread is None:
             raise not_found("Conversation", conversation_id)
+        size = sum(len(item.data) for item in thread.items)
+        check_size(size, self._most, "conversation")
         if len(thread.items) > _MAX_CONVERSATION:
             raise too_long(f"the conversation has more than {_MAX_CONVERSATION} items", "conversation")
         if thread.taken_by is not None and await self._is_held(thread, caller):
@@ -69,7 +75,7 @@ class Threads:
         read = self._read(thread.items)
         check_new(read, asked, {item.id for item in thread.items})
         found = _stand(read, Waiting() if thread.waiting is None else Waiting.decode(thread.waiting), asked, thread)
-        return replace(found, items=tuple(with_calls(read.items)))
+        return replace(found, items=tuple(with_calls(read.items)), size=size)
 
     async def up_to(
         self, record: StoredResponse, own: tuple[Item, ...], waiting: Waiting, caller: Caller
@@ -78,9 +84,13 @@ class Threads:
 
         A response that is not in it, because it failed at once or was deleted there, stands at the end with its `own`.
         """
-        listed = await self._store.items(str(record.conversation_id), caller.id, limit=_MAX_CONVERSATION + 1) or []
+        found = await self._store.thread(
+            str(record.conversation_id), caller.id, limit=_MAX_CONVERSATION + 1, most=self._most
+        )
+        listed = found.items if found is not None else ()
         ids = {item["id"] for item in (*orjson.loads(record.input_items), *orjson.loads(record.resource)["output"])}
         last = max((index for index, item in enumerate(listed) if item.id in ids), default=-1)
+        check_size(sum(len(item.data) for item in listed[: last + 1] or listed), self._most, "previous_response_id")
         if last < 0 and len(listed) > _MAX_CONVERSATION:
             raise too_long(f"its conversation has more than {_MAX_CONVERSATION} items", "previous_response_id")
         is_there = last >= 0
@@ -150,6 +160,7 @@ def _stand(read: Input, kept: Waiting, asked: Input, thread: Thread) -> Standing
             listed=other.listed,
             places={**other.places, **kept.places},
             own=kept.own,
+            brought=other.brought,
         ),
         approvals=approvals,
         unknown=unknown,
@@ -166,6 +177,12 @@ def changed() -> WireError:
     """For a conversation that others change faster than a request can go on in it."""
     message = "Other requests are changing this conversation at this moment. Try again later."
     return WireError(400, message, kind="invalid_request", code="conversation_locked", param="conversation")
+
+
+def check_size(size: int, most: int, param: str) -> None:
+    """Refuse what is too many bytes; nobody has read more of it."""
+    if size > most:
+        raise too_long(f"all that comes before is more than {most} bytes", param)
 
 
 def too_long(reason: str, param: str) -> WireError:

@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+from holodeck.gateway.wire.approvals import digest_of
+from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.reading import Input
 from holodeck.lib.record import record
 from holodeck.models.items import FunctionCall, Item
@@ -31,6 +33,8 @@ class Waiting:
     """The ids of calls for which the caller brought credentials of its own: they run with nobody else's."""
     turn: tuple[FunctionCall, ...] = ()
     """All calls of the turn that paused, in its order, the client's own among them."""
+    brought: Mapping[str, bytes] = field(default_factory=dict)
+    """Digests, by their ids, of requests for approval that the client has sent along. Never kept."""
 
     @property
     def hidden(self) -> tuple[FunctionCall, ...]:
@@ -70,7 +74,13 @@ class Waiting:
 def waiting_in(read: Input) -> Waiting:
     """The calls whose requests for approval were read, and have no answer yet."""
     asks = frozenset(call.call_id for call in read.waiting)
-    return Waiting(calls=tuple(read.waiting), asks=asks, listed=frozenset(read.listed), places=dict(read.places))
+    return Waiting(
+        calls=tuple(read.waiting),
+        asks=asks,
+        listed=frozenset(read.listed),
+        places=dict(read.places),
+        brought={approval_id(call): digest_of(read.places[call.call_id], call) for call in read.waiting},
+    )
 
 
 def places_of(plain: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

@@ -11,8 +11,9 @@ from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.starting import Starter
+from holodeck.gateway.waiting import waiting_in
+from holodeck.gateway.wire.approvals import answer_in_place
 from holodeck.gateway.wire.compact_request import compacted, read_compact
-from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.request import read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import CHARS_PER_TOKEN, TOKENS_PER_IMAGE, TOKENS_PER_ITEM
@@ -36,9 +37,9 @@ class Windows:
         self._starter.backend(request.model)
         items: tuple[Item, ...] = ()
         if request.previous_response_id is not None:
-            items, waiting, _ = await self._continuing.response(request.previous_response_id, caller)
-            unrun = {call.name for call in waiting.calls}  # nobody can go on with them after this
-            items = settled(items, pending=(), is_client=lambda name: name not in unrun)
+            before = await self._continuing.response(request.previous_response_id, caller)
+            items = (*before.items, *await self._continuing.left_behind(before.waiting, caller))
+        answer_in_place(request.input, await self._continuing.left_behind(waiting_in(request.input), caller))
         whole = (*items, *request.input.items)
         tokens = count_tokens(ModelRequest(items=whole, instructions=request.instructions))
         usage = Usage(input_tokens=tokens, output_tokens=0)

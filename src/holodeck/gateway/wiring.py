@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.backends import Backend
@@ -11,6 +11,7 @@ from holodeck.models.tool import MCPTool
 from holodeck.runtime import open_model, wire
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
+from holodeck.tools.mcp.plugin import MCPPlugin
 
 
 def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[str, Backend]:
@@ -44,6 +45,14 @@ def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[st
             instructions=config.instructions if isinstance(config.instructions, str) else None,
             response_format=config.response_format if isinstance(config.response_format, dict) else None,
             max_turns=config.max_turns,
-            is_agent=True,
         )
+    _share_limits(server for backend in backends.values() for server in backend.mcp.servers.values())
     return backends
+
+
+def _share_limits(servers: Iterable[MCPPlugin]) -> None:
+    """A server that several agents have gets as many calls at once as its definition says, not from each of them."""
+    first: dict[tuple[str, int], MCPPlugin] = {}
+    for server in servers:
+        if server.config.url is not None:  # what is started as a process is each agent's own
+            server.share_limit(first.setdefault((server.config.url, server.config.max_concurrent_calls), server))

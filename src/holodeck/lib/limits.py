@@ -100,9 +100,7 @@ MAX_KEPT_RESULTS = 64  # results that a run keeps for reading on; the oldest go 
 DISCOVERY_WAIT = 15.0  # how long the first turn waits for a remote server to say what it has
 
 # Auth
-MAX_AUTH_ATTEMPTS = 4  # no token, then a nonce, then a wider scope: each is one honest refusal
 MAX_AUTH_BODY_BYTES = 256 * KIB  # metadata documents and token answers are a few KiB
-MAX_REFUSAL_BODY_BYTES = 64 * KIB  # of a 401 or 403 that is shown to a provider
 AUTH_TIMEOUT = 30.0  # seconds for one exchange with an authorization server
 TOKEN_LEEWAY = 60.0  # seconds before its expiry a token is renewed: longer than a request and two clocks' difference
 TOKEN_LEEWAY_SHARE = 0.25  # ... but at most this part of a short token's life, or it would never be fresh
@@ -117,8 +115,9 @@ TOKEN_LOCK_POLL = 0.05
 # Skills
 MAX_SKILL_PAGES = 100
 MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
-MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it is our bill
+
 # Models
+MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it is our bill
 MODEL_CONNECT_TIMEOUT = 15.0  # to reach an API: name, connection and TLS
 MODEL_FIRST_EVENT_TIMEOUT = 600.0  # a reasoning model may think this long before it says anything
 MODEL_IDLE_TIMEOUT = 300.0  # between two events; some think again in the middle
@@ -138,12 +137,20 @@ DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192  # this API demands a number; every current
 
 # The gateway
 DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
+DEFAULT_CONTEXT_BYTES = 64 * MIB  # what is read for a request of all that came before it: more than models take
+MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
 DEFAULT_BODIES_BYTES = 256 * MIB  # of all requests at once; what is answered takes four to eight times its body
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
+DEFAULT_SOCKETS = 1_000  # WebSockets that are open, also those that ask for nothing
+DEFAULT_KEY_SOCKETS = 256  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
 DEFAULT_RETENTION_DAYS = 30.0  # what users of the OpenAI API expect
 MAX_SECRET_FILE_BYTES = 64 * KIB
+JWT_LEEWAY = 30  # seconds between two clocks that are both right
+JWKS_MIN_REFRESH = 30.0  # tokens with made-up key ids must not make us hammer the identity provider
+JWKS_MAX_AGE = 600.0  # seconds until keys are asked for again: one that was withdrawn opens nothing for longer
+JWKS_TIMEOUT = 10.0
 DEFAULT_SERVERS_PER_REQUEST = 8  # that it may bring along by their addresses
 MAX_REQUEST_SERVERS = 1_000  # connections to such servers, of all callers: each is a socket or two
 MAX_CALLER_SERVERS = 64  # of one caller, who must not use up the others'
@@ -162,10 +169,6 @@ PROGRESS_STEP = 0.2  # often enough to look alive
 MAX_DESCRIPTION_SHOWN = 100  # characters of a description in a table; -v shows all
 MAX_REASON_SHOWN = 160  # characters of why a server is down, in a table
 MAX_SAVED_NAME_CHARS = 60  # of a file that a result is saved to
-JWT_LEEWAY = 30  # seconds between two clocks that are both right
-JWKS_MIN_REFRESH = 30.0  # tokens with made-up key ids must not make us hammer the identity provider
-JWKS_MAX_AGE = 600.0  # seconds until keys are asked for again: one that was withdrawn opens nothing for longer
-JWKS_TIMEOUT = 10.0
 MAX_ARGUMENTS_SHOWN = 100  # characters of a call's arguments: the line stays a line
 MAX_OUTCOME_SHOWN = 120  # characters of a call's result in its line
 MAX_FAILURE_SHOWN = 600  # characters of why something failed: last words of a server included
@@ -178,6 +181,7 @@ MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model
+MAX_CACHED_TEXT_CHARS = 1_000  # of each: longer ones are documents, and come once
 MAX_CACHED_TEXTS = 16_384  # stems of tool names and descriptions: a large catalogue, once
 MAX_REHEARSED_CHARS = 8_000  # of a request that is searched for arguments; what is longer is a document, not a request
 MAX_FINDINGS = 60  # things in a request that could be arguments
@@ -192,7 +196,9 @@ MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried;
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
 MAX_SEARCHED_RESPONSES = 1_000  # of a caller, newest first, for an item that a request only refers to
-MAX_REFERENCES = 64  # of one request: each is looked for on its own
+MAX_SEARCHED_BYTES = 64 * MIB  # of those: a search takes a tenth of a second, and others wait for it
+SEARCH_BATCH = 16  # responses that are fetched together to be searched
+MAX_REFERENCES = 64  # of one request
 MAX_CONTEXT_DEPTH = 1_000  # responses in a chain; a longer one is a loop or should be compacted
 
 # Requests to the gateway: the sizes that the Responses API has
@@ -213,7 +219,8 @@ MAX_TOP_LOGPROBS = 20
 MAX_TEMPERATURE = 2.0
 MAX_PENALTY = 2.0
 OBFUSCATION_CHARS = 16  # a delta is padded to a multiple of this, so that its size says little about its text
-HEADER_TIMEOUT = 10  # seconds that open connections get after the runs have ended
+LISTEN_BACKLOG = 2_048  # connections that wait to be taken: a crowd that comes at once is not turned away
+CONNECTIONS_GRACE = 10  # seconds that open connections get after the runs have ended
 KEEP_ALIVE_SECONDS = 75  # without a request: longer than proxies keep theirs (60), who report what we end as a 502
 MAX_HEAD_BYTES = 64 * KIB  # of a request line and headers: several of the longest tokens fit in
 DEFAULT_SILENT_SECONDS = 10.0  # of a stream, which proxies end after 30 (Google's), 60 (nginx, Amazon's) or more
@@ -222,7 +229,7 @@ LEAVING_RETRY_AFTER = "1"  # seconds, as a header says it: by then a new connect
 STOP_WAIT = 2.0  # seconds for runs that were stopped to be stored and told; no reader is waited for longer
 GOODBYE_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends
 DEFAULT_REQUEST_SECONDS = 20.0  # for headers, and between two pieces of a body, also from a slow phone
-POSTGRES_CONNECTIONS = 10  # of one gateway: ten gateways fit into a server with its usual limit of 100
+POSTGRES_CONNECTIONS = 10  # of one gateway; with those of durable runs, five gateways fit into the usual limit of 100
 POSTGRES_TIMEOUT = 10.0  # seconds to connect, and for one statement; each touches few rows
 POSTGRES_GOODBYE = 2.0  # seconds to take leave of a server; one that does not answer is left without a word
 POSTGRES_ATTEMPTS = 6  # a server that is restarted is away for a second or two ...
@@ -234,6 +241,7 @@ POSTGRES_KEEPALIVE_IDLE = 2  # seconds of silence before the server asks whether
 POSTGRES_KEEPALIVE_INTERVAL = 1  # ... again after this long, ...
 POSTGRES_KEEPALIVE_COUNT = 3  # ... and how often in vain: work of a machine that vanished is free after 5 seconds
 KEEP_RETRY = 1.0  # seconds before a background response that could not be stored is tried again
+MAX_PAUSED_TURNS = 8  # looked at for a call that came back: there are models that give one id to several calls
 TAKE_ATTEMPTS = 5  # of a request to take what waits in a conversation that others change at the same moment
 STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is asked again
 LOG_PAUSE = 0.05  # seconds that a line of the log may wait for others
@@ -244,6 +252,7 @@ MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
+MAX_RECENT_BYTES = 8 * MIB  # of them together, unless the latest alone is more
 MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
 MAX_QUEUED_MESSAGES = 16  # of a WebSocket whose response is still being made
 CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, roughly
@@ -269,6 +278,7 @@ LOCAL_CHOICE_TOKENS = 384
 LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of four; of three, six of six
 LOCAL_TOOL_CHARS = 300  # of a description
 LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
+MAX_ADAPTED_BYTES = 32 * MIB  # of them together: clients bring schemas, too, and new ones with every request
 MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools that one server may list
 
 # Durable runs
@@ -276,7 +286,7 @@ DURABLE_AT_ONCE = 64  # background runs that one gateway begins; what is more wa
 DURABLE_CONNECTIONS = 8  # a step holds one for a millisecond
 DURABLE_COUNT_WAIT = 2.0  # seconds for a number on a dashboard; the others must not wait for a database that hangs
 DURABLE_CLOSE_WAIT = 5.0  # seconds for the engine to end; its threads may wait for a database that does not answer
-DURABLE_POLL = 1.0  # seconds between two looks at what waits for room
+DURABLE_POLL = 0.5  # seconds between two looks at what waits for room
 MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way, before the run is thought to cause them
 STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
 BEGIN_WAIT = 1.0  # seconds that a reader waits for its run to begin here, before it reads what is stored
@@ -284,6 +294,7 @@ STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another 
 CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
 CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; it is stopped later all the same
 TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
+CLEAR_LOOKS = 30  # of those looks, between two for work whose response has ended: it is in nobody's way
 OTHER_VERSION_LOOKS = 5  # times as many looks, before work that only another version can do is given up
 TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 
 from holodeck.lib.limits import MAX_OPEN_FILES
 
-_STANDARD_ERROR = 2
+_STANDARD_STREAMS = ("stdin", "stdout", "stderr")
 
 
 def allow_many_open_files() -> None:
@@ -27,9 +28,12 @@ def fill_standard_streams() -> None:
     """Give input, output and errors that were closed a place that is nowhere.
 
     Otherwise the next connection is taken for one of them: what is meant for the log reaches a client, and the event
-    loop aborts the process when it closes such a one.
+    loop aborts the process when it closes such a one. And a program that writes would find nothing to write to.
     """
     handle = os.open(os.devnull, os.O_RDWR)
-    while handle <= _STANDARD_ERROR:
+    while handle < len(_STANDARD_STREAMS):
         handle = os.open(os.devnull, os.O_RDWR)  # the lowest that is free, until none of the three is
     os.close(handle)
+    for number, name in enumerate(_STANDARD_STREAMS):
+        if getattr(sys, name) is None:  # which Python makes of one that was closed when it began
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115

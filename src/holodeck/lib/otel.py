@@ -92,6 +92,11 @@ class OTelTracer:
                 own.fail("cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__qualname__)
                 raise
 
+    def carrier(self) -> Mapping[str, str]:
+        carried: dict[str, str] = {}
+        self._propagator.inject(carried)
+        return carried
+
     def close(self) -> None:
         """Send what is left, but do not wait for a collector that does not answer."""
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)

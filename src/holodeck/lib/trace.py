@@ -39,6 +39,10 @@ class Tracer(Protocol):
         self, name: str, attributes: Attributes, *, kind: Kind, parent: Mapping[str, str] | None
     ) -> AbstractContextManager[Span]: ...
 
+    def carrier(self) -> Mapping[str, str]:
+        """That of the span that we are in; empty outside of any."""
+        ...
+
     def close(self) -> None:
         """Hand over what is left. Bounded."""
         ...
@@ -84,6 +88,11 @@ def span(
     if not _listening:
         return SILENT
     return _listening[-1].span(name, attributes, kind=kind, parent=parent)
+
+
+def carrier() -> Mapping[str, str]:
+    """What another process needs to go on with the trace that we are in: the `parent` of a span there."""
+    return _listening[-1].carrier() if _listening else {}
 
 
 def listen(tracer: Tracer) -> None:

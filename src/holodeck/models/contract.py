@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import difflib
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -79,13 +80,12 @@ def encoding_problem(name: str) -> str | None:
 
 
 def _unknown_transport(transport: str) -> Violation:
-    hint = {"streamable-http": "http", "streamable_http": "http", "ws": "websocket", "https": "http"}.get(
-        transport.lower()
-    )
+    said = transport.lower()
+    meant = [_OTHER_NAMES[said]] if said in _OTHER_NAMES else difflib.get_close_matches(said, TRANSPORTS, n=1)
     return Violation(
         key="transport",
         message="Unknown transport. Supported transports: " + ", ".join(TRANSPORTS),
-        fix=f"Did you mean '{hint}'?" if hint else "",
+        fix=f"Did you mean '{meant[0]}'?" if meant else "",
     )
 
 

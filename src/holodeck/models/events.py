@@ -123,6 +123,8 @@ class RunResult:
     error: Failure | None = None
     pending: tuple[FunctionCall, ...] = ()
     """Calls that wait until the client has answered its own, or until a person has approved some of them."""
+    held: frozenset[str] = frozenset()
+    """The ids of those that a person must approve."""
     turns: int = 0
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)

@@ -12,15 +12,18 @@ from holodeck.lib.addresses import networks_among
 from holodeck.lib.limits import (
     DEFAULT_BODIES_BYTES,
     DEFAULT_BODY_BYTES,
+    DEFAULT_CONTEXT_BYTES,
     DEFAULT_DRAIN_SECONDS,
     DEFAULT_IN_FLIGHT,
     DEFAULT_KEY_IN_FLIGHT,
+    DEFAULT_KEY_SOCKETS,
     DEFAULT_MAX_TURNS,
     DEFAULT_READER_SECONDS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SERVERS_PER_REQUEST,
     DEFAULT_SILENT_SECONDS,
+    DEFAULT_SOCKETS,
     DISCOVERY_WAIT,
     DURABLE_AT_ONCE,
     MAX_MAX_TURNS,
@@ -81,6 +84,8 @@ class KeyLimits(FileModel):
     """Requests at once. A background response that does not survive the process counts until it has ended."""
     requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
     tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
+    """WebSockets that are open at once, also those that ask for nothing. 0: none."""
 
 
 class CallerKey(FileModel):
@@ -155,7 +160,10 @@ class BackgroundRuns(FileModel):
     durable: Boolean | None = None
     """Whether they survive the process. Absent: yes, if HoloDeck is installed with the extra `durable`."""
     at_once: Annotated[Integer, Field(ge=1)] = DURABLE_AT_ONCE
-    """How many durable ones a gateway begins at once; the others wait for whichever gateway has room first."""
+    """How many durable ones a gateway does at once, new ones and those it takes over together.
+
+    The others wait for whichever gateway has room first.
+    """
 
 
 class GatewayLimits(FileModel):
@@ -167,6 +175,8 @@ class GatewayLimits(FileModel):
     bodies_bytes: Annotated[Integer, Field(ge=1024)] | None = None
     """Bodies of all requests that are sent or answered at once; one more is refused at once. Memory for eight times
     as much is needed. Absent: 256 MiB, or what one body may have, if that is more."""
+    context_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_CONTEXT_BYTES
+    """Of all that comes before a request: its conversation, or the responses that it goes on from."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT
     """How long a request waits for an MCP server to say what it has."""
@@ -178,6 +188,8 @@ class GatewayLimits(FileModel):
     """How often a stream that has nothing to tell says so, for proxies that end silent connections."""
     drain_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_DRAIN_SECONDS
     """How long running requests may go on after SIGTERM."""
+    sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_SOCKETS
+    """WebSockets that are open at once; one more is refused at once. 0: none."""
     socket_seconds: Annotated[Number, Field(gt=0, le=MAX_SOCKET_SECONDS)] = MAX_SOCKET_SECONDS
     """How long a WebSocket may stay open; the API itself ends it after an hour."""
     key: KeyLimits = Field(default_factory=KeyLimits)
@@ -276,4 +288,4 @@ class GatewayFile(FileModel):
     Absent: made once and kept beside the SQLite file; with another storage, it lasts until the gateway stops.
     """
     mcp_output: Literal["auto", "openai", "portable"] = "auto"
-    """How calls to configured MCP servers appear on the wire."""
+    """How calls to configured MCP servers appear on the wire. `auto`: as the request, or the program, knows them."""

@@ -111,6 +111,7 @@ class Usage:
 def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
     """The same items, with each output before what a person says after its call: models insist on that.
 
+    They insist as well that of calls that were made together all have their outputs before anything else comes.
     Outputs that stand together are in the order of their calls.
     """
     outputs = {item.call_id: item for item in items if isinstance(item, FunctionCallOutput)}
@@ -125,14 +126,14 @@ def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
             if item.call_id not in early:
                 together.append(item)
             continue
+        if waiting and (together or (isinstance(item, Message) and item.role != "assistant")):
+            together += waiting.values()
+            early |= waiting.keys()
+            waiting.clear()
         if isinstance(item, FunctionCall):
             order[item.call_id] = index
             if item.call_id in outputs:
                 waiting[item.call_id] = outputs[item.call_id]
-        elif isinstance(item, Message) and item.role != "assistant" and waiting:
-            together += waiting.values()
-            early |= waiting.keys()
-            waiting.clear()
         if together:
             placed += _in_order(together, order)
             together = []
@@ -142,6 +143,15 @@ def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
 
 def _in_order(outputs: list[FunctionCallOutput], order: Mapping[str, int]) -> list[FunctionCallOutput]:
     return sorted(outputs, key=lambda output: order.get(output.call_id, -1))
+
+
+def output_id(call: FunctionCall) -> str:
+    """The id of a call's output: the same for the same call, also when its result is only remembered.
+
+    Empty for a call without an id.
+    """
+    stem = call.id.partition("_")[2]
+    return f"out_{stem}" if stem else ""
 
 
 def said(role: Role, text: str) -> Message:

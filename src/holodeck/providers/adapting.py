@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.lib.limits import MAX_ADAPTED_KEPT
+from holodeck.lib.limits import MAX_ADAPTED_BYTES, MAX_ADAPTED_KEPT
 from holodeck.models.exchange import Answered, ModelRequest, ToolSpec
 from holodeck.models.items import FunctionCall, Item
 from holodeck.providers.batches import Batches, Batching, batches_of
@@ -24,6 +24,8 @@ class Adapting(Batching):
         self._model = model
         self._dialect = dialect
         self._kept: dict[tuple[str, int], tuple[ToolSpec, Adapted]] = {}
+        self._size = 0
+        """The bytes of all schemas that are kept."""
 
     @property
     def name(self) -> str:
@@ -54,11 +56,22 @@ class Adapting(Batching):
         key = (spec.name, id(spec.parameters))
         known = self._kept.get(key)
         if known is None or known[0].description != spec.description:
-            if len(self._kept) >= MAX_ADAPTED_KEPT:
-                self._kept.clear()
             known = (spec, adapt(spec, self._dialect))  # the spec is kept, so that its id stays its own
-            self._kept[key] = known
+            self._keep(key, known)
         return known[1]
+
+    def _keep(self, key: tuple[str, int], made: tuple[ToolSpec, Adapted]) -> None:
+        try:
+            size = len(made[0].description) + len(orjson.dumps(made[0].parameters))
+        except (TypeError, ValueError):
+            return
+        if size > MAX_ADAPTED_BYTES:
+            return
+        if len(self._kept) >= MAX_ADAPTED_KEPT or self._size + size > MAX_ADAPTED_BYTES:
+            self._kept.clear()
+            self._size = 0
+        self._kept[key] = made
+        self._size += size
 
 
 def _restored(item: Item, adapted: Mapping[str, Adapted]) -> Item:

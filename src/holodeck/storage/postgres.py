@@ -5,13 +5,14 @@ How safe an acknowledged write is against a loss of power is the server's own `s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 
-from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
-from holodeck.storage import threads, unfinished
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, SEARCH_BATCH
+from holodeck.storage import forgetting, searching, threads, unfinished, waiting_calls
 from holodeck.storage.pool import Connection, PostgresPool
 from holodeck.storage.presence import IS_THERE
-from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread
+from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread, WaitingCall
 from holodeck.storage.unfinished import IS_UNFINISHED
 
 _NAMES = (
@@ -24,18 +25,7 @@ _NEWER = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_NAMES[1:], "keeper
 _INSERT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO"  # noqa: S608
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
 _IS_LOST = f"{IS_UNFINISHED} AND NOT {IS_THERE}"
-_OLD = {"responses": f"created_at < $1 AND NOT {IS_UNFINISHED}", "conversations": "created_at < $1"}
-_MENTIONING = f"""
-SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = $1 ORDER BY created_at DESC LIMIT $2) AS latest
-WHERE position($3::bytea IN resource) > 0 OR position($3::bytea IN input_items) > 0
-ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
-_CONTEXT = f"""
-WITH RECURSIVE chain (id, previous_id, items, depth) AS (
-    SELECT id, previous_id, items, 0 FROM responses WHERE id = $1 AND owner = $2
-    UNION ALL
-    SELECT r.id, r.previous_id, r.items, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.previous_id
-    WHERE r.owner = $2 AND chain.depth < {MAX_CONTEXT_DEPTH})
-SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our own
+_TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
 _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = $1 AND c.owner = $2 ORDER BY c.created_at DESC LIMIT 1"""
@@ -103,14 +93,23 @@ class PostgresStore:
 
         return await self._pool.run(remove, is_repeatable=False)
 
-    async def context(self, response_id: str, owner: str) -> list[bytes] | None:
-        rows = await self._pool.run(lambda db: db.fetch(_CONTEXT, _key(response_id), owner), is_repeatable=True)
+    async def context(self, response_id: str, owner: str, *, most: int = DEFAULT_CONTEXT_BYTES) -> list[bytes] | None:
+        values = (_key(response_id), owner, most)
+        rows = await self._pool.run(lambda db: db.fetch(threads.CONTEXT, *values), is_repeatable=True)
         return [row[0] for row in rows] or None
 
-    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
-        values = (owner, MAX_SEARCHED_RESPONSES, words)
-        row = await self._pool.run(lambda db: db.fetchrow(_MENTIONING, *values), is_repeatable=True)
-        return StoredResponse(**row) if row is not None else None
+    async def with_items(self, ids: Collection[str], owner: str) -> list[tuple[bytes, bytes]]:
+        async def look(db: Connection) -> list[tuple[bytes, bytes]]:
+            search = searching.Search(ids)
+            chosen = searching.near(map(tuple, await db.fetch(searching.SIZES, owner)))
+            while chosen and not search.is_over:
+                batch, chosen = chosen[:SEARCH_BATCH], chosen[SEARCH_BATCH:]
+                texts = {row[0]: (row[1], row[2]) for row in await db.fetch(_TEXTS, batch)}
+                for response_id in batch:
+                    search.look(*texts.get(response_id, (b"", b"")))
+            return search.found
+
+        return await self._pool.run(look, is_repeatable=True)
 
     async def unfinished(self) -> list[StoredResponse]:
         """Those of gateways that are gone; another that is alive finishes its own."""
@@ -121,6 +120,11 @@ class PostgresStore:
     async def orphans(self) -> dict[str, int | None]:
         sql = f"SELECT id, keeper FROM responses WHERE {_IS_LOST}"  # noqa: S608 - names of our own
         return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
+
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        sql = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608 - names of our own
+        rows = await self._pool.run(lambda db: db.fetch(sql, list(ids)), is_repeatable=True)
+        return {row[0] for row in rows}
 
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
         await self._change(unfinished.ADOPT, _key(response_id), keeper or self.keeper, is_repeatable=True)
@@ -198,8 +202,10 @@ class PostgresStore:
 
         return await self._pool.run(add, is_repeatable=False)
 
-    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
-        values = (_key(conversation_id), owner, limit + 1)
+    async def thread(
+        self, conversation_id: str, owner: str, *, limit: int, most: int = DEFAULT_CONTEXT_BYTES
+    ) -> Thread | None:
+        values = (_key(conversation_id), owner, limit, most)
         rows = await self._pool.run(lambda db: db.fetch(_THREAD, *values), is_repeatable=True)
         return threads.thread_of(map(tuple, rows), self.keeper)
 
@@ -219,16 +225,63 @@ class PostgresStore:
     async def give_back(self, conversation_id: str, owner: str, taker: str) -> None:
         await self._change(threads.GIVE_BACK, _key(conversation_id), owner, taker, is_repeatable=True)
 
+    async def remember_calls(
+        self, owner: str, response_id: str, digests: Mapping[str, bytes], *, turn: Collection[str] = ()
+    ) -> None:
+        now = time.time()
+        calls = [(owner, _key(call_id), now, digest) for call_id, digest in sorted(digests.items())]
+        paused = [(owner, _key(call_id), response_id, now) for call_id in turn]
+
+        async def remember(db: Connection) -> None:
+            async with db.transaction():
+                await db.executemany(waiting_calls.REMEMBER, calls)
+                await db.executemany(waiting_calls.PAUSE, paused)
+
+        await self._pool.run(remember, is_repeatable=True)
+
+    async def waiting_calls(self, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+        return await self._pool.run(lambda db: _waiting(db, waiting_calls.FIND, owner, ids), is_repeatable=True)
+
+    async def take_calls(self, owner: str, ids: Collection[str], taker: str) -> dict[str, str]:
+        now = time.time()
+
+        async def take(db: Connection) -> dict[str, str]:
+            async with db.transaction():
+                # In order, so that two that want the same calls wait for each other here and not crosswise.
+                rows = [(owner, _key(call_id)) for call_id in sorted(ids)]
+                await db.executemany(waiting_calls.REMEMBER, [(*row, now, None) for row in rows])
+                found = await _waiting(db, f"{waiting_calls.FIND} FOR UPDATE", owner, sorted(ids))
+                others = waiting_calls.taken_by_others(found.items(), taker)
+                if not others:
+                    await db.executemany(waiting_calls.TAKE, [(*row, taker) for row in rows])
+                return others
+
+        return await self._pool.run(take, is_repeatable=True)
+
+    async def return_calls(self, owner: str, taker: str, ids: Collection[str] | None = None) -> None:
+        if ids is None:
+            await self._change(waiting_calls.RETURN_ALL, owner, taker, is_repeatable=True)
+            return
+        rows = [(owner, _key(call_id), taker) for call_id in sorted(ids)]
+        await self._pool.run(lambda db: db.executemany(waiting_calls.RETURN, rows), is_repeatable=True)
+
+    async def paused_in(self, owner: str, call_id: str) -> list[str]:
+        values = (owner, _key(call_id))
+        rows = await self._pool.run(lambda db: db.fetch(waiting_calls.PAUSED_IN, *values), is_repeatable=True)
+        return [row[0] for row in rows]
+
     async def items(
-        self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
+        self,
+        conversation_id: str,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        order: Order = "asc",
+        most: int = DEFAULT_CONTEXT_BYTES,
     ) -> list[ConversationItem] | None:
-        compare, direction = (">", "ASC") if order == "asc" else ("<", "DESC")
-        sql = "SELECT id, data FROM conversation_items WHERE conversation_id = $1"
-        if after is not None:
-            place = "SELECT position FROM conversation_items WHERE conversation_id = $1 AND id = $3"
-            sql += f" AND position {compare} ({place})"
-        sql += f" ORDER BY position {direction} LIMIT $2"
-        values = (_key(conversation_id), limit, *((_key(after),) if after is not None else ()))
+        sql = threads.page(order, is_after=after is not None)
+        values = (_key(conversation_id), limit, most, *((_key(after),) if after is not None else ()))
 
         async def read(db: Connection) -> list[ConversationItem] | None:
             if await db.fetchval(_OWNED, _key(conversation_id), owner) is None:
@@ -253,12 +306,12 @@ class PostgresStore:
 
     async def forget(self, before: float) -> int:
         gone = 0
-        for table, is_old in _OLD.items():
-            old = f"SELECT id FROM {table} WHERE {is_old} LIMIT {FORGET_BATCH}"  # noqa: S608 - names of our own
-            sql = f"DELETE FROM {table} WHERE id IN ({old})"  # noqa: S608 - names of our own
+        for sql in forgetting.FORGET:
             while count := await self._change(sql, before, is_repeatable=True):
                 gone += count
         await self._change(unfinished.DROP_LEFT_CHUNKS, is_repeatable=True)
+        for statement in waiting_calls.FORGET:
+            await self._change(statement, before, is_repeatable=True)
         return gone
 
     async def is_healthy(self) -> bool:
@@ -300,6 +353,15 @@ async def _grow(
     if (row["keeper"], resource, status) != (keeper, None, None):
         await db.execute(unfinished.UPDATE, response_id, resource, status, keeper)
     return True
+
+
+async def _waiting(db: Connection, sql: str, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+    found = {}
+    for call_id in ids:
+        row = await db.fetchrow(sql, owner, _key(call_id))
+        if row is not None:
+            found[call_id] = waiting_calls.call_of(tuple(row))
+    return found
 
 
 async def _append(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:

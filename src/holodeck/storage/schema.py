@@ -40,6 +40,20 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE conversations ADD COLUMN taken_by TEXT",  # the response that goes on with them
         "ALTER TABLE conversations ADD COLUMN keeper BIGINT",  # the gateway that makes that one
     ),
+    (
+        # Calls that wait for a person or a client, and who has gone on with each. `digest` is of what was asked.
+        """CREATE TABLE waiting_calls (
+            owner TEXT NOT NULL, id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+            digest BLOB DEFAULT NULL, taken_by TEXT, PRIMARY KEY (owner, id))""",
+        # By the client's own calls in it: a client that sends everything again names nothing else of the turn.
+        """CREATE TABLE paused_turns (
+            owner TEXT NOT NULL, call_id TEXT NOT NULL, response_id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
+            PRIMARY KEY (owner, call_id, response_id))""",
+    ),
+    (
+        "CREATE INDEX responses_by_owner ON responses (owner, created_at)",  # a caller's latest, among those of many
+        "DROP INDEX responses_by_age",  # what is old is found in it, too
+    ),
 )
 
 

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
-from holodeck.lib.limits import FORGET_BATCH, MAX_CONTEXT_DEPTH, MAX_SEARCHED_RESPONSES
-from holodeck.storage import sqlite_unfinished, threads, unfinished
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
+from holodeck.storage import forgetting, searching, sqlite_unfinished, threads, unfinished, waiting_calls
 from holodeck.storage.presence_files import Alone, FilePresence
 from holodeck.storage.sqlite_file import Durability, connected
-from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread
-from holodeck.storage.unfinished import IS_UNFINISHED, for_sqlite
+from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread, WaitingCall
+from holodeck.storage.unfinished import for_sqlite
 from holodeck.storage.workers import Worker
 
 _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
@@ -29,18 +30,7 @@ _MARKS = ", ".join("?" * (len(_NAMES) + 1))
 _ADD = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 _SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - names of our own
-_OLD = {"responses": f"created_at < ? AND NOT {IS_UNFINISHED}", "conversations": "created_at < ?"}
-_MENTIONING = f"""
-SELECT {_COLUMNS} FROM (SELECT * FROM responses WHERE owner = ? ORDER BY created_at DESC LIMIT ?) AS latest
-WHERE instr(resource, ?) OR instr(input_items, ?) ORDER BY created_at DESC LIMIT 1"""  # noqa: S608 - names of our own
-_CONTEXT = f"""
-WITH RECURSIVE chain (id, previous_id, items, depth) AS (
-    SELECT id, previous_id, items, 0 FROM responses WHERE id = ? AND owner = ?
-    UNION ALL
-    SELECT r.id, r.previous_id, r.items, chain.depth + 1 FROM responses r JOIN chain ON r.id = chain.previous_id
-    WHERE r.owner = ? AND chain.depth < {MAX_CONTEXT_DEPTH})
-SELECT items FROM chain ORDER BY depth DESC"""  # noqa: S608 - a number of our own
-
+_TEXTS = "SELECT resource, input_items FROM responses WHERE id = ?"
 _FIND_ITEM = """
 SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
 WHERE i.id = ? AND c.owner = ? ORDER BY c.created_at DESC LIMIT 1"""
@@ -118,14 +108,23 @@ class SQLiteStore:
 
         return await self._writer.run(remove)
 
-    async def context(self, response_id: str, owner: str) -> list[bytes] | None:
-        rows = await self._reader.run(lambda db: db.execute(_CONTEXT, (response_id, owner, owner)).fetchall())
+    async def context(self, response_id: str, owner: str, *, most: int = DEFAULT_CONTEXT_BYTES) -> list[bytes] | None:
+        values = (response_id, owner, most)
+        rows = await self._reader.run(lambda db: db.execute(for_sqlite(threads.CONTEXT), values).fetchall())
         return [row[0] for row in rows] or None
 
-    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
-        values = (owner, MAX_SEARCHED_RESPONSES, words, words)
-        row = await self._reader.run(lambda db: db.execute(_MENTIONING, values).fetchone())
-        return _response(row) if row is not None else None
+    async def with_items(self, ids: Collection[str], owner: str) -> list[tuple[bytes, bytes]]:
+        def look(db: sqlite3.Connection) -> list[tuple[bytes, bytes]]:
+            search = searching.Search(ids)
+            for response_id in searching.near(db.execute(for_sqlite(searching.SIZES), (owner,))):
+                texts = db.execute(_TEXTS, (response_id,)).fetchone()
+                if texts is not None:
+                    search.look(*texts)
+                if search.is_over:
+                    break
+            return search.found
+
+        return await self._reader.run(look)
 
     async def unfinished(self) -> list[StoredResponse]:
         def read(db: sqlite3.Connection) -> list[StoredResponse]:
@@ -137,6 +136,10 @@ class SQLiteStore:
 
     async def orphans(self) -> dict[str, int | None]:
         return await self._reader.run(lambda db: sqlite_unfinished.orphans(db, self._presence.is_there))
+
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        sql = for_sqlite(unfinished.KEEPER)
+        return await self._reader.run(lambda db: {each for each in ids if db.execute(sql, (each,)).fetchone()})
 
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
         values = (response_id, keeper or self.keeper)
@@ -210,9 +213,11 @@ class SQLiteStore:
 
         return await self._writer.run(add)
 
-    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
+    async def thread(
+        self, conversation_id: str, owner: str, *, limit: int, most: int = DEFAULT_CONTEXT_BYTES
+    ) -> Thread | None:
         def read(db: sqlite3.Connection) -> Thread | None:
-            rows = db.execute(_THREAD, (conversation_id, owner, limit + 1)).fetchall()
+            rows = db.execute(_THREAD, (conversation_id, owner, limit, most)).fetchall()
             found = threads.thread_of(rows, self.keeper)
             if found is None or found.taken_by is None:
                 return found
@@ -235,16 +240,59 @@ class SQLiteStore:
         values = (conversation_id, owner, taker)
         await self._writer.run(lambda db: db.execute(for_sqlite(threads.GIVE_BACK), values))
 
+    async def remember_calls(
+        self, owner: str, response_id: str, digests: Mapping[str, bytes], *, turn: Collection[str] = ()
+    ) -> None:
+        now = time.time()
+        calls = [(owner, call_id, now, digest) for call_id, digest in digests.items()]
+        paused = [(owner, call_id, response_id, now) for call_id in turn]
+
+        def remember(db: sqlite3.Connection) -> None:
+            db.executemany(for_sqlite(waiting_calls.REMEMBER), calls)
+            db.executemany(for_sqlite(waiting_calls.PAUSE), paused)
+
+        await self._writer.run(remember)
+
+    async def waiting_calls(self, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+        return await self._reader.run(lambda db: _waiting(db, owner, ids))
+
+    async def take_calls(self, owner: str, ids: Collection[str], taker: str) -> dict[str, str]:
+        rows, now = [(owner, call_id) for call_id in ids], time.time()
+
+        def take(db: sqlite3.Connection) -> dict[str, str]:
+            db.executemany(for_sqlite(waiting_calls.REMEMBER), [(*row, now, None) for row in rows])
+            others = waiting_calls.taken_by_others(_waiting(db, owner, ids).items(), taker)
+            if not others:
+                db.executemany(for_sqlite(waiting_calls.TAKE), [(*row, taker) for row in rows])
+            return others
+
+        return await self._writer.run(take)
+
+    async def return_calls(self, owner: str, taker: str, ids: Collection[str] | None = None) -> None:
+        def give(db: sqlite3.Connection) -> None:
+            if ids is None:
+                db.execute(for_sqlite(waiting_calls.RETURN_ALL), (owner, taker))
+            else:
+                db.executemany(for_sqlite(waiting_calls.RETURN), [(owner, call_id, taker) for call_id in ids])
+
+        await self._writer.run(give)
+
+    async def paused_in(self, owner: str, call_id: str) -> list[str]:
+        sql = for_sqlite(waiting_calls.PAUSED_IN)
+        return [row[0] for row in await self._reader.run(lambda db: db.execute(sql, (owner, call_id)).fetchall())]
+
     async def items(
-        self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
+        self,
+        conversation_id: str,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        order: Order = "asc",
+        most: int = DEFAULT_CONTEXT_BYTES,
     ) -> list[ConversationItem] | None:
-        compare, direction = (">", "ASC") if order == "asc" else ("<", "DESC")
-        sql = "SELECT id, data FROM conversation_items WHERE conversation_id = ?"
-        if after is not None:
-            place = "SELECT position FROM conversation_items WHERE conversation_id = ? AND id = ?"
-            sql += f" AND position {compare} ({place})"
-        sql += f" ORDER BY position {direction} LIMIT ?"
-        values = (conversation_id, *((conversation_id, after) if after is not None else ()), limit)
+        sql = for_sqlite(threads.page(order, is_after=after is not None))
+        values = (conversation_id, limit, most, *((after,) if after is not None else ()))
 
         def read(db: sqlite3.Connection) -> list[ConversationItem] | None:
             if not _owns(db, conversation_id, owner):
@@ -276,9 +324,7 @@ class SQLiteStore:
 
     async def forget(self, before: float) -> int:
         gone = 0
-        for table, is_old in _OLD.items():
-            old = f"SELECT id FROM {table} WHERE {is_old} LIMIT {FORGET_BATCH}"  # noqa: S608 - names of our own
-            sql = f"DELETE FROM {table} WHERE id IN ({old})"  # noqa: S608 - names of our own
+        for sql in map(for_sqlite, forgetting.FORGET):
 
             def remove(db: sqlite3.Connection, sql: str = sql) -> int:
                 return db.execute(sql, (before,)).rowcount
@@ -286,6 +332,7 @@ class SQLiteStore:
             while count := await self._writer.run(remove):
                 gone += count
         await self._writer.run(lambda db: db.execute(unfinished.DROP_LEFT_CHUNKS))
+        await self._writer.run(lambda db: [db.execute(for_sqlite(sql), (before,)) for sql in waiting_calls.FORGET])
         return gone
 
     async def is_healthy(self) -> bool:
@@ -296,6 +343,12 @@ class SQLiteStore:
         if self._reader is not self._writer:
             await self._reader.close()
         self._presence.end()
+
+
+def _waiting(db: sqlite3.Connection, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+    sql = for_sqlite(waiting_calls.FIND)
+    rows = ((call_id, db.execute(sql, (owner, call_id)).fetchone()) for call_id in ids)
+    return {call_id: waiting_calls.call_of(row) for call_id, row in rows if row is not None}
 
 
 def _owns(db: sqlite3.Connection, conversation_id: str, owner: str) -> bool:

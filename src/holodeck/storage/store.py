@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, Protocol
 
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.lib.record import record
 
 Order = Literal["asc", "desc"]
@@ -69,6 +70,16 @@ class Thread:
     """True when the process that has taken them is alive."""
 
 
+@record
+class WaitingCall:
+    """A call that waits for a person or a client, or did."""
+
+    digest: bytes | None = None
+    """Of what was asked for, made by the gateway. None: nobody has said."""
+    taken_by: str | None = None
+    """The response that has gone on with it."""
+
+
 class ResponseStore(Protocol):
     """Keeps responses and conversations. Every failure is a `StorageError`."""
 
@@ -92,12 +103,18 @@ class ResponseStore(Protocol):
 
     async def delete(self, response_id: str, owner: str) -> bool: ...
 
-    async def context(self, response_id: str, owner: str) -> list[bytes] | None:
-        """The `items` of the response and of all before it, oldest first. None: there is no such response."""
+    async def context(self, response_id: str, owner: str, *, most: int = DEFAULT_CONTEXT_BYTES) -> list[bytes] | None:
+        """The `items` of the response and of all before it, oldest first. None: there is no such response.
+
+        With the first that makes it more than `most` bytes, it ends.
+        """
         ...
 
-    async def mentioning(self, words: bytes, owner: str) -> StoredResponse | None:
-        """The newest response with these bytes in its resource or its input, among the owner's latest."""
+    async def with_items(self, ids: Collection[str], owner: str) -> list[tuple[bytes, bytes]]:
+        """The resource and the input of those among the owner's latest responses in which items of these ids stand.
+
+        For each of them it is the newest one. How much is searched has a limit.
+        """
         ...
 
     async def unfinished(self) -> list[StoredResponse]:
@@ -106,6 +123,10 @@ class ResponseStore(Protocol):
 
     async def orphans(self) -> dict[str, int | None]:
         """The ids of those same responses, each with the number of the keeper that is gone. None: it never had one."""
+        ...
+
+    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+        """Those of the ids whose responses are not finished, whoever makes them."""
         ...
 
     async def adopt(self, response_id: str, keeper: int | None = None) -> None:
@@ -169,8 +190,10 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def thread(self, conversation_id: str, owner: str, *, limit: int) -> Thread | None:
-        """Its first items and what waits in it, all of one moment."""
+    async def thread(
+        self, conversation_id: str, owner: str, *, limit: int, most: int = DEFAULT_CONTEXT_BYTES
+    ) -> Thread | None:
+        """Its first items and what waits in it, all of one moment. `most`: as in `context`."""
         ...
 
     async def take(self, conversation_id: str, owner: str, seen: Thread, taker: str) -> bool:
@@ -184,9 +207,43 @@ class ResponseStore(Protocol):
         """The response has not gone on with what it took: another may."""
         ...
 
+    async def remember_calls(
+        self, owner: str, response_id: str, digests: Mapping[str, bytes], *, turn: Collection[str] = ()
+    ) -> None:
+        """Calls that wait from now on, by their ids. `turn`: the client's own calls, by which `paused_in` finds it."""
+        ...
+
+    async def waiting_calls(self, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+        """What is known of calls; nothing of some, perhaps."""
+        ...
+
+    async def take_calls(self, owner: str, ids: Collection[str], taker: str) -> dict[str, str]:
+        """Take calls for a response, all or none. Empty: it has them, and nobody else ever will.
+
+        Else those that others have, each with the response that has it. The very same call again is empty.
+        """
+        ...
+
+    async def return_calls(self, owner: str, taker: str, ids: Collection[str] | None = None) -> None:
+        """A response has not begun with calls that it took, or with none of them: another may."""
+        ...
+
+    async def paused_in(self, owner: str, call_id: str) -> list[str]:
+        """The responses that paused with this call of the client, the newest first."""
+        ...
+
     async def items(
-        self, conversation_id: str, owner: str, *, after: str | None = None, limit: int = 100, order: Order = "asc"
-    ) -> list[ConversationItem] | None: ...
+        self,
+        conversation_id: str,
+        owner: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        order: Order = "asc",
+        most: int = DEFAULT_CONTEXT_BYTES,
+    ) -> list[ConversationItem] | None:
+        """Items in this order. `most`: as in `context`."""
+        ...
 
     async def item(self, conversation_id: str, owner: str, item_id: str) -> ConversationItem | None: ...
 

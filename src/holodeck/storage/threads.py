@@ -1,17 +1,52 @@
-"""What both databases are asked about calls that wait in a conversation, and about the response that has taken them."""
+"""What both databases are asked about a conversation: its items, calls that wait in it, and who has taken them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holodeck.storage.store import ConversationItem, Thread
+from holodeck.lib.limits import MAX_CONTEXT_DEPTH
+from holodeck.storage.store import ConversationItem, Order, Thread
 
 STATE = "SELECT waiting, taken_by FROM conversations WHERE id = $1 AND owner = $2"
 END = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = $1"
 TAKE = "UPDATE conversations SET taken_by = $2, keeper = $3 WHERE id = $1"
 GIVE_BACK = "UPDATE conversations SET taken_by = NULL, keeper = NULL WHERE id = $1 AND owner = $2 AND taken_by = $3"
+CONTEXT = f"""
+WITH RECURSIVE chain (id, previous_id, depth, bytes) AS (
+    SELECT id, previous_id, 0, CAST(length(items) AS BIGINT) FROM responses WHERE id = $1 AND owner = $2
+    UNION ALL
+    SELECT r.id, r.previous_id, chain.depth + 1, chain.bytes + length(r.items)
+    FROM responses r JOIN chain ON r.id = chain.previous_id
+    WHERE r.owner = $2 AND chain.depth < {MAX_CONTEXT_DEPTH} AND chain.bytes <= $3)
+SELECT r.items FROM chain JOIN responses r ON r.id = chain.id ORDER BY chain.depth DESC"""  # noqa: S608
+"""Sizes first: what is too much is not read."""
 LEAVE = "UPDATE conversations SET waiting = $2, taken_by = NULL, keeper = NULL WHERE id = $1"
+
+
+def places(limit: str, most: str, *, where: str = "", direction: str = "ASC") -> str:
+    """The places of so many items of conversation $1, and of none behind the first that makes them too many bytes.
+
+    `limit` and `most` are what stands for the two numbers.
+    """
+    sizes = f"""
+SELECT position, length(data) AS size FROM conversation_items WHERE conversation_id = $1{where}
+ORDER BY position {direction} LIMIT {limit}"""  # noqa: S608 - names of our own
+    before = f"SUM(size) OVER (ORDER BY position {direction}) - size"
+    return f"SELECT position FROM (SELECT position, {before} AS before FROM ({sizes}) AS s) AS b WHERE before <= {most}"  # noqa: S608
+
+
+def page(order: Order, *, is_after: bool) -> str:
+    """Items of conversation $1 in this order: $2 of them, $3 bytes. See `places`. `is_after`: behind that of id $4."""
+    direction, where = ("ASC" if order == "asc" else "DESC"), ""
+    if is_after:
+        compare = ">" if order == "asc" else "<"
+        place = "SELECT position FROM conversation_items WHERE conversation_id = $1 AND id = $4"
+        where = f" AND position {compare} ({place})"
+    wanted = places("$2", "$3", where=where, direction=direction)
+    return f"""
+SELECT id, data FROM conversation_items WHERE conversation_id = $1 AND position IN ({wanted})
+ORDER BY position {direction}"""  # noqa: S608 - names of our own
 
 
 def reading(is_there: str) -> str:
@@ -24,8 +59,9 @@ SELECT 0 AS position, '' AS id, waiting AS data, taken_by, keeper,
     CASE WHEN taken_by IS NULL THEN FALSE ELSE {is_there} END AS is_there
 FROM conversations WHERE id = $1 AND owner = $2
 UNION ALL
-SELECT position, id, data, NULL, NULL, FALSE FROM conversation_items WHERE conversation_id = $1
-ORDER BY position LIMIT $3"""  # noqa: S608 - names of our own
+SELECT position, id, data, NULL, NULL, FALSE FROM conversation_items
+WHERE conversation_id = $1 AND position IN ({places("$3", "$4")})
+ORDER BY position"""  # noqa: S608 - names of our own
 
 
 def thread_of(rows: Iterable[Sequence[Any]], keeper: int) -> Thread | None:

@@ -27,7 +27,6 @@ META = "io.modelcontextprotocol/"
 METHOD_NOT_FOUND = -32601
 INVALID_REQUEST = -32600
 UNSUPPORTED_VERSION = -32022
-_CACHEABLE = {"server/discover", "tools/list", "prompts/list"}
 _TOPICS = {
     "toolsListChanged": "notifications/tools/list_changed",
     "promptsListChanged": "notifications/prompts/list_changed",

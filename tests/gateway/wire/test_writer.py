@@ -78,6 +78,9 @@ async def test_a_function_of_the_client_is_streamed_and_ends_the_response_as_com
     seen = await played(model, {"tools": [FUNCTION]})
     keeps_the_contract(seen)
     assert seen.resource["status"] == "completed"
+    told = [(event["type"], event["item"]["type"]) for event in seen.events if "output_item" in event["type"]]
+    kinds = ("response.output_item.added", "response.output_item.done")
+    assert told == [(kind, item) for item in ("message", "function_call") for kind in kinds], "one after the other"
     assert len(seen.of("response.function_call_arguments.delta")) > 1
     [asked] = [item for item in seen.resource["output"] if item["type"] == "function_call"]
     assert orjson.loads(asked["arguments"]) == {"question": "why?"}
@@ -165,10 +168,11 @@ async def test_an_answer_that_was_cut_ends_incomplete_with_its_reason(reason: An
     assert seen.resource["completed_at"] is None
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
 @aio
-async def test_a_failed_run_tells_the_error_and_then_ends_as_failed_with_all_that_was_done() -> None:
+async def test_a_failed_run_tells_the_error_and_then_ends_as_failed_with_all_that_was_done(is_kept: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), [say("It is"), fail(ModelError("The model is on holiday."))])
-    seen = await played(model, shelf=Shelf(add=lambda a, b: str(a + b)))
+    seen = await played(model, shelf=Shelf(add=lambda a, b: str(a + b)), is_kept=is_kept)
     keeps_the_contract(seen)
     error, last = seen.events[-2:]
     assert (error["type"], last["type"]) == ("error", "response.failed")

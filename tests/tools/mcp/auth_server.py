@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote_plus, urlencode
 
 from aiohttp import web
+from website import website
 
 Reply = Callable[["AuthServer", web.Request, dict[str, str]], Awaitable[web.StreamResponse]]
 
@@ -129,23 +130,8 @@ class AuthServer:
 
 
 @asynccontextmanager
-async def serving(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
-    """Serve on a free loopback port; gives the origin."""
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
-@asynccontextmanager
 async def auth_server(**settings: Any) -> AsyncIterator[AuthServer]:
     server = AuthServer(**settings)
-    async with serving(server.handle) as url:
+    async with website(server.handle) as url:
         server.url = url
         yield server

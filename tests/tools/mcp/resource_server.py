@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
-from tools.mcp.auth_server import AuthServer, serving
+from tools.mcp.auth_server import AuthServer
+from website import website
 
-from holodeck.lib.limits import MAX_AUTH_ATTEMPTS
 from holodeck.tools.mcp.auth.provider import REFUSED, MCPAuthProvider, Refusal
+
+_ATTEMPTS = 4  # of our transports: the first, and one each for a token, a wider scope and a fresh nonce
 
 Judge = Callable[[web.Request], Awaitable[web.StreamResponse | None]]
 
@@ -59,7 +61,7 @@ class ResourceServer:
 @asynccontextmanager
 async def resource_server(auth: AuthServer) -> AsyncIterator[ResourceServer]:
     server = ResourceServer(auth=auth)
-    async with serving(server.handle) as url:
+    async with website(server.handle) as url:
         server.url = url
         yield server
 
@@ -67,7 +69,7 @@ async def resource_server(auth: AuthServer) -> AsyncIterator[ResourceServer]:
 async def call(auth: MCPAuthProvider, url: str) -> int:
     """One request with as many honest attempts as a transport makes; gives the last status."""
     async with aiohttp.ClientSession() as session:
-        for attempt in range(1, MAX_AUTH_ATTEMPTS + 1):
+        for attempt in range(1, _ATTEMPTS + 1):
             given = await auth.headers("POST", url)
             async with session.post(url, data=b"{}", headers=given) as response:
                 if response.status not in REFUSED:

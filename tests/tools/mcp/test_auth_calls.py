@@ -14,9 +14,8 @@ from aiohttp import web
 from tools.mcp.auth_server import AuthServer, auth_server
 from tools.mcp.resource_server import ResourceServer, resource_server
 
-from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.auth.provider import CallerToken, MCPAuthProvider
+from holodeck.tools.mcp.auth.provider import MCPAuthProvider
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
 
@@ -123,22 +122,3 @@ async def test_a_token_endpoint_that_is_down_fails_the_call_and_the_next_one_wor
         assert "503" in str(result.error)
         authority.reply = None
         assert (await tickets.call_tool("meet")).success
-
-
-@aio
-async def test_a_caller_brings_a_token_of_their_own_and_it_is_not_kept() -> None:
-    async with world() as (authority, server, _):
-        authority.valid |= {"of-ann", "of-bob"}
-        whose = ["of-ann"]
-        async with plugin(server, auth=CallerToken(lambda: Secret(whose[0]))) as tickets:
-            assert (await tickets.call_tool("meet")).success
-            whose[0] = "of-bob"
-            assert (await tickets.call_tool("meet")).success
-            whose[0] = "of-eve"
-            assert not (await tickets.call_tool("meet")).success
-        assert [seen["Authorization"] for seen in server.seen][-3:] == [
-            "Bearer of-ann",
-            "Bearer of-bob",
-            "Bearer of-eve",
-        ]
-        assert authority.requests == []

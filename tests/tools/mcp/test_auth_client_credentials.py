@@ -14,7 +14,8 @@ from aio import aio
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tools.mcp.auth_server import AuthServer, auth_server, serving
+from tools.mcp.auth_server import AuthServer, auth_server
+from website import website
 
 from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
@@ -349,7 +350,7 @@ async def test_a_token_endpoint_that_is_down_is_named() -> None:
         port = free.getsockname()[1]
 
     auth = auth_provider(tool({"token_url": f"http://127.0.0.1:{port}/token?key=abc", "client_secret": SECRET}))
-    with pytest.raises(MCPConnectionError, match="cannot be reached") as caught:
+    with pytest.raises(MCPConnectionError, match="cannot be reached: Connection refused") as caught:
         await auth.headers()
     assert f"http://127.0.0.1:{port}/token" in str(caught.value)
     assert "abc" not in str(caught.value)
@@ -364,7 +365,7 @@ async def test_a_hostile_server_that_names_another_authorization_server_gets_not
         touched.append(request.path)
         return web.json_response({"access_token": "gotcha"})
 
-    async with auth_server() as server, serving(thief) as evil:
+    async with auth_server() as server, website(thief) as evil:
         auth = provider(server)
         sent = await auth.headers()
         asks = f'Bearer resource_metadata="{evil}/.well-known/oauth-protected-resource"'

@@ -15,8 +15,9 @@ import jwt
 import pytest
 from aio import aio
 from aiohttp import web
-from tools.mcp.auth_server import AuthServer, auth_server, serving
+from tools.mcp.auth_server import AuthServer, auth_server
 from tools.mcp.resource_server import ResourceServer, browser, call, resource_server
+from website import website
 
 from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
@@ -215,7 +216,7 @@ async def test_a_server_that_names_another_authorization_server_than_the_pinned_
         touched.append(request.path)
         return web.Response(status=404)
 
-    async with world() as (authority, server), serving(thief) as evil:
+    async with world() as (authority, server), website(thief) as evil:
         server.names = [evil]
         pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
         with pytest.raises(MCPConnectionError, match="is pinned"):

@@ -30,6 +30,11 @@ def read_arguments(words: Sequence[str], schema: Mapping[str, Any], given: str) 
     return arguments
 
 
+def is_argument(word: str) -> bool:
+    """Whether a word has the form of an argument."""
+    return word == "-" or word.lstrip().startswith("{") or "=" in word[1:]
+
+
 def needs_schema(words: Sequence[str]) -> bool:
     """Whether there is a pair whose type only the tool knows."""
     return any(word != "-" and not word.lstrip().startswith("{") for word in words)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holodeck.cli.mcp.arguments import needs_schema, read_arguments
+from holodeck.cli.mcp.arguments import is_argument, needs_schema, read_arguments
 from holodeck.cli.mcp.saved import save
 from holodeck.cli.mcp.target import Target, choose_one, failure_data, plain, target_options
 from holodeck.cli.mcp.visit import opened, run
@@ -49,7 +49,7 @@ def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | 
     """
     loaded = target.read()
     names = {item.tool.name for item in loaded.tools} | set(loaded.refused)
-    is_named = words[0] in names and len(words) > 1
+    is_named = len(words) > 1 and (words[0] in names or (not is_argument(words[1]) and nearest(words[0], names)))
     if not is_named and len(names) != 1 and len(words) == 1:
         raise ConfigError.of([Problem(message="say which tool", fix="holodeck mcp call SERVER TOOL [ARGUMENTS]...")])
     server, rest = (words[0], words[1:]) if is_named or len(names) != 1 else (None, words)

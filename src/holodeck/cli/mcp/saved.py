@@ -35,7 +35,7 @@ def save(block: ImageContent | AudioContent | BinaryContent, *, folder: Path, st
         folder.mkdir(parents=True, exist_ok=True)
         path = _write(folder, name, _extension(mime_type), data)
     except OSError as error:
-        raise ExecutionError(f"cannot write to '{folder}': {error.strerror}. Choose another with --out.") from None
+        raise ExecutionError(f"Cannot write to '{folder}': {error.strerror}. Choose another with --out.") from None
     return Saved(path=path, mime_type=mime_type, size=len(data))
 
 
@@ -56,7 +56,7 @@ def _decoded(data: str, mime_type: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise ExecutionError(f"the {mime_type} data of the answer is not base64") from None
+        raise ExecutionError(f"The {mime_type} data of the answer is not base64.") from None
 
 
 def _extension(mime_type: str) -> str:

@@ -7,12 +7,12 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from holodeck.cli.report import as_data
+from holodeck.cli.usual_file import file_or_usual
 from holodeck.config.keys import nearest
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedTool
 from holodeck.config.servers import LoadedServers
@@ -146,18 +146,7 @@ def _file(file: str | None, url: str | None, command: str | None) -> str | None:
         raise _usage(f"{' and '.join(given)} exclude each other")
     if url is not None or command is not None:
         return None
-    if file is not None:
-        folder = Path(file)
-        return str(folder / (_beside(folder) or DEFAULT_AGENT_FILE)) if folder.is_dir() else file
-    found = _beside(Path())
-    if found is None:
-        message = f"there is no {', '.join(DEFAULT_FILES[:-1])} or {DEFAULT_FILES[-1]} here"
-        raise _usage(message, "Name a file with -f, or a server with --url or --command.")
-    return found
-
-
-def _beside(folder: Path) -> str | None:
-    return next((name for name in DEFAULT_FILES if (folder / name).is_file()), None)
+    return str(file_or_usual(file, DEFAULT_FILES, fix="Name a file with -f, or a server with --url or --command."))
 
 
 def _pairs(given: Sequence[str], separator: str, option: str) -> dict[str, str]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
 
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import approval_id
@@ -16,6 +21,8 @@ _SPEAKERS = ("user", "assistant")  # a model that has gone on without a call doe
 REFUSED = "The person did not approve this call; it was not run."
 NO_RESULT = "This call was approved, and came to no result."
 UNDECIDED = "The person went on without approving this call; it was not run."
+ELSEWHERE = "Another response has gone on with this call. What came of it is not known here. It is not run again."
+_DIGEST_BYTES = 16
 
 
 @record
@@ -30,12 +37,38 @@ class Decided:
 
 
 _NOTHING = Decided()
+_NOBODY: Mapping[str, str] = {}
 
 
-def decide(pending: Sequence[FunctionCall], asked: Iterable[str], answers: Sequence[ApprovalAnswer]) -> Decided:
+def digest_of(place: tuple[str, str], call: FunctionCall) -> bytes:
+    """The same for the same call of the same tool, however its arguments are spaced; another for any other."""
+    try:  # not with orjson: to that one all large numbers are the same
+        arguments = _ordered(json.loads(call.arguments, parse_float=Decimal))
+    except (ValueError, RecursionError):
+        arguments = call.arguments
+    return hashlib.blake2b(repr((place, arguments)).encode(), digest_size=_DIGEST_BYTES).digest()
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return "object", sorted((key, _ordered(each)) for key, each in value.items())
+    return [_ordered(each) for each in value] if isinstance(value, list) else value
+
+
+def decide(
+    pending: Sequence[FunctionCall],
+    asked: Iterable[str],
+    answers: Sequence[ApprovalAnswer],
+    *,
+    taken: Mapping[str, str] = _NOBODY,
+    is_genuine: Callable[[str], bool] = lambda request_id: True,
+) -> Decided:
     """`asked` are the ids of the pending calls that need approval. Raises `BadRequestError` for an unknown request.
 
     The arguments are those of the call that waits: an approval is for them and for no others.
+    `taken`: by the id of its request, the response that went on with a call. It is approved once; that it was may be
+    told again, by a client that sends everything.
+    `is_genuine`: whether a request stands as this gateway made it; who refuses need not care.
     """
     if not pending and not answers:
         return _NOTHING
@@ -49,6 +82,16 @@ def decide(pending: Sequence[FunctionCall], asked: Iterable[str], answers: Seque
             refuse(message, answer.param, "approval_request_not_found")
         if call.call_id in given:
             refuse(f"The approval request '{answer.request_id}' is answered twice.", answer.param)
+        if answer.request_id in taken and answer.is_past:
+            continue
+        if answer.request_id in taken:
+            refuse(used(answer.request_id, taken[answer.request_id]), answer.param, "approval_request_used")
+        if answer.approve and not is_genuine(answer.request_id):
+            message = (
+                f"The approval request '{answer.request_id}' is none that this gateway made for you, or its server, "
+                "tool or arguments were changed since. Send it as it came; nothing else can be approved."
+            )
+            refuse(message, answer.param, "approval_request_not_found")
         given[call.call_id] = answer
     run, refused = [], []
     for call in pending:
@@ -61,8 +104,20 @@ def decide(pending: Sequence[FunctionCall], asked: Iterable[str], answers: Seque
     return Decided(run=tuple(run), approved=approved, refused=tuple(refused))
 
 
+def used(request_id: str, taker: str) -> str:
+    """For an approval that comes a second time."""
+    return (
+        f"The approval request '{request_id}' has been answered, and an approval is used once: the response {taker} "
+        "has gone on with the call. Go on from that one; if it was not kept, go on without the answer."
+    )
+
+
 def close_answered(read: Input) -> None:
     """A request for approval whose call has its result in the same input is over: the call is not made again."""
+    if read.approvals:
+        spoken = [index for index, item in enumerate(read.items) if _is_said_by_model(item)]
+        last = spoken[-1] if spoken else -1
+        read.approvals = [replace(answer, is_past=answer.place <= last) for answer in read.approvals]
     answered = {item.call_id for item in read.items if isinstance(item, FunctionCallOutput)}
     over = [call for call in read.waiting if call.call_id in answered]
     if not over:
@@ -71,6 +126,10 @@ def close_answered(read: Input) -> None:
     read.items = [item for item in read.items if not any(item is call for call in over)]  # the result has its own call
     read.waiting = [call for call in read.waiting if call not in over]
     read.approvals = [answer for answer in read.approvals if answer.request_id not in ids]
+
+
+def _is_said_by_model(item: Item) -> bool:
+    return isinstance(item, Message) and item.role == "assistant"
 
 
 def close_past(read: Input) -> None:

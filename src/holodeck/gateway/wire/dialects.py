@@ -5,20 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-Dialect = Literal["openai", "open_responses"]
-"""Where the two contracts differ: the names of reasoning events, and the schema in the echo of `text.format`."""
-REASONING_NAMES: dict[Dialect, str] = {"openai": "response.reasoning_text", "open_responses": "response.reasoning"}
+Dialect = Literal["openai", "openai_agents", "open_responses"]
+"""Where the two contracts differ: the names of reasoning events, and the schema in the echo of `text.format`.
+
+`openai_agents` is OpenAI's, as programs speak it that take every `function_call` for a function of their own.
+"""
+REASONING_NAMES: dict[Dialect, str] = {
+    "openai": "response.reasoning_text",
+    "openai_agents": "response.reasoning_text",
+    "open_responses": "response.reasoning",
+}
+_AGENTS = ("Agents/", "ai-sdk/", "langchainjs-openai/", "codex_")
+"""How OpenAI's own agents, the AI SDK of Vercel, LangChain's for JavaScript and Codex name themselves."""
 
 
 def dialect_of(headers: Mapping[str, str]) -> Dialect:
     """What the sender of these headers speaks; their names are in lower case."""
-    is_openai = "x-stainless-lang" in headers or "OpenAI/" in headers.get("user-agent", "")
-    return "openai" if is_openai else "open_responses"
+    agent = headers.get("user-agent", "")
+    if any(name in agent for name in _AGENTS):
+        return "openai_agents"
+    return "openai" if "x-stainless-lang" in headers or "OpenAI/" in agent else "open_responses"
 
 
 def in_dialect(payloads: Sequence[bytes], dialect: Dialect) -> list[bytes]:
     """Events that may have been written for another client, for this one."""
-    wrong, right = _STARTS["open_responses" if dialect == "openai" else "openai"], _STARTS[dialect]
+    wrong, right = _STARTS["openai" if dialect == "open_responses" else "open_responses"], _STARTS[dialect]
     return [right + each[len(wrong) :] if each.startswith(wrong) else each for each in payloads]
 
 

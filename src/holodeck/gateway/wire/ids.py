@@ -23,6 +23,11 @@ def approval_id(call: FunctionCall) -> str:
     return f"mcpr_{stem_of(call)}"
 
 
+def mcp_id_of(wire_id: str) -> str:
+    """The id of a call at a server, from that of the request for its approval."""
+    return f"mcp_{_stem(wire_id)}"
+
+
 def item_id_of(wire_id: str) -> str:
     """The engine's id of a call that the wire shows as `mcp_…` or `mcpr_…`."""
     return f"fc_{_stem(wire_id)}"

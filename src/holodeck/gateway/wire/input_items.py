@@ -9,7 +9,7 @@ import orjson
 
 from holodeck.gateway.wire.compaction import unfold
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
-from holodeck.gateway.wire.ids import call_id_of, item_id_of
+from holodeck.gateway.wire.ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.parts import read_parts
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
 from holodeck.gateway.wire.seal import BrokenSealError
@@ -42,7 +42,10 @@ def _message(fields: Fields, into: Input) -> None:
 def _function_call(fields: Fields, into: Input) -> None:
     _direct(fields)
     fields.take("parsed_arguments")  # SDKs keep what they made of the arguments beside them, and send it along
-    item_id = fields.text("id") or new_id("fc")
+    given_id = fields.text("id")
+    item_id = given_id or new_id("fc")
+    if not given_id:
+        into.unnamed.add(item_id)
     call = FunctionCall(
         call_id=fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False),
         name=fields.required("name", longest=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False),
@@ -165,9 +168,9 @@ def _mcp_list_tools(fields: Fields, into: Input) -> None:
 
 def _mcp_call(fields: Fields, into: Input) -> None:
     """A call that was made in an earlier response: the model sees it as the call and the output that it was."""
-    item_id = fields.text("id") or new_id("mcp")
+    approval = fields.text("approval_request_id")  # a client that keeps no ids of items still says what it approved
+    item_id = fields.text("id") or (mcp_id_of(approval) if approval else new_id("mcp"))
     call = _called(fields, into, item_id)
-    fields.text("approval_request_id")
     fields.choice("status", _MCP_STATUSES)
     output, error = fields.text("output"), fields.take("error")
     told = output if error is None else _words(error)
@@ -217,7 +220,10 @@ def _mcp_approval_response(fields: Fields, into: Input) -> None:
         fields.missing("approve")
     reason = fields.text("reason", longest=MAX_INPUT_TEXT_CHARS)
     param = fields.at("approval_request_id")
-    into.approvals.append(ApprovalAnswer(request_id=request_id, approve=approve, reason=reason, param=param))
+    place = len(into.items)
+    into.approvals.append(
+        ApprovalAnswer(request_id=request_id, approve=approve, reason=reason, param=param, place=place)
+    )
     item_id = fields.text("id") or new_id("mcpa")
     into.shown.append({**fields.value, "id": item_id})
 

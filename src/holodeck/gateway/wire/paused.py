@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import orjson
+
 from holodeck.gateway.wire.approvals import UNDECIDED, answer_in_place, told
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import stem_of
@@ -35,6 +37,62 @@ def restore(read: Input, turn: Sequence[FunctionCall], hidden: Collection[Functi
     read.items = items
     read.waiting = [call for call in read.waiting if stem_of(call) not in stems]
     return standing
+
+
+def last_answered(read: Input) -> FunctionCall | None:
+    """The last call of a client's function in an input, if its output is there as well."""
+    outputs = {item.call_id for item in read.items if isinstance(item, FunctionCallOutput)}
+    if not outputs:
+        return None
+    own = (item for item in reversed(_calls(read.items)) if item.call_id not in read.places)
+    last = next(own, None)
+    return last if last is not None and last.call_id in outputs else None
+
+
+def returning(
+    read: Input,
+    turn: Sequence[FunctionCall],
+    *,
+    waiting: Collection[FunctionCall],
+    hidden: Collection[FunctionCall],
+) -> tuple[FunctionCall, ...]:
+    """The calls of a turn that stand when a client sends again what it saw of it; none, when it is another turn's.
+
+    None either when the client sends what came of a call that waited: the turn was gone on with.
+    """
+    calls = {call.call_id: call for call in _calls(read.items) if call not in read.waiting}
+    own = [call for call in turn if call not in waiting]
+    if not own or not all(_is_same(calls.get(call.call_id), call, read) for call in own):
+        return ()
+    there = {stem_of(item) for item in calls.values()}
+    if any(stem_of(call) in there for call in waiting):
+        return ()
+    asked = {stem_of(call) for call in read.waiting}
+    return tuple(call for call in turn if call in own or call in hidden or stem_of(call) in asked)
+
+
+def put_back(read: Input, turn: Sequence[FunctionCall]) -> None:
+    """Put the calls of such a turn into what was read, those that the client did not see among them."""
+    if turn:
+        last = {item.call_id: index for index, item in enumerate(read.items) if isinstance(item, FunctionCall)}
+        for call in turn:
+            if call.call_id in last:  # it may have come without its id
+                read.items[last[call.call_id]] = call
+        restore(read, turn, turn)
+
+
+def _is_same(sent: FunctionCall | None, call: FunctionCall, read: Input) -> bool:
+    if sent is None or sent.name != call.name:
+        return False
+    return stem_of(sent) == stem_of(call) if sent.id not in read.unnamed else _same_words(sent, call)
+
+
+def _same_words(one: FunctionCall, other: FunctionCall) -> bool:
+    """Whether two calls have the same arguments, however they are spaced."""
+    try:
+        return bool(orjson.loads(one.arguments) == orjson.loads(other.arguments))
+    except ValueError:
+        return one.arguments == other.arguments
 
 
 def has_moved_on(read: Input, asked: Input) -> bool:

@@ -35,6 +35,10 @@ class ApprovalAnswer:
     reason: str | None = None
     param: str = ""
     """Where in the request it stands."""
+    place: int = 0
+    """How many items stand before it."""
+    is_past: bool = False
+    """True when the model has spoken since: it was given earlier, and is only told again."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -50,6 +54,8 @@ class Input:
     """The server and the tool of each call of an MCP server, by the id of the call."""
     listed: dict[str, WireItem] = field(default_factory=dict)
     """Tool lists that are in the context already, by the label of their server."""
+    unnamed: set[str] = field(default_factory=set)
+    """The ids that we gave to calls which came without one."""
     find: Find = nothing_stored
     tool_name: ToolName = plain_name
     seal: Seal | None = None

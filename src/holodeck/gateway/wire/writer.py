@@ -37,9 +37,17 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Messag
 Mode = Literal["portable", "openai"]
 
 
-def shows_openai(request: ResponseRequest, mode: Mode | Literal["auto"] | None) -> bool:
-    """True when calls of MCP servers appear in OpenAI's own form, which has requests for approval."""
+def can_be_asked(request: ResponseRequest, mode: Mode | Literal["auto"] | None) -> bool:
+    """True when the client knows requests for approval, and what to do with them."""
     return request.declares_mcp if mode in (None, "auto") else mode == "openai"
+
+
+def shows_openai(request: ResponseRequest, mode: Mode | None, dialect: Dialect) -> bool:
+    """True when calls of MCP servers appear in OpenAI's own form.
+
+    Who takes every `function_call` for its own would look for functions that it does not have.
+    """
+    return (mode is None and dialect == "openai_agents") or can_be_asked(request, mode)
 
 
 class ResponseWriter:
@@ -76,7 +84,7 @@ class ResponseWriter:
             model=model or request.model or "",
             dialect=dialect,
         )
-        self._routes = routes if shows_openai(request, mode) else None
+        self._routes = routes if shows_openai(request, mode, dialect) else None
         self._listed: Collection[str] | None = request.input.listed if listed is None else listed
         self._clock = clock
         self._encoder = Encoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated, past=past)
@@ -158,7 +166,6 @@ class ResponseWriter:
         if self.is_silent:
             return
         if not self._is_begun:
-            self._is_begun = True
             self._encoder.emit("response.created", response=self.resource())
         self._encoder.emit("response.in_progress", response=self.resource())
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.models.exchange import ToolSpec
 from holodeck.providers.rehearsal.choices import boolean, choices
 from holodeck.providers.rehearsal.fields import Field, Role, fields
@@ -18,6 +20,7 @@ _LOOSE = frozenset({Role.TEXT, Role.NUMBER})
 """Roles that anything would fit: an optional field of them needs a word that names it."""
 _NO_WORDS = frozenset({Kind.PATH, Kind.URL, Kind.EMAIL})
 _MARKED = 2.0
+_ASSIGNED = re.compile(r"([\w-]+)=\s*[\"']?\Z")
 _YEARS = range(1900, 2100)
 
 
@@ -114,11 +117,19 @@ class _Filling:
         score = fit(field, thing, self._text)
         if score <= 0:
             return 0.0
+        named = self._assigned(thing)
+        if named:
+            return score + _MARKED if field in named else 0.0
         if not field.is_required and field.role in _LOOSE and not is_labelled(field, thing, self._text):
             return score / 10 if self._is_only_number(field, thing) else 0.0
         if field.role is Role.ZONE:
             score += self._beside_clock(field, thing)
         return score if field.is_required else score / 2
+
+    def _assigned(self, thing: Finding) -> list[Field]:
+        """The fields that the request itself assigns the thing to: `width=3`."""
+        match = _ASSIGNED.search(self._text, max(0, thing.start - MAX_TOOL_NAME_CHARS), thing.start)
+        return [field for field in self._fields if match and match[1].lower() == str(field.path[-1]).lower()]
 
     def _is_only_number(self, field: Field, thing: Finding) -> bool:
         numeric = [each for each in self._fields if each.role is Role.NUMBER]

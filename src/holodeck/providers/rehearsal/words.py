@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from holodeck.lib.limits import MAX_CACHED_TEXTS
+from holodeck.lib.limits import MAX_CACHED_TEXT_CHARS, MAX_CACHED_TEXTS
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 _DOUBLED = re.compile(r"([bdgklmnprt])\1$")
@@ -206,9 +206,17 @@ def stem(word: str) -> str:
     return word[:-1] + "i" if len(word) > _SHORTEST_STEM and word.endswith("y") else word
 
 
-@lru_cache(maxsize=MAX_CACHED_TEXTS)
 def stems(text: str) -> tuple[str, ...]:
     """The stems of a text in its order: `getFileInfo`, `get_file_info` and "Get file infos" give the same."""
+    return _kept_stems(text) if len(text) <= MAX_CACHED_TEXT_CHARS else _stems(text)
+
+
+@lru_cache(maxsize=MAX_CACHED_TEXTS)
+def _kept_stems(text: str) -> tuple[str, ...]:
+    return _stems(text)
+
+
+def _stems(text: str) -> tuple[str, ...]:
     text = _TWO_WORDS.sub(lambda match: _ONE_WORD[match.group().lower()], text)
     return tuple(stem(word) for word in _WORD.findall(text) if word.lower() not in _FILLER)
 

@@ -38,12 +38,20 @@ class MCPClient:
     """One configured server. Calls may come from any task; a failure of a call is a result."""
 
     def __init__(
-        self, tool: MCPTool, make_session: MakeSession, *, faults: Faults, callbacks: Callbacks, limits: StartLimits
+        self,
+        tool: MCPTool,
+        make_session: MakeSession,
+        *,
+        faults: Faults,
+        callbacks: Callbacks,
+        limits: StartLimits,
+        gate: Gate | None = None,
     ) -> None:
+        """`gate`: that of the others who call the same server."""
         self._tool = tool
         self._faults = faults
         self._callbacks = callbacks
-        self._gate = Gate(tool.max_concurrent_calls, faults)
+        self.gate = gate or Gate(tool.max_concurrent_calls)
         self._results = Results(tool, faults, OutputChecks())
         self._tools: Catalog[MCPToolInfo] = Catalog(
             lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
@@ -116,14 +124,16 @@ class MCPClient:
         on_progress: OnProgress | None = None,
         seconds: float | None = None,
         key: str = "",
+        caller: str = "",
     ) -> MCPToolResult:
         """Call a tool by the server's or the model's name for it. Only cancellation is raised.
 
         `key` is the same for every attempt at one call; the server is told it for tools that may be repeated.
+        `caller`: for whom; where calls must wait, callers take turns.
         """
         trace = Trace(name, key)
         try:
-            async with self._gate.entered(seconds or self._tool.request_timeout) as left:
+            async with self.gate.entered(seconds or self._tool.request_timeout, self._faults, caller) as left:
                 info, answer = await self._answer(trace, arguments, on_progress, left)
             return await self._results.of(info, answer, trace)
         except MCPError as error:

@@ -117,8 +117,11 @@ class MCPExecutor:
             return None
         return await self._approve(route.server.name, route.tool.name, call.arguments)
 
-    async def execute(self, call: ToolCall, *, is_approved: bool = False) -> ToolResult:
-        """Call the tool at its server. Every failure is a result. `is_approved`: a person was asked already."""
+    async def execute(self, call: ToolCall, *, is_approved: bool = False, caller: str = "") -> ToolResult:
+        """Call the tool at its server. Every failure is a result. `is_approved`: a person was asked already.
+
+        `caller`: for whom, where there are several.
+        """
         route = self._routes.get(call.name)
         if route is None:
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
@@ -138,6 +141,7 @@ class MCPExecutor:
             call.arguments,
             on_progress=(lambda *told: progress(_told(told))) if progress is not None else None,
             key=call.key,
+            caller=caller,
         )
         if not result.success:
             log.warning("mcp.call_failed", call=call.call_id, **about, **_failure(result))

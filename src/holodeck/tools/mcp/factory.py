@@ -17,6 +17,7 @@ from holodeck.tools.mcp.callbacks import Answers, Callbacks
 from holodeck.tools.mcp.channel import Channel, Incoming
 from holodeck.tools.mcp.client import MCPClient
 from holodeck.tools.mcp.faults import Faults
+from holodeck.tools.mcp.gate import Gate
 from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.plugin import (
     MCPPlugin,
@@ -30,6 +31,7 @@ from holodeck.tools.mcp.starts import StartLimits
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+    from holodeck.tools.mcp.web import Web
 
 _PLUGINS: dict[TransportType, type[MCPPlugin]] = {
     TransportType.STDIO: MCPStdioPlugin,
@@ -57,8 +59,12 @@ def create_mcp_plugin(
     auth: MCPAuthProvider | None = None,
     limits: StartLimits | None = None,
     stranger: Stranger | None = None,
+    gate: Gate | None = None,
 ) -> MCPPlugin:
-    """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder."""
+    """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder.
+
+    `gate`: that of the others who call the same server.
+    """
     _refuse_unsafe(tool)
     folder = base_dir or Path.cwd()
     heard = callbacks or Callbacks()
@@ -72,11 +78,13 @@ def create_mcp_plugin(
             make_channel, faults=faults, answers=Answers(tool, heard, folder), on_notice=on_notice, spawn=spawn
         )
 
-    client = MCPClient(tool, make_session, faults=faults, callbacks=heard, limits=limits or StartLimits())
+    client = MCPClient(tool, make_session, faults=faults, callbacks=heard, limits=limits or StartLimits(), gate=gate)
 
     def another(other: MCPTool, secrets: tuple[Secret, ...]) -> MCPPlugin:
         stranger = Stranger(secrets=secrets)
-        return create_mcp_plugin(other, base_dir=base_dir, callbacks=callbacks, limits=limits, stranger=stranger)
+        return create_mcp_plugin(
+            other, base_dir=base_dir, callbacks=callbacks, limits=limits, stranger=stranger, gate=client.gate
+        )
 
     return _PLUGINS[tool.transport](tool, client, another)
 
@@ -107,9 +115,8 @@ def _configured_auth(tool: MCPTool, base_dir: Path) -> MCPAuthProvider | None:
 def _channel_maker(
     tool: MCPTool, base_dir: Path, faults: Faults, auth: MCPAuthProvider | None, dialling: Dialling | None
 ) -> Callable[[Incoming], Channel]:
-    limit = max(
-        MIN_MESSAGE_BYTES, 2 * tool.max_result_bytes
-    )  # escapes and base64 make a message bigger than its content
+    # Escapes and base64 make a message bigger than its content.
+    limit = max(MIN_MESSAGE_BYTES, 2 * tool.max_result_bytes)
 
     def stdio(incoming: Incoming) -> Channel:
         from holodeck.tools.mcp import launch
@@ -124,11 +131,10 @@ def _channel_maker(
             limit=limit,
         )
 
-    def http(incoming: Incoming) -> Channel:
-        from holodeck.tools.mcp.http import HttpChannel
+    def web() -> Web:
         from holodeck.tools.mcp.web import Web
 
-        web = Web(
+        return Web(
             tool.url or "",
             headers=tool.headers,
             connect_timeout=tool.timeout,
@@ -136,8 +142,12 @@ def _channel_maker(
             auth=auth,
             dialling=dialling,
         )
+
+    def http(incoming: Incoming) -> Channel:
+        from holodeck.tools.mcp.http import HttpChannel
+
         return HttpChannel(
-            web,
+            web(),
             incoming=incoming,
             limit=limit,
             silence=tool.sse_read_timeout,
@@ -146,18 +156,9 @@ def _channel_maker(
 
     def sse(incoming: Incoming) -> Channel:
         from holodeck.tools.mcp.sse import SseChannel
-        from holodeck.tools.mcp.web import Web
 
-        web = Web(
-            tool.url or "",
-            headers=tool.headers,
-            connect_timeout=tool.timeout,
-            faults=faults,
-            auth=auth,
-            dialling=dialling,
-        )
         return SseChannel(
-            web, incoming=incoming, limit=limit, connect_timeout=tool.timeout, silence=tool.sse_read_timeout
+            web(), incoming=incoming, limit=limit, connect_timeout=tool.timeout, silence=tool.sse_read_timeout
         )
 
     def websocket(incoming: Incoming) -> Channel:

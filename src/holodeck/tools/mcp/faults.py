@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.limits import MAX_RAW_SHOWN
 from holodeck.lib.secret import MASK, Secret
+from holodeck.lib.unreachable import why_unreachable
 
 OUTCOME_UNKNOWN = "It is not known whether the call took effect."
 _SHORTEST_MASKED = 4  # a shorter secret would mask half of every message, and hides nothing
@@ -30,6 +31,10 @@ class Faults:
 
     def timeout(self, phase: str, text: str, **details: Any) -> MCPTimeoutError:
         return self.make(MCPTimeoutError, phase, text, **details)
+
+    def unreachable(self, url: str, error: OSError) -> MCPConnectionError:
+        text = f"{url} cannot be reached: {why_unreachable(error)}. Is the server running?"
+        return self.connection("connect", text, url=url)
 
     def protocol(self, phase: str, text: str, **details: Any) -> MCPProtocolError:
         return self.make(MCPProtocolError, phase, text, **details)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -10,33 +11,62 @@ from holodeck.tools.mcp.faults import Faults
 
 
 class Gate:
-    """Lets so many in. Who is cancelled while waiting has taken nobody's place."""
+    """Lets so many in, over whichever connections they go. Who is cancelled while waiting has taken nobody's place.
 
-    def __init__(self, limit: int, faults: Faults) -> None:
+    Those who wait stand in one line for each caller, and the lines take turns: who asks for much waits behind itself.
+    """
+
+    def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._faults = faults
-        self._places = asyncio.Semaphore(limit)
+        self._free = limit
+        self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     @asynccontextmanager
-    async def entered(self, seconds: float) -> AsyncIterator[float]:
+    async def entered(self, seconds: float, faults: Faults, caller: str = "") -> AsyncIterator[float]:
         """Wait for a place; gives the seconds that are left. Raises MCPTimeoutError when none are."""
         left = seconds
-        if self._places.locked():
-            left = await self._wait(seconds)
+        if self._free:
+            self._free -= 1
         else:
-            await self._places.acquire()
+            left = await self._wait(seconds, faults, caller)
         try:
             yield left
         finally:
-            self._places.release()
+            self._leave()
 
-    async def _wait(self, seconds: float) -> float:
+    async def _wait(self, seconds: float, faults: Faults, caller: str) -> float:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
+        turn: asyncio.Future[None] = loop.create_future()
+        self._lines.setdefault(caller, deque()).append(turn)
         try:
             async with asyncio.timeout_at(deadline):
-                await self._places.acquire()
-        except TimeoutError:
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():
+                self._leave()  # the turn came and was not taken: it is the next one's
+            else:
+                self._step_out(caller, turn)
+            if not isinstance(error, TimeoutError):
+                raise
             text = f"it was busy with {self._limit} other calls for {seconds:g} s ('max_concurrent_calls')."
-            raise self._faults.timeout("queue", f"{text} This call was not sent; it can be tried again.") from None
+            raise faults.timeout("queue", f"{text} This call was not sent; it can be tried again.") from None
         return max(deadline - loop.time(), 0.0)
+
+    def _leave(self) -> None:
+        while self._lines:
+            caller, line = self._lines.popitem(last=False)
+            turn = line.popleft()
+            if line:
+                self._lines[caller] = line
+            if not turn.done():  # else who waited was cancelled, and does not know it yet
+                turn.set_result(None)
+                return
+        self._free += 1
+
+    def _step_out(self, caller: str, turn: asyncio.Future[None]) -> None:
+        line = self._lines.get(caller, deque())
+        if turn in line:
+            line.remove(turn)
+        if not line:
+            self._lines.pop(caller, None)

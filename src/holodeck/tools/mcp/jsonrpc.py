@@ -13,7 +13,6 @@ from holodeck.lib.limits import MAX_SNIFFED_BYTES
 Message = dict[str, Any]
 RequestId = int | str
 
-PARSE_ERROR = -32700
 INVALID_PARAMS = -32602
 METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603

@@ -41,10 +41,15 @@ class MCPPlugin:
     def with_headers(self, headers: Mapping[str, Secret], secrets: Sequence[Secret] = ()) -> MCPPlugin:
         """The same server under the same rules, reached with these headers and with no credentials of its file.
 
-        Nothing is shared with this one. `secrets` are what no error may show, beside the headers.
+        Nothing is shared with this one but how many calls the server gets at once. `secrets` are what no error may
+        show, beside the headers.
         """
         assert self._another is not None  # noqa: S101 - every plugin of a remote server is made by the factory
         return self._another(self.config.model_copy(update={"headers": dict(headers), "auth": None}), tuple(secrets))
+
+    def share_limit(self, other: MCPPlugin) -> None:
+        """This is the same server as another: together they call it no more often at once than one may."""
+        self._client.gate = other._client.gate
 
     @property
     def state(self) -> State:
@@ -102,9 +107,15 @@ class MCPPlugin:
         on_progress: OnProgress | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it is the call's own deadline, which progress extends
         key: str = "",
+        caller: str = "",
     ) -> MCPToolResult:
-        """`call_tool` for arguments that are already a mapping. `key`: the same for every attempt at one call."""
-        return await self._client.call(name, arguments, on_progress=on_progress, seconds=timeout, key=key)
+        """`call_tool` for arguments that are already a mapping. `key`: the same for every attempt at one call.
+
+        `caller`: for whom; where calls must wait, callers take turns.
+        """
+        return await self._client.call(
+            name, arguments, on_progress=on_progress, seconds=timeout, key=key, caller=caller
+        )
 
     def may_repeat(self, name: str) -> bool:
         """True for a tool that the operator calls idempotent."""

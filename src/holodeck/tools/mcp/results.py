@@ -15,6 +15,9 @@ from holodeck.tools.mcp.faults import Faults
 from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.outputs import OutputChecks
 
+NEVER_SENT = "never_sent"
+"""In the metadata of a failed call: nothing of it reached the server, so it has certainly not taken effect."""
+
 
 class Trace:
     """One call on its way: which tool was asked for, since when, and how its last request went out."""
@@ -76,7 +79,10 @@ class Results:
 
     def failure(self, error: MCPError, trace: Trace) -> MCPToolResult:
         """The result of a call that got no answer."""
-        return MCPToolResult(success=False, error=error, metadata=self._metadata(trace.tool, trace))
+        metadata = self._metadata(trace.tool, trace)
+        if trace.delivery is None or not trace.delivery.may_have_left:
+            metadata[NEVER_SENT] = True
+        return MCPToolResult(success=False, error=error, metadata=metadata)
 
     def _metadata(self, name: str, trace: Trace) -> dict[str, Any]:
         elapsed = time.perf_counter() - trace.began

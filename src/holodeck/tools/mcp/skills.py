@@ -15,7 +15,6 @@ import yaml
 from holodeck.lib.errors import MCPProtocolError
 from holodeck.lib.limits import MAX_FRONTMATTER_BYTES, MAX_SKILL_PAGES
 
-EXTENSION = "io.modelcontextprotocol/skills"
 PHASE = "skills"
 _FENCE = "---"
 

@@ -110,8 +110,7 @@ class Web:
         if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, net.RefusedAddressError):
             return self.faults.connection("connect", f"it was not dialled: {error.os_error.strerror}.")
         if isinstance(error, aiohttp.ClientConnectorError):
-            text = f"{self.url} cannot be reached: {error.os_error.strerror or error.os_error}. Is the server running?"
-            return self.faults.connection("connect", text, url=self.url)
+            return self.faults.unreachable(self.url, error.os_error)
         if isinstance(error, aiohttp.ClientPayloadError):
             text = "the answer was cut off before its end."
         else:

@@ -59,8 +59,7 @@ class WebsocketChannel(PipeChannel):
             text = f"no connection to {self._url} within {self._connect_timeout:g} s."
             raise self._faults.timeout("connect", text) from error
         except OSError as error:
-            text = f"{self._url} cannot be reached: {error.strerror or error}. Is the server running?"
-            raise self._faults.connection("connect", text) from error
+            raise self._faults.unreachable(self._url, error) from error
         except (InvalidHandshake, WebSocketException, EOFError) as error:
             text = f"{self._url} does not speak WebSocket: {self._faults.excerpt(str(error))}"
             raise self._faults.connection("connect", text) from error

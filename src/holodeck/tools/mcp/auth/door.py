@@ -14,6 +14,7 @@ import orjson
 from holodeck.lib import net
 from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
 from holodeck.lib.proxies import proxy_for
+from holodeck.lib.unreachable import why_unreachable
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
 
@@ -94,5 +95,7 @@ def shown(url: str) -> str:
 
 
 def _cause(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return why_unreachable(error.os_error)
     text = str(error) or type(error).__name__
     return text.splitlines()[0].rstrip(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -75,25 +75,6 @@ class Bearer:
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
         return bearer(self._token)
-
-    async def refused(self, refusal: Refusal) -> bool:
-        return False
-
-
-class CallerToken:
-    """The token of whoever is calling right now: asked for at each request, and never kept.
-
-    `current` is called in the task of the request, so it may read a context variable.
-    """
-
-    def __init__(self, current: Callable[[], Secret | Awaitable[Secret | None] | None]) -> None:
-        self._current = current
-
-    async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
-        token = self._current()
-        if isinstance(token, Awaitable):
-            token = await token
-        return bearer(token) if token else {}
 
     async def refused(self, refusal: Refusal) -> bool:
         return False

@@ -1,0 +1,49 @@
+"""A client that leaves while its background response is being kept: it is made all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from aio import aio
+from gateway.process import Served, process_of, write_file
+
+from holodeck.testing import ScriptedModel, say
+
+SECONDS = 60.0
+LEFT = 5
+
+
+def _statuses(folder: Path) -> list[str]:
+    with closing(sqlite3.connect(folder / "holodeck.db")) as database:
+        return sorted(row[0] for row in database.execute("SELECT status FROM responses"))
+
+
+async def _in_flight(served: Served, count: int) -> None:
+    while f"\nholodeck_in_flight {count}\n" not in (await served.send("GET", "/metrics"))[1]:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.proves("D-32", "D-28")
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in the process"])
+@aio(SECONDS)
+async def test_a_background_response_whose_client_leaves_is_made(tmp_path: Path, is_durable: bool) -> None:
+    async with ScriptedModel(lambda _: say("done")).serve() as model:
+        file = write_file(tmp_path, model.url, background={"durable": is_durable})
+        async with process_of(file) as served:
+            assert (await served.ask())[0] == 200
+            with closing(sqlite3.connect(tmp_path / "holodeck.db", isolation_level=None)) as slow:
+                slow.execute("BEGIN IMMEDIATE")  # nothing can be kept meanwhile
+                leaving = [asyncio.create_task(served.ask(background=True)) for _ in range(LEFT)]
+                await _in_flight(served, LEFT)
+                for each in leaving:
+                    each.cancel()
+                await asyncio.gather(*leaving, return_exceptions=True)
+                await served.send("GET", "/healthz")  # its leaving was heard before
+                slow.execute("COMMIT")
+            while _statuses(tmp_path) != ["completed"] * (1 + LEFT):  # noqa: ASYNC110 - it is told nowhere
+                await asyncio.sleep(0.05)
+            await _in_flight(served, 0)

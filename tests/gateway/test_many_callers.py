@@ -1,0 +1,140 @@
+"""What many callers, or one with many connections, may take of a gateway: there is an end to it, and it is said."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import orjson
+import pytest
+from aio import aio
+from gateway.stand import MODEL, Stand, serving
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+from holodeck.gateway.callers import Caller
+from holodeck.gateway.rates import Rates, TooManyError
+from holodeck.lib.limits import MAX_ADAPTED_BYTES
+from holodeck.models.exchange import ToolSpec
+from holodeck.models.gateway import KeyLimits
+from holodeck.testing import ScriptedModel, say
+
+ALICE, BOB = "hd-alice", "hd-bob"
+
+
+async def _socket(stand: Stand, key: str) -> ClientConnection:
+    address = stand.url.replace("http", "ws", 1) + "/v1/responses"
+    return await connect(address, additional_headers={"authorization": f"Bearer {key}"})
+
+
+async def _refused(stand: Stand, key: str) -> tuple[int, int, str]:
+    """The status, when to come back, and the words."""
+    with pytest.raises(InvalidStatus) as refused:
+        await _socket(stand, key)
+    answer = refused.value.response
+    error = orjson.loads(answer.body or b"{}")["error"]
+    assert (error["type"], error["code"]) == ("too_many_requests", "rate_limit_exceeded")
+    return answer.status_code, int(answer.headers["retry-after"]), error["message"]
+
+
+async def _metrics(stand: Stand) -> bytes:
+    return bytes((await stand.send("GET", "/metrics", key=ALICE))[1])
+
+
+async def _until_open(stand: Stand, count: int) -> None:
+    while f"\nholodeck_sockets {count}\n".encode() not in await _metrics(stand):  # noqa: ASYNC110 - it is told nowhere
+        await asyncio.sleep(0)
+
+
+@pytest.mark.proves("D-29")
+@aio(30)
+async def test_idle_sockets_are_as_many_as_the_file_says_for_a_caller_and_for_all(tmp_path: Path) -> None:
+    limits, environ = {"sockets": 3, "drain_seconds": 0}, {"HOLODECK_LIMITS__KEY__SOCKETS": "2"}
+    async with (
+        AsyncExitStack() as stack,
+        serving(
+            tmp_path, ScriptedModel(say("Hi.")), keys=[BOB], admins=[ALICE], limits=limits, environ=environ
+        ) as stand,
+    ):
+        first = await _socket(stand, ALICE)
+        await stack.enter_async_context(await _socket(stand, ALICE))
+        status, after, words = await _refused(stand, ALICE)
+        assert (status, after) == (429, 1)
+        assert "2 open WebSockets" in words
+        await stack.enter_async_context(await _socket(stand, BOB))
+        status, after, words = await _refused(stand, BOB)
+        assert (status, after) == (429, 1)
+        assert "gateway" in words
+        await first.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "Hi"}).decode())
+        assert orjson.loads(await first.recv())["type"] == "response.created"
+        await first.close()
+        await _until_open(stand, 2)
+        await stack.enter_async_context(await _socket(stand, BOB))
+        assert (await _refused(stand, ALICE))[2].startswith("The gateway")
+
+
+def test_callers_who_are_gone_for_a_minute_are_forgotten_while_others_come() -> None:
+    now = [0.0]
+    limits = KeyLimits(requests_per_minute=2, tokens_per_minute=10)
+    rates = Rates(limits, 100, clock=lambda: now[0])
+    for number in range(20_000):  # a hundred a second, and each comes once
+        caller = Caller(id=f"jwt:{number}")
+        with rates.request(caller):
+            rates.spent(caller.id, 3)
+        now[0] += 0.01
+    assert len(rates) < 12_100, "those of the last minute, and hardly any more"
+    late = Caller(id="jwt:19999")
+    with rates.request(late):
+        rates.spent(late.id, 7)
+    with pytest.raises(TooManyError, match="2 requests a minute"), rates.request(late):
+        pass
+
+
+def test_callers_who_are_refused_are_not_remembered() -> None:
+    rates = Rates(KeyLimits(), 1)
+    with rates.request(Caller(id="a")):
+        for number in range(1_000):
+            with pytest.raises(TooManyError), rates.request(Caller(id=f"jwt:{number}")):
+                pass
+    assert len(rates) < 10
+
+
+def test_tokens_of_a_run_that_ends_long_after_its_request_are_counted() -> None:
+    now = [0.0]
+    own = Caller(id="key:own", limits=KeyLimits(tokens_per_minute=5))
+    rates = Rates(KeyLimits(tokens_per_minute=10), 100, clock=lambda: now[0])
+    other = Caller(id="jwt:other")
+    for caller in (own, other):
+        with rates.request(caller):
+            pass
+    now[0] = 300.0
+    for number in range(10):
+        with rates.request(Caller(id=f"jwt:{number}")):
+            pass
+    for caller in (own, other):
+        rates.spent(caller.id, 50)
+        with pytest.raises(TooManyError, match="tokens a minute"), rates.request(caller):
+            pass
+
+
+@aio(60)
+async def test_tools_that_requests_bring_along_are_not_kept_for_ever(tmp_path: Path) -> None:
+    size, requests = MAX_ADAPTED_BYTES // 4, 8
+    async with serving(tmp_path, ScriptedModel(lambda _: say("Hi."))) as stand:
+        client = await stand.openai()
+        for number in range(requests):
+            schema: dict[str, object] = {
+                "type": "object",
+                "properties": {"text": {"type": "string", "description": "x" * size}},
+            }
+            await client.responses.create(
+                model=MODEL,
+                input="Hi",
+                tools=[{"type": "function", "name": f"brought_{number}", "parameters": schema, "strict": False}],
+            )
+            stand.model.received.clear()
+        gc.collect()
+        kept = {each.name for each in gc.get_objects() if isinstance(each, ToolSpec) and "brought" in each.name}
+        assert len(kept) <= 4

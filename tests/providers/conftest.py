@@ -1,0 +1,21 @@
+"""What tests of models share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from providers.certificates import Authority
+
+from holodeck.lib.tls import tls
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Authority]:
+    """Whose certificates we trust."""
+    found = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
+    tls.cache_clear()
+    yield found
+    tls.cache_clear()
