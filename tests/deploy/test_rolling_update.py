@@ -146,7 +146,16 @@ async def test_behind_a_balancer_that_asks_nobody_a_gateway_closes_first_and_no_
 async def test_a_gateway_that_is_still_starting_ends_by_itself_when_it_is_told_to(tmp_path: Path) -> None:
     """As the first process of a container it would not be ended by a signal that it does not catch."""
     is_asked = asyncio.Event()
-    silent = await asyncio.start_server(lambda *_: is_asked.set(), "127.0.0.1", 0)
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_asked.set()
+        try:
+            with suppress(OSError):
+                await reader.read()  # until it leaves
+        finally:
+            writer.close()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     file = write_file(tmp_path, "http://127.0.0.1:9/v1", storage={"url": f"postgresql://me@127.0.0.1:{port}/x"})
     process = await start(file)
@@ -155,7 +164,8 @@ async def test_a_gateway_that_is_still_starting_ends_by_itself_when_it_is_told_t
         process.terminate()
         assert await process.wait() == 0
     finally:
-        silent.close()
         if process.returncode is None:
             process.kill()
         await process.communicate()
+        silent.close()
+        await silent.wait_closed()
