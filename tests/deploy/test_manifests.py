@@ -119,13 +119,16 @@ def test_the_configured_gateway_answers_its_probes_refuses_strangers_and_ends_on
     file, data = ONE.mounted(tmp_path / "etc"), tmp_path / "data"
     data.mkdir()
     env = VARIABLES | {"HOLODECK_STORAGE__URL": f"sqlite:///{data / 'holodeck.db'}"}
+    env["HOLODECK_LISTEN__ALLOWED_HOSTS"] = '["holodeck"]'
     with served(file, env, tmp_path) as gateway:
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
             request = ONE.container[probe]["httpGet"]
-            headers = {header["name"]: header["value"] for header in request["httpHeaders"]}
-            assert gateway.status(request["path"], headers) == 200
-        assert gateway.status("/v1/models", {}) == 401
-        assert gateway.status("/v1/models", {"Authorization": f"Bearer {KEY}"}) == 200
+            assert set(request) == {"path", "port"}
+            assert gateway.status(request["path"], {"Host": "10.1.2.3:8080"}) == 200, "as a kubelet asks"
+        assert gateway.status("/v1/models", {"Host": "10.1.2.3:8080"}) == 421
+        service = {"Host": ONE.of_kind("Service")["metadata"]["name"]}
+        assert gateway.status("/v1/models", service) == 401
+        assert gateway.status("/v1/models", service | {"Authorization": f"Bearer {KEY}"}) == 200
         gateway.process.send_signal(signal.SIGTERM)
         assert gateway.process.wait(LIMIT) == 0
     assert (data / "holodeck.db").exists()

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from aio import aio
 from deploy.balancer import Balancer
-from gateway.process import Served, process_of, write_file
+from gateway.process import Served, process_of, start, write_file
 from openai import AsyncOpenAI
 
 from holodeck.testing import ScriptedModel, say, wait
@@ -140,3 +140,32 @@ async def test_behind_a_balancer_that_asks_nobody_a_gateway_closes_first_and_no_
             assert (await running)[0] == 200, "what has begun goes on"
             assert await leaving.ended() == 0
             assert "Traceback" not in "".join(leaving.said)
+
+
+@aio(SECONDS)
+async def test_a_gateway_that_is_still_starting_ends_by_itself_when_it_is_told_to(tmp_path: Path) -> None:
+    """As the first process of a container it would not be ended by a signal that it does not catch."""
+    is_asked = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_asked.set()
+        try:
+            with suppress(OSError):
+                await reader.read()  # until it leaves
+        finally:
+            writer.close()
+
+    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    file = write_file(tmp_path, "http://127.0.0.1:9/v1", storage={"url": f"postgresql://me@127.0.0.1:{port}/x"})
+    process = await start(file)
+    try:
+        await is_asked.wait()
+        process.terminate()
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+        silent.close()
+        await silent.wait_closed()

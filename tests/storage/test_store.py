@@ -190,6 +190,16 @@ async def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, content: 
             await store.save(RECORD)
 
 
+@aio
+async def test_a_place_where_nothing_may_be_written_is_explained_with_what_names_it() -> None:
+    store = SQLiteStore(Path("/sys/holodeck.db"))  # not even root may make files there
+    try:
+        with pytest.raises(StorageError, match=r"(may not write there|is read-only)\. Check .* 'storage\.url'"):
+            await store.save(RECORD)
+    finally:
+        await store.close()
+
+
 WRITER = """
 import asyncio, sys
 from dataclasses import replace

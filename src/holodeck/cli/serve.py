@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import threading
 from contextlib import suppress
 
@@ -49,6 +50,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
 
     The log goes to standard error: a line for every request and tool call, without any content.
     """
+    _end_while_starting()
     from holodeck.gateway.serving import Service
     from holodeck.gateway.wiring import backends_of
 
@@ -80,6 +82,14 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(ready))
         _end_soon()
+
+
+def _end_while_starting() -> None:
+    """Until it serves, SIGTERM ends it at once. The first process of a container would not hear what it does not catch,
+    would go on to serve, and be killed when the time to drain is over.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
 def _end_soon() -> None:

@@ -16,10 +16,12 @@ from holodeck.lib.limits import GROUP_COMMIT_JOBS
 T = TypeVar("T")
 Job = tuple[Callable[[sqlite3.Connection], Any], bool, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
+_CHECK = "Check its owner and the folder's, and 'storage.url', which names it: absent, it is beside the gateway's file."
 _REASONS = (
     ("full", "the disk is full. Make room; nothing was half written."),
-    ("readonly", "the file is read-only. Check its owner and the folder's."),
-    ("read-only", "the file is read-only. Check its owner and the folder's."),
+    ("readonly", f"the file is read-only. {_CHECK}"),
+    ("read-only", f"the file is read-only. {_CHECK}"),
+    ("permission denied", f"this user may not write there. {_CHECK}"),
     ("locked", "another process keeps it locked. Stop that one, or use PostgreSQL for several gateways."),
     ("malformed", "the file is damaged. Restore a copy, or move it away to start anew."),
     ("not a database", "the file is not a database. Move it away, or use another path."),
