@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import sqlalchemy
 from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
 from dbos import error as errors
 from dbos._core import ActiveWorkflowById
+from dbos._dbos import _get_dbos_instance
+from dbos._schemas.system_database import SystemSchema
 
 from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.lib import log
@@ -280,9 +283,17 @@ class StepFailedError(ExecutionError):
 
 async def _count_waiting() -> int:
     try:
-        return len(await DBOS.list_workflows_async(status="ENQUEUED", load_input=False, load_output=False))
+        return await asyncio.to_thread(_count_enqueued)
     except Exception as error:
         raise StorageError(f"What waits cannot be counted: {first_line(error)}") from error
+
+
+def _count_enqueued() -> int:
+    """DBOS itself only lists them, and there may be very many."""
+    work = SystemSchema.workflow_status
+    asked = sqlalchemy.select(sqlalchemy.func.count()).select_from(work).where(work.c.status == "ENQUEUED")
+    with _get_dbos_instance()._sys_db.engine.connect() as connection:
+        return int(connection.execute(asked).scalar_one())
 
 
 class PlainJSON(Serializer):
