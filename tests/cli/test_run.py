@@ -127,7 +127,7 @@ async def test_exit_codes_tell_failed_from_incomplete(project: Project) -> None:
         assert "Error: Model 'scripted'" in failed.stderr
         limited = await project.holodeck("run", "--max-turns", "1", "Two")
         assert limited.returncode == 3
-        assert "Incomplete: The limit of 1 turns is reached; 1 more tool calls were not run." in limited.stderr
+        assert "Incomplete: The limit of 1 turn is reached; 1 more tool call was not run." in limited.stderr
         cut = await project.holodeck("run", "-q", "Three")
         assert (cut.returncode, cut.stdout) == (3, "half of\n")
         assert "The answer was cut at the limit of tokens." in cut.stderr

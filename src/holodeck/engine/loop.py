@@ -118,7 +118,11 @@ async def _turns(
             status: Status = "requires_action" if own else "completed"
             return _result(progress, status, pending=tuple(own), held=frozenset(call.call_id for call in held))
         if progress.turns >= request.max_turns:
-            reason = f"The limit of {request.max_turns} turns is reached; {len(calls)} more tool calls were not run."
+            most, left = request.max_turns, len(calls)
+            turns = f"{most} turn{'' if most == 1 else 's'}"
+            reason = (
+                f"The limit of {turns} is reached; {left} more tool call{' was' if left == 1 else 's were'} not run."
+            )
             return _result(progress, "incomplete", reason=reason, cause="max_turns")
         await execute(own)
         is_spent = request.max_tool_calls is not None and progress.calls >= request.max_tool_calls

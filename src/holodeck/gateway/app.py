@@ -252,7 +252,8 @@ class Gateway:
     async def _admitted(self, headers: Mapping[str, str], route: Route) -> Caller:
         caller = await self._known(headers)
         if route.is_admin and not caller.is_admin:
-            raise WireError(403, "This needs an operator's key.", kind="invalid_request", code="forbidden")
+            message = "This needs an operator's key, as 'holodeck keys create NAME --admin' makes."
+            raise WireError(403, message, kind="invalid_request", code="forbidden")
         return caller
 
     def _route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:

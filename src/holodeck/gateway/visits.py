@@ -16,7 +16,8 @@ from holodeck.lib.limits import MAX_REQUEST_ID_CHARS
 
 _ID = re.compile(rf"[A-Za-z0-9._:/=+@~-]{{1,{MAX_REQUEST_ID_CHARS}}}")
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Asked every few seconds by machines; a trace of them says nothing."""
+"""Asked every few seconds by machines; a trace of them says nothing, nor does a line while all is well."""
+_OK = 200
 _FIRST_OWN_ERROR = 500
 
 
@@ -50,9 +51,9 @@ class Visit:
     ) -> None:
         method, seconds = self._scope["method"], time.perf_counter() - self._began
         self._metrics.request(self.route, method, self.status, seconds)
-        log.info(
-            "gateway.request", method=method, path=self._scope["path"], status=self.status, seconds=round(seconds, 4)
-        )
+        path, status = self._scope["path"], self.status
+        tell = log.debug if path in _PROBES and status == _OK else log.info
+        tell("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
         try:
             if trace.is_on():
                 _tell(self._span, self, method)
