@@ -16,10 +16,10 @@ from websockets.exceptions import InvalidStatus
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.rates import Rates, TooManyError
-from holodeck.lib.limits import MAX_ADAPTED_BYTES
+from holodeck.lib.limits import MAX_ADAPTED_BYTES, SMALL_BODY_BYTES
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.gateway import KeyLimits
-from holodeck.testing import ScriptedModel, say
+from holodeck.testing import ScriptedModel, say, wait
 
 ALICE, BOB = "hd-alice", "hd-bob"
 
@@ -138,3 +138,55 @@ async def test_tools_that_requests_bring_along_are_not_kept_for_ever(tmp_path: P
         gc.collect()
         kept = {each.name for each in gc.get_objects() if isinstance(each, ToolSpec) and "brought" in each.name}
         assert len(kept) <= 4
+
+
+async def _upload(stand: Stand, path: str, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A request that has sent its head and not its body."""
+    host = stand.url.removeprefix("http://")
+    name, port = host.split(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\nAuthorization: Bearer {ALICE}\r\n\r\n"
+    writer.write(head.encode())
+    await writer.drain()
+    return reader, writer
+
+
+@pytest.mark.proves("D-29")
+@aio(30)
+async def test_a_body_counts_from_its_head_on(tmp_path: Path) -> None:
+    limits = {"drain_seconds": 0, "key": {"in_flight": 1}}
+    body = orjson.dumps({"model": MODEL, "input": "Hi"})
+    async with serving(tmp_path, ScriptedModel(say("Hi.")), admins=[ALICE], limits=limits) as stand:
+        reader, writer = await _upload(stand, "/v1/responses", len(body))
+        while b"\nholodeck_in_flight 1\n" not in await _metrics(stand):  # noqa: ASYNC110 - it is told nowhere
+            await asyncio.sleep(0)
+        status, said = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Hi"}, key=ALICE)
+        assert (status, said["error"]["code"]) == (429, "rate_limit_exceeded")
+        writer.write(body)
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+@pytest.mark.proves("D-29")
+@aio(30)
+async def test_uploads_and_followed_streams_are_as_many_as_requests_and_small_ones_still_pass(tmp_path: Path) -> None:
+    never = asyncio.Event()
+    limits = {"drain_seconds": 0, "key": {"in_flight": 2}}
+    model = ScriptedModel(lambda _: [say("Hel"), wait(never)])
+    async with AsyncExitStack() as stack, serving(tmp_path, model, admins=[ALICE], limits=limits) as stand:
+        body = {"model": MODEL, "input": "Hi", "background": True}
+        _, made = await stand.send("POST", "/v1/responses", body, key=ALICE)
+        path = f"/v1/responses/{made['id']}"
+        session = await stand.http(ALICE)
+        for _ in range(2):
+            answer = await stack.enter_async_context(session.get(f"{path}?stream=true"))
+            assert answer.status == 200
+            await answer.content.readline()
+        status, said = await stand.send("GET", f"{path}?stream=true", key=ALICE)
+        assert (status, said["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert "followed streams" in said["error"]["message"]
+        large = {"items": [{"type": "message", "role": "user", "content": "x" * SMALL_BODY_BYTES}]}
+        assert (await stand.send("POST", "/v1/conversations", large, key=ALICE))[0] == 429
+        assert (await stand.send("POST", "/v1/conversations", {}, key=ALICE))[0] == 200
+        assert (await stand.send("GET", path, key=ALICE))[0] == 200
+        assert (await stand.send("POST", f"{path}/cancel", {}, key=ALICE))[0] == 200

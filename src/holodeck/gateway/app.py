@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import ExitStack, aclosing
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -29,6 +29,7 @@ from holodeck.lib.limits import (
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_SILENT_SECONDS,
     LEAVING_RETRY_AFTER,
+    SMALL_BODY_BYTES,
 )
 from holodeck.lib.record import record
 
@@ -192,13 +193,22 @@ class Gateway:
             raise _shutting_down()
         client = client_of(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if scope["query_string"] else {}
-        body = await self._body(receive, headers, client, visit) if scope["method"] in {"POST", "PATCH"} else b""
-        call = Call(caller=caller, path=path, query=query, body=body, dialect=dialect_of(headers))
-        if not route.is_counted or route.is_open:
-            await self._write(await route.handler(call), receive, send, client)
-            return
-        with self._rates.request(caller):
-            await self._write(await _unless_gone(route.handler(call), receive, client), receive, send, client)
+        has_body = scope["method"] in {"POST", "PATCH"}
+        is_counted = route.is_counted and not route.is_open
+        # A body counts from its first byte on: else any number of them could be held in memory.
+        if is_counted:
+            counted: AbstractContextManager[None] = self._rates.request(caller)
+        else:
+            counted = self._rates.beside(caller) if has_body and not _is_small(headers) else nullcontext()
+        with counted:
+            body = await self._body(receive, headers, client, visit) if has_body else b""
+            call = Call(caller=caller, path=path, query=query, body=body, dialect=dialect_of(headers))
+            if is_counted:
+                await self._write(await _unless_gone(route.handler(call), receive, client), receive, send, client)
+                return
+            answer = await route.handler(call)
+        with self._rates.beside(caller) if isinstance(answer, Streamed) else nullcontext():
+            await self._write(answer, receive, send, client)
 
     async def _body(self, receive: Receive, headers: Mapping[str, str], client: Client | None, visit: Visit) -> bytes:
         limit = self._body_limit
@@ -291,6 +301,11 @@ async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, clie
     if attended.is_gone or answer is None:
         raise _gone()
     return answer
+
+
+def _is_small(headers: Mapping[str, str]) -> bool:
+    declared = headers.get("content-length", "")
+    return declared.isdigit() and int(declared) <= SMALL_BODY_BYTES
 
 
 def _too_large(limit: int) -> WireError:

@@ -51,6 +51,7 @@ class _Window:
 @dataclass(slots=True)
 class _Account:
     in_flight: int = 0
+    beside: int = 0
     sockets: int = 0
     counts_tokens: bool = False
     is_listed: bool = False
@@ -60,7 +61,7 @@ class _Account:
 
     def is_empty(self) -> bool:
         """True when a new one would say the same."""
-        if self.in_flight or self.sockets or self.requests.total or self.tokens.total:
+        if self.in_flight or self.beside or self.sockets or self.requests.total or self.tokens.total:
             return False
         return not (self.is_listed and self.counts_tokens)
 
@@ -81,6 +82,7 @@ class Rates:
         self._most_sockets = sockets
         self._clock = clock
         self._total = 0
+        self._beside = 0
         self._sockets = 0
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
@@ -136,6 +138,24 @@ class Rates:
             account.counts_tokens = True
         if account is not None and account.counts_tokens and tokens:
             account.tokens.add(self._clock(), tokens)
+
+    @contextmanager
+    def beside(self, caller: Caller) -> Iterator[None]:
+        """Count what asks no model, but brings much or follows a stream: as many again as requests. Raises the same."""
+        limits = caller.limits or self._default
+        account = self._accounts.get(caller.id) or self._opened(caller.id, self._clock())
+        if self._beside >= self._limit:
+            raise TooManyError("The gateway is at its limit of uploads and followed streams at once.", 1.0)
+        if account.beside >= limits.in_flight:
+            text = f"This key is at its limit of {limits.in_flight} uploads and followed streams at once."
+            raise TooManyError(text, 1.0)
+        self._beside += 1
+        account.beside += 1
+        try:
+            yield
+        finally:
+            self._beside -= 1
+            account.beside -= 1
 
     @contextmanager
     def socket(self, caller: Caller) -> Iterator[None]:
