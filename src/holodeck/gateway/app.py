@@ -13,11 +13,12 @@ from urllib.parse import parse_qsl
 import orjson
 
 from holodeck.gateway.attending import Attended, Client, Receive, client_of
+from holodeck.gateway.bodies import Bodies, is_small
 from holodeck.gateway.callers import Caller, Callers
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.metrics import Metrics
-from holodeck.gateway.problems import WireError, reply_for, unauthorized
-from holodeck.gateway.rates import Rates, TooManyError
+from holodeck.gateway.problems import WireError, client_gone, reply_for, shutting_down, unauthorized
+from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
 from holodeck.gateway.silence import Silence
 from holodeck.gateway.visits import Visit, request_id, socket_span
@@ -28,8 +29,6 @@ from holodeck.lib.limits import (
     DEFAULT_BODIES_BYTES,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_SILENT_SECONDS,
-    LEAVING_RETRY_AFTER,
-    SMALL_BODY_BYTES,
 )
 from holodeck.lib.record import record
 
@@ -112,9 +111,7 @@ class Gateway:
         self._rates = rates
         self._hosts = hosts
         self._metrics = metrics
-        self._body_limit = body_limit
-        self._room = room  # what is left of it
-        self._body_seconds = body_seconds
+        self._bodies = Bodies(limit=body_limit, room=room, seconds=body_seconds, is_leaving=lambda: self.is_draining)
         self._silent_seconds = silent_seconds
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
         self._patterns = [(route, _pattern(route)) for route in routes if "{" in route.path]
@@ -151,9 +148,9 @@ class Gateway:
             except asyncio.CancelledError:
                 if visit.status or not self.is_draining:
                     raise
-                await _write_reply(write, reply_for(_shutting_down(), visit.id))
+                await _write_reply(write, reply_for(shutting_down(), visit.id))
             finally:
-                self._room += visit.held
+                self._bodies.give_back(visit)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
@@ -190,7 +187,7 @@ class Gateway:
         if caller.id:
             log.note(caller=caller.id)
         if self.is_draining and ((route.is_counted and not route.is_open) or route.path == READY):
-            raise _shutting_down()
+            raise shutting_down()
         client = client_of(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if scope["query_string"] else {}
         has_body = scope["method"] in {"POST", "PATCH"}
@@ -199,9 +196,9 @@ class Gateway:
         if is_counted:
             counted: AbstractContextManager[None] = self._rates.request(caller)
         else:
-            counted = self._rates.beside(caller) if has_body and not _is_small(headers) else nullcontext()
+            counted = self._rates.beside(caller) if has_body and not is_small(headers) else nullcontext()
         with counted:
-            body = await self._body(receive, headers, client, visit) if has_body else b""
+            body = await self._bodies.read(receive, headers, client, visit) if has_body else b""
             call = Call(caller=caller, path=path, query=query, body=body, dialect=dialect_of(headers))
             if is_counted:
                 await self._write(await _unless_gone(route.handler(call), receive, client), receive, send, client)
@@ -210,47 +207,11 @@ class Gateway:
         with self._rates.beside(caller) if isinstance(answer, Streamed) else nullcontext():
             await self._write(answer, receive, send, client)
 
-    async def _body(self, receive: Receive, headers: Mapping[str, str], client: Client | None, visit: Visit) -> bytes:
-        limit = self._body_limit
-        if headers.get("content-encoding", "identity").lower() != "identity":
-            raise _packed()
-        declared = headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > min(limit, self._room):
-            raise _too_large(limit) if int(declared) > limit else _no_room()
-        chunks: list[bytes] = []
-        size = 0
-        while True:
-            is_here = client is not None and client.has_sent_all
-            message = await (receive() if is_here else self._piece(receive))
-            if message["type"] == "http.disconnect":
-                raise _gone()
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            visit.held = size
-            self._room -= len(chunk)
-            if size > limit:
-                raise _too_large(limit)
-            if self._room < 0:
-                raise _no_room()
-            chunks.append(chunk)
-            if not message.get("more_body"):
-                return b"".join(chunks)
-            if self.is_draining:  # what is not yet whole has not begun
-                raise _shutting_down()
-
-    async def _piece(self, receive: Receive) -> MutableMapping[str, Any]:
-        try:
-            async with asyncio.timeout(self._body_seconds):
-                return await receive()
-        except TimeoutError:
-            message = f"Nothing of the body came for {self._body_seconds:g} seconds."
-            raise WireError(408, message, kind="invalid_request", code="request_timeout") from None
-
     def _socket(self, path: str) -> SocketHandler:
         if path not in self.sockets:
             raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
         if self.is_draining:
-            raise _shutting_down()
+            raise shutting_down()
         return self.sockets[path]
 
     async def _known(self, headers: Mapping[str, str]) -> Caller:
@@ -299,36 +260,8 @@ async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, clie
     with Attended(receive, client) as attended:
         answer = await work
     if attended.is_gone or answer is None:
-        raise _gone()
+        raise client_gone()
     return answer
-
-
-def _is_small(headers: Mapping[str, str]) -> bool:
-    declared = headers.get("content-length", "")
-    return declared.isdigit() and int(declared) <= SMALL_BODY_BYTES
-
-
-def _too_large(limit: int) -> WireError:
-    return WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
-
-
-def _no_room() -> TooManyError:
-    return TooManyError("The gateway is at its limit of bytes of requests at once.", 1.0)
-
-
-def _shutting_down() -> WireError:
-    message, code = "This gateway is shutting down.", "shutting_down"
-    return WireError(503, message, kind="server_error", code=code, retry_after=LEAVING_RETRY_AFTER)
-
-
-def _packed() -> WireError:
-    message, code = "Send the body as it is: this gateway unpacks none.", "unsupported_encoding"
-    return WireError(415, message, kind="invalid_request", code=code, accept_encoding="identity")
-
-
-def _gone() -> WireError:
-    """Nobody reads this; it stands in the log."""
-    return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
 async def _write_reply(send: Send, reply: Reply) -> None:

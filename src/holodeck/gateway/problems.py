@@ -12,6 +12,7 @@ from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.endings import ERROR_TYPES
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError, HoloDeckError, StorageError
+from holodeck.lib.limits import LEAVING_RETRY_AFTER
 from holodeck.models.events import RunResult
 
 _NOT_KEPT = "The response was made, but the gateway could not store it."
@@ -43,6 +44,16 @@ class NotKeptError(StorageError):
 def not_found(what: str, item_id: str) -> WireError:
     """The same words for what does not exist and for what is somebody else's."""
     return WireError(404, f"{what} with id '{item_id}' not found.", kind="not_found", code="not_found")
+
+
+def shutting_down() -> WireError:
+    message, code = "This gateway is shutting down.", "shutting_down"
+    return WireError(503, message, kind="server_error", code=code, retry_after=LEAVING_RETRY_AFTER)
+
+
+def client_gone() -> WireError:
+    """Nobody reads this; it stands in the log."""
+    return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
 def unauthorized() -> WireError:
