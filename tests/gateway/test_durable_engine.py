@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +22,11 @@ DURABLE = {"durable": True}
 def kept(folder: Path) -> list[str]:
     """The files in which work is kept."""
     return [file.name for file in folder.rglob("*.work")]
+
+
+def drafts(folder: Path) -> list[Path]:
+    """Files that will be, once they are whole."""
+    return list(folder.glob("*.work.*.new"))
 
 
 def in_the_place_of_work(folder: Path) -> Path:
@@ -65,6 +71,23 @@ async def test_a_client_that_leaves_while_it_is_loaded_spoils_it_for_nobody(tmp_
         await writing.drain()
         writing.close()
         assert await text_of_background(served) in {"one", "two"}
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
+async def test_a_gateway_that_dies_while_it_makes_its_file_leaves_none_that_cannot_be_used(tmp_path: Path) -> None:
+    async with ScriptedModel(say("one"), say("two")).serve() as scripted:
+        file = write_file(tmp_path, scripted.url, background=DURABLE)
+        async with process_of(file) as served:
+            asking = asyncio.create_task(served.ask(background=True))
+            while not drafts(tmp_path):  # noqa: ASYNC110 - another process makes it
+                await asyncio.sleep(0)
+            served.stop(signal.SIGKILL)
+            await served.ended()
+            await asyncio.wait({asking})
+            asking.exception()
+        async with process_of(file) as served:
+            assert await text_of_background(served) == "one"
 
 
 @pytest.mark.proves("D-32")

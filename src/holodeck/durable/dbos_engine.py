@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import os
 import re
 import sqlite3
 import threading
@@ -89,7 +90,8 @@ class DBOSEngine:
         if _serving:
             raise StorageError("Durable runs are kept for one gateway in a process, and this process has one already.")
         self._work = work
-        _use_wal(self._url)
+        listen_to_its_log()
+        await asyncio.to_thread(_prepare, self._url)  # making it takes a while
         config: DBOSConfig = {
             "name": f"{_APPLICATION}-{self._circle}".rstrip("-"),
             "system_database_url": self._url,
@@ -104,7 +106,6 @@ class DBOSEngine:
         }
         _serving.append(self)
         try:
-            listen_to_its_log()
             launched = DBOS(config=config)
             if not self._circle:
                 _count_all_work(launched, self._at_once)
@@ -327,22 +328,36 @@ def listen_to_its_log() -> None:
         logger.addHandler(_ToOurLog())
 
 
-def _use_wal(url: str) -> None:
-    """Writers do not stop readers, and a commit is one write to the disk instead of three."""
+def _prepare(url: str) -> None:
+    """Have a file that is whole, if it is one. Writers do not stop readers, and a commit is one write to the disk."""
     prefix = "sqlite:///"
     if not url.startswith(prefix):
         return
     path = Path(url.removeprefix(prefix))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        make_private(path)
+        if not path.exists():
+            _make(path)
         connection = sqlite3.connect(path)
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         finally:
             connection.close()
-    except (OSError, sqlite3.Error) as error:
-        raise StorageError(f"Durable runs cannot be kept in {path}: {error}") from error
+    except Exception as error:  # of the disk, of SQLite, or of DBOS in its own words
+        raise StorageError(f"Durable runs cannot be kept in {path}: {first_line(error)}") from error
+
+
+def _make(path: Path) -> None:
+    """Make the file whole or not at all: DBOS makes its tables one by one, and cannot go on with some of them."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
+    draft.unlink(missing_ok=True)
+    try:
+        make_private(draft)
+        DBOS.migrate(f"sqlite:///{draft}", schema=SCHEMA)
+        with suppress(FileExistsError):  # another process was first
+            os.link(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:
