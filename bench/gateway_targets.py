@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bench import litellm_proxy
 from bench.gateway_model import EVENTS, OTHER, SAID, TOOL, WORD
@@ -26,10 +26,11 @@ from holodeck.testing import FaultyMCPServer
 
 MODELS = ("plain", "stream", "paced", "tool", "wait")
 KEY = f"sk-{secrets.token_hex(16)}"
+Door = Literal["responses", "chat"]
+"""Where a gateway is asked: `/v1/responses`, where answers are stored, or `/v1/chat/completions`."""
 AT_ONCE = 20_000
 """Requests that our gateway is told to take on: more than the bench has."""
 _START_SECONDS = 120
-_CHAT = "/v1/chat/completions"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,23 +41,27 @@ class Target:
     pid: int
     url: str
 
-    def ask(self, model: str) -> Ask:
-        """What to send for each of the models."""
+    def ask(self, model: str, *, door: Door = "responses") -> Ask:
+        """What to send for each of the models: the same to both gateways. The rest know chat completions only.
+
+        With tools, LiteLLM's `/v1/responses` insists on a model that has it too, so there it is asked the other way.
+        """
         streamed = model in {"stream", "paced", "wait"}
         marks = EVENTS // 2 if model in {"stream", "paced"} else 1
         mark = (OTHER if streamed else WORD).encode()
-        return Ask(requests=self._requests(model, stream=streamed), mark=mark, marks=marks)
+        has_doors = self.name == "holodeck" or (self.name == "LiteLLM" and model != "tool")
+        requests = self._requests(model, stream=streamed, door=door if has_doors else "chat")
+        return Ask(requests=requests, mark=mark, marks=marks)
 
-    def _requests(self, model: str, *, stream: bool) -> list[bytes]:
-        chat: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": SAID}], "stream": stream}
-        if self.name == "holodeck":
-            body = {"model": model, "input": SAID, "stream": stream}
-            return [post(self.url, "/v1/responses", body, key=KEY)]
+    def _requests(self, model: str, *, stream: bool, door: Door) -> list[bytes]:
+        body: dict[str, Any] = {"model": model, "stream": stream}
         if self.name == "LiteLLM" and model == "tool":
-            chat["tools"] = litellm_proxy.TOOLS
-        if self.name == "model" and model == "tool":
-            return [post(self.url, _CHAT, body, key=KEY) for body in _two_turns(chat)]
-        return [post(self.url, _CHAT, chat, key=KEY)]
+            body["tools"] = litellm_proxy.TOOLS
+        if door == "responses":
+            return [post(self.url, "/v1/responses", {**body, "input": SAID}, key=KEY)]
+        chat = {**body, "messages": [{"role": "user", "content": SAID}]}
+        turns = _two_turns(chat) if self.name == "model" and model == "tool" else [chat]
+        return [post(self.url, "/v1/chat/completions", turn, key=KEY) for turn in turns]
 
 
 def _two_turns(chat: dict[str, Any]) -> list[dict[str, Any]]:

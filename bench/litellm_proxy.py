@@ -40,7 +40,8 @@ def config(models: tuple[str, ...], model: str, mcp: str) -> dict[str, Any]:
 
     def served(name: str) -> dict[str, Any]:
         where = {"model": f"openai/{name}", "api_base": f"{model}/v1", "api_key": "none"}
-        return {"model_name": name, "litellm_params": where}
+        only_chat = {"use_chat_completions_api": True}  # what the model has, whichever door of the proxy is taken
+        return {"model_name": name, "litellm_params": where | only_chat}
 
     return {
         "model_list": [served(name) for name in models],
