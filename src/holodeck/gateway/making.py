@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -38,10 +38,18 @@ class ResponseMaker:
     """Makes runs that are ready to go: new ones, and those that another process had begun."""
 
     def __init__(
-        self, starter: Starter, store: ResponseStore, seal: Seal, continuing: Continuing, *, is_durable: bool
+        self,
+        starter: Starter,
+        store: ResponseStore,
+        seal: Seal,
+        continuing: Continuing,
+        *,
+        is_durable: bool,
+        in_flight: Callable[[], int],
     ) -> None:
-        """`is_durable`: whether background runs are kept step by step."""
+        """`is_durable`: whether background runs are kept step by step. `in_flight`: how many runs there are now."""
         self._is_durable = is_durable
+        self._in_flight = in_flight
         self._starter = starter
         self._store = store
         self._seal = seal
@@ -206,7 +214,7 @@ class ResponseMaker:
             if not request.store:
                 return
             if not live.is_durable:
-                await self._store.save(record)
+                await self._store.save(record, is_alone=self._in_flight() <= 1)
             elif not await self._store.finish(record):
                 live.lose()
 

@@ -90,7 +90,14 @@ class Service:
             looks=1 if is_sqlite else TAKE_OVER_LOOKS,
             count=metrics.count,
         )
-        maker = ResponseMaker(starter, self.store, seal, continuing, is_durable=self.background.is_durable)
+        maker = ResponseMaker(
+            starter,
+            self.store,
+            seal,
+            continuing,
+            is_durable=self.background.is_durable,
+            in_flight=lambda: rates.in_flight,
+        )
         self._revive = maker.revive
         responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
         sockets = ResponseSockets(

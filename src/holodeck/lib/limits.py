@@ -195,6 +195,10 @@ MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried;
 
 # Storage
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
+AT_HAND_BYTES = 64 * KIB  # of a row that the serving thread writes itself, when it has nothing else to do
+AT_HAND_IN_A_ROW = 100  # of those; then the writing thread takes one, and tidies up what they have left in the journal
+AT_HAND_SECONDS = 0.02  # for one of them; a disk that takes longer ...
+AT_HAND_REST = 60.0  # ... is left to the writing thread for this long
 FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
 MAX_SEARCHED_RESPONSES = 1_000  # of a caller, newest first, for an item that a request only refers to
 MAX_SEARCHED_BYTES = 64 * MIB  # of those: a search takes a tenth of a second, and others wait for it

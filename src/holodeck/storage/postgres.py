@@ -46,7 +46,7 @@ class PostgresStore:
     def keeper(self) -> int:
         return self._pool.presence.number
 
-    async def save(self, record: StoredResponse) -> None:
+    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         values = (*(getattr(record, name) for name in _NAMES), self.keeper)
 
         async def save(db: Connection) -> None:

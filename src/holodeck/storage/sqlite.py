@@ -10,12 +10,14 @@ import sqlite3
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.storage import forgetting, searching, sqlite_unfinished, threads, unfinished, waiting_calls
+from holodeck.storage.at_hand import AtHand
 from holodeck.storage.presence_files import Alone, FilePresence
 from holodeck.storage.sqlite_file import Durability, connected
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread, WaitingCall
@@ -38,7 +40,7 @@ _THREAD = for_sqlite(threads.reading("FALSE"))  # files are asked, not SQLite
 
 
 class SQLiteStore:
-    """One file, one writing thread, one reading thread."""
+    """One file, one writing thread, one reading thread; a request that is alone writes its response itself."""
 
     def __init__(self, path: Path | str, *, durability: Durability = "fast") -> None:
         self._path = str(path)
@@ -46,6 +48,8 @@ class SQLiteStore:
         shared = self._path == ":memory:"
         self._presence = Alone() if shared else FilePresence(Path(f"{Path(self._path).resolve()}.alive"))
         self._writer = Worker(self._entered, writes=True, name="storage writer")
+        self._at_hand = AtHand()
+        self._has_at_hand = durability == "fast" and not shared  # whoever waits for the disk waits elsewhere
         self._opening = threading.Lock()
         self._reader = self._writer if shared else Worker(self._connect, writes=False, name="storage reader")
 
@@ -65,10 +69,15 @@ class SQLiteStore:
         except OSError:
             connection.close()
             raise
+        if self._has_at_hand:
+            with suppress(sqlite3.Error, OSError):  # it can be done without
+                self._at_hand.use(connected(self._path, self._durability, is_handed_on=True))
         return connection
 
-    async def save(self, record: StoredResponse) -> None:
+    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         values = (*_values(record), self.keeper)
+        if is_alone and self._at_hand.add(_ADD, values):
+            return
         if await self._writer.run(lambda db: db.execute(_ADD, values).rowcount, is_one_statement=True):
             return  # it is new, so nothing else is there of it
 
@@ -340,6 +349,7 @@ class SQLiteStore:
 
     async def close(self) -> None:
         await self._writer.close()
+        self._at_hand.close()
         if self._reader is not self._writer:
             await self._reader.close()
         self._presence.end()

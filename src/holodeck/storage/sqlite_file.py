@@ -16,11 +16,12 @@ _BUSY_SECONDS = 10.0  # another process may be writing; it is soon done
 _BUSY_PAUSE = 0.01
 
 
-def connected(path: str, durability: Durability) -> sqlite3.Connection:
+def connected(path: str, durability: Durability, *, is_handed_on: bool = False) -> sqlite3.Connection:
+    """`is_handed_on`: to another thread, which is then the only one that uses it."""
     if path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         make_private(Path(path))
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=not is_handed_on)
     _use_wal(connection)
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'safe' else 'NORMAL'}")
     connection.execute("PRAGMA foreign_keys = ON")

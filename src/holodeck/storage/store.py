@@ -88,8 +88,11 @@ class ResponseStore(Protocol):
         """The number of this process; the unfinished responses that it saves are its own to finish."""
         ...
 
-    async def save(self, record: StoredResponse) -> None:
-        """Keep a response, or its newer state. A finished one has its stream in `events`, so its chunks are gone."""
+    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
+        """Keep a response, or its newer state. A finished one has its stream in `events`, so its chunks are gone.
+
+        `is_alone`: nobody else is being served, whom a moment's wait on this thread would hold up.
+        """
         ...
 
     async def finish(self, record: StoredResponse) -> bool:
