@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import statistics
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import uvloop
@@ -18,9 +19,7 @@ from bench.load import Times, lines, load
 from bench.processes import cpu
 from bench.table import show
 
-ROUNDS = 2
-LITELLM_ROUNDS = 2
-"""As many as ours, although it takes most of the time: the best of more is less, and the bar is near."""
+ROUNDS = 3
 IDLE = "1000"
 BARS = {"plain": 0.001, "stream": 0.003}
 """Seconds of CPU that our gateway may take for a request, stored."""
@@ -54,17 +53,43 @@ CASES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one request took, in seconds: the best of the rounds."""
+    """What one request took, in seconds."""
 
     cpu: float
     times: Times
 
 
-Costs = dict[str, Cost]
+@dataclass(frozen=True)
+class Costs:
+    """What the servers took, in each round."""
+
+    rounds: list[dict[str, Cost]] = field(default_factory=list)
+
+    def __contains__(self, server: str) -> bool:
+        return server in self.rounds[0]
+
+    def best(self, server: str) -> Cost:
+        """The least of every figure: all that disturbs a measurement adds to it."""
+        costs = [one[server] for one in self.rounds]
+        times = Times(
+            median=min(cost.times.median for cost in costs),
+            slow=min(cost.times.slow for cost in costs),
+            rate=max(cost.times.rate for cost in costs),
+        )
+        return Cost(cpu=min(cost.cpu for cost in costs), times=times)
+
+    def ratio(self, server: str, of: str) -> float:
+        """How many times as much CPU, as the middle of the rounds has it.
+
+        A machine's speed changes from one moment to the next; in a round, both were measured in the same moment.
+        """
+        return statistics.median(one[server].cpu / one[of].cpu for one in self.rounds)
+
+
 Measured = dict[tuple[str, int], Costs]
 
 
-async def measure(found: dict[str, Target], cases: list[Case], rounds: dict[str, int]) -> Measured:
+async def measure(found: dict[str, Target], cases: list[Case], rounds: int) -> Measured:
     """Each server in turn, so that a busy moment of the machine hits all of them."""
     measured: Measured = {}
     for case in cases:
@@ -72,10 +97,10 @@ async def measure(found: dict[str, Target], cases: list[Case], rounds: dict[str,
             await once(target, case, 3, 1)  # what is made on first use is made
         for width, counts in case.counts.items():
             costs = measured[case.name, width] = Costs()
-            for number in range(max(rounds.values())):
-                for name in [name for name in found if number < rounds[name]]:
-                    cost = await once(found[name], case, counts[name == "LiteLLM"], width)
-                    costs[name] = better(costs.get(name, cost), cost)
+            for _ in range(rounds):
+                costs.rounds.append(
+                    {name: await once(target, case, counts[name == "LiteLLM"], width) for name, target in found.items()}
+                )
             print(f"... {case.label}, {width} at once", file=sys.stderr)
     return measured
 
@@ -87,53 +112,31 @@ async def once(target: Target, case: Case, count: int, width: int) -> Cost:
         return Cost(cpu=(cpu(target.pid) - before) / count, times=times)
 
 
-def better(one: Cost, other: Cost) -> Cost:
-    times = Times(
-        median=min(one.times.median, other.times.median),
-        slow=min(one.times.slow, other.times.slow),
-        rate=max(one.times.rate, other.times.rate),
-    )
-    return Cost(cpu=min(one.cpu, other.cpu), times=times)
-
-
-def show_cpu(measured: Measured, labels: dict[str, str], rounds: dict[str, int]) -> None:
+def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
     rows = []
     for (name, width), costs in measured.items():
-        ours, limit, lite = costs["holodeck"].cpu, costs["limit"].cpu, _cpu_of_litellm(costs)
-        rows.append(
-            [
-                labels[name],
-                str(width),
-                _ms(ours),
-                _ms(limit),
-                _ms(lite),
-                f"{ours / limit:.1f}x",
-                "—" if lite is None else f"{lite / ours:.0f}",
-                *(
-                    f"{costs[server].times.rate:.0f}" if server in costs else "—"
-                    for server in ("holodeck", "limit", "LiteLLM")
-                ),
-            ]
-        )
-    header = ["request", "at once", "holodeck", "limit", "LiteLLM", "of limit", "LiteLLM / ours", "ours/s", "limit/s"]
-    best = f"best of {rounds['holodeck']}" + (f", LiteLLM of {rounds['LiteLLM']}" if "LiteLLM" in rounds else "")
-    show(
-        f"CPU per request, in ms ({best}; interleaved; ours stored, but for chat completions)",
-        [*header, "LiteLLM/s"],
-        rows,
-    )
+        servers = [server for server in ("holodeck", "limit", "LiteLLM") if server in costs]
+        row = [labels[name], str(width), *(_ms(costs.best(server).cpu) for server in servers)]
+        row.append(f"{costs.ratio('holodeck', 'limit'):.1f}x")
+        row += [f"{costs.ratio('LiteLLM', 'holodeck'):.1f}"] if "LiteLLM" in costs else []
+        rows.append([*row, *(f"{costs.best(server).times.rate:.0f}" for server in servers)])
+    lite = ["LiteLLM"] if all("LiteLLM" in costs for costs in measured.values()) else []
+    ratios = ["of limit", *(f"{server} / ours" for server in lite)]
+    header = ["request", "at once", "holodeck", "limit", *lite, *ratios, "ours/s", "limit/s", *(f"{s}/s" for s in lite)]
+    what = f"the best of {rounds} rounds; how much of another's is the middle of them"
+    show(f"CPU per request, in ms ({what}; ours stored, but for chat completions)", header, rows)
 
 
 def show_latency(measured: Measured, labels: dict[str, str]) -> None:
     rows = []
     for (case, width), costs in measured.items():
-        alone = costs["model"].times
+        alone = costs.best("model").times
         cells = [f"{_ms(alone.median)}"]
         for name in ("holodeck", "limit", "LiteLLM"):
             if name not in costs:
                 cells.append("—")
                 continue
-            times = costs[name].times
+            times = costs.best(name).times
             cells.append(f"{_ms(times.median - alone.median)} ({_ms(times.slow - alone.slow)})")
         rows.append([labels[case], str(width), *cells])
     header = ["request", "at once", "model alone", "holodeck adds", "limit adds", "LiteLLM adds"]
@@ -150,38 +153,20 @@ def show_bars(measured: Measured, labels: dict[str, str]) -> None:
     for name, label in labels.items():
         here = [costs for (asked, _), costs in measured.items() if asked == name]
         if name in BARS and here:
-            worst = max(here, key=lambda costs: costs["holodeck"].cpu)
-            ours, limit = worst["holodeck"].cpu, worst["limit"].cpu
+            worst = max(here, key=lambda costs: costs.best("holodeck").cpu)
+            ours, limit = worst.best("holodeck").cpu, worst.best("limit").cpu
             verdict = _verdict(ours < BARS[name])
             rows.append([f"{label}: under {_ms(BARS[name])} ms of CPU", f"{_ms(ours)} ms", f"{_ms(limit)} ms", verdict])
         if here and "LiteLLM" in here[0]:
-            worst = min(here, key=lambda costs: costs["LiteLLM"].cpu / costs["holodeck"].cpu)
-            ours, limit = (worst["LiteLLM"].cpu / worst[server].cpu for server in ("holodeck", "limit"))
+            worst = min(here, key=lambda costs: costs.ratio("LiteLLM", "holodeck"))
+            ours, limit = (worst.ratio("LiteLLM", server) for server in ("holodeck", "limit"))
             bar = f"{label}: at most 1/{SHARE} of LiteLLM's CPU for the same"
             rows.append([bar, f"1/{ours:.1f}", f"1/{limit:.1f}", _verdict(ours >= SHARE)])
-    rows += _stored_beside_unstored(measured)
     show("The bars, each at its worst width", ["bar", "holodeck", "limit", ""], rows)
 
 
-def _stored_beside_unstored(measured: Measured) -> list[list[str]]:
-    """Ours at its longest way against LiteLLM at its shortest: not the same request, and no bar."""
-    pairs = [
-        (measured["chat", width]["LiteLLM"].cpu, costs)
-        for (name, width), costs in measured.items()
-        if name == "plain" and "LiteLLM" in measured.get(("chat", width), {})
-    ]
-    if not pairs:
-        return []
-    ours, limit = (min(lite / costs[server].cpu for lite, costs in pairs) for server in ("holodeck", "limit"))
-    return [["(ours stored, LiteLLM over chat completions)", f"1/{ours:.1f}", f"1/{limit:.1f}", ""]]
-
-
-def _cpu_of_litellm(costs: Costs) -> float | None:
-    return costs["LiteLLM"].cpu if "LiteLLM" in costs else None
-
-
-def _ms(seconds: float | None) -> str:
-    return "—" if seconds is None else f"{seconds * 1000:.2f}"
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f}"
 
 
 def _verdict(is_met: bool) -> str:
@@ -190,8 +175,7 @@ def _verdict(is_met: bool) -> str:
 
 def _options(words: tuple[str, ...]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench gateway", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="the best of so many counts")
-    parser.add_argument("--litellm-rounds", type=int, default=LITELLM_ROUNDS, help="the same, for LiteLLM")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each is measured")
     parser.add_argument("--cases", default=",".join(case.name for case in CASES), help="of: %(default)s")
     parser.add_argument("--at-once", default="1,16,64,256", help="of: %(default)s")
     parser.add_argument("--idle", default=IDLE, help="numbers of idle streams, as in 1000,10000; empty: none")
@@ -215,15 +199,12 @@ def main(*words: str) -> None:
     ):
         if cases:
             with targets(Path(folder), has_litellm=not options.without_litellm) as found:
-                rounds = dict.fromkeys(found, options.rounds) | (
-                    {"LiteLLM": options.litellm_rounds} if "LiteLLM" in found else {}
-                )
-                measured = runner.run(measure(found, cases, rounds))
+                measured = runner.run(measure(found, cases, options.rounds))
             if not options.without_litellm:
                 print(
                     f"LiteLLM's proxy is {litellm_proxy.VERSION}; it is asked what ours is asked, and does not store it"
                 )
-            show_cpu(measured, labels, rounds)
+            show_cpu(measured, labels, options.rounds)
             show_latency(measured, labels)
             show_bars(measured, labels)
         idle = [int(number) for number in options.idle.split(",") if number.strip("0")]
