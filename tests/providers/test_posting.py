@@ -32,7 +32,7 @@ from providers.raw_server import (
 from providers.test_wrappers import Pauses
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.limits import HTTP_KEEPALIVE
+from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
 from holodeck.lib.posting import Poster
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.retrying import Retrying
@@ -96,6 +96,42 @@ async def test_a_connection_that_the_server_closes_is_not_used_again(ending: str
     async with serving(replying(answer("a", ending))) as server, asking(model_at(server.url)) as model:
         assert [await words(model), await words(model)] == ["a", "a"]
         assert len(server.peers) == 2
+
+
+@both_loops
+async def test_a_connection_that_is_not_used_again_is_closed_although_the_server_only_says_that_it_will() -> None:
+    is_left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("a", "Connection: close"))
+        await peer.gone()
+        is_left.set()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        assert await words(model) == "a"
+        await is_left.wait()
+
+
+@both_loops
+async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
+    async def handler(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            await peer.send(answer("", body=b"x" * (HTTP_READ_CHUNK + CHUNK)))
+            answered.set()
+
+    answered = asyncio.Event()
+    async with serving(handler) as server:
+        poster = Poster(server.url, connect_timeout=LIMIT)
+        unread = await poster.post(b"{}", {})
+        await answered.wait()
+        await until_nothing_more_fits()
+        unread.close()  # all of it has come, and the connection is free
+        second = await poster.post(b"{}", {})
+        assert await second.read()
+        assert len(server.peers) == 1
+        await poster.close()
 
 
 @both_loops
