@@ -285,6 +285,22 @@ async def test_what_is_no_http_is_an_error_that_says_so(garbage: bytes) -> None:
 
 
 @both_loops
+async def test_whoever_speaks_no_http_is_left_at_once() -> None:
+    is_left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"SSH-2.0-OpenSSH_9.6\r\n")
+        await peer.gone()
+        is_left.set()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match="it is not HTTP"):
+            await words(model)
+        await is_left.wait()
+
+
+@both_loops
 async def test_what_came_before_the_garbage_is_heard() -> None:
     handler = once(CHUNKED + chunked(event("a", is_last=False))[:-5] + b"zz\r\n")
     async with serving(handler) as server, asking(model_at(server.url)) as model:
