@@ -404,6 +404,30 @@ def test_a_refusal_whose_words_never_come_is_heard() -> None:
 
 
 @both_loops
+async def test_the_headers_of_an_answer_are_not_those_of_the_next_one() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("", "Content-Encoding: gzip", "Retry-After: 7", body=gzip.compress(said("one"))))
+        await peer.request()
+        await peer.send(b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n", answer("two"))
+        await peer.request()
+        await peer.send(answer("", status="429 Too Many Requests", body=b"slow"))
+        await peer.gone()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        assert [await words(model), await words(model)] == ["one", "two"]
+        with pytest.raises(ModelError, match="429") as found:
+            await words(model)
+        assert found.value.retry_after is None
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_an_answer_is_whole_with_its_last_word_although_the_server_does_not_end_it() -> None:
+    assert await heard(CHUNKED, chunked(said("hello")).removesuffix(b"0\r\n\r\n")) == "hello"
+
+
+@both_loops
 async def test_repeated_headers_are_one() -> None:
     error = await trouble(answer("", "x-should-retry: true", "X-Other: 1", "X-OTHER: 2", status="400 Bad", body=b"{}"))
     assert error.is_retryable
