@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
+import socket
+import threading
 import traceback
 from contextlib import suppress
 from urllib.parse import unquote
@@ -232,6 +235,50 @@ async def test_the_pause_that_a_model_wishes_is_heard_through_the_proxy(env: pyt
             with pytest.raises(ModelError, match="429") as found:
                 await words(model)
             assert found.value.retry_after == 7
+
+
+@both_loops
+@pytest.mark.parametrize("where", ["http://elsewhere.example/", "/v2"])
+async def test_no_key_follows_a_redirect_through_the_proxy(env: pytest.MonkeyPatch, where: str) -> None:
+    async def redirecting(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("", f"Location: {where}", status="307 Temporary Redirect", body=b""))
+        await peer.gone()
+
+    async with serving(redirecting) as proxy:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        async with asking(model_at(PLAIN)) as model:
+            with pytest.raises(ModelError, match="Redirects are not followed"):
+                await words(model)
+        assert [len(peer.heads) for peer in proxy.peers] == [1]
+
+
+def answer_each(listening: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            with connection, connection.makefile("rb") as asked:
+                size = 0
+                while (line := asked.readline().lower()) != b"\r\n":
+                    size = int(line.partition(b":")[2]) if line.startswith(b"content-length:") else size
+                asked.read(size)
+                connection.sendall(answer("hello", "Connection: close"))
+
+
+def test_a_model_behind_a_proxy_is_used_in_one_loop_after_the_other(env: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        proxy = threading.Thread(target=answer_each, args=(listening,))
+        proxy.start()
+        model = model_at(PLAIN)
+        try:
+            for _ in range(2):
+                assert asyncio.run(words(model)) == "hello"
+            asyncio.run(model.close())
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            proxy.join()
+    gc.collect()  # what was left open would complain now
 
 
 @both_loops

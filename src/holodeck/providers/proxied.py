@@ -57,14 +57,17 @@ class ProxiedPoster:
         if not _is_http(self._proxy):
             raise UnreachedError(NoWayThroughError("the proxy in the environment is no HTTP proxy"))
         loop = asyncio.get_running_loop()
-        if self._client is None or self._client.closed or self._loop is not loop:
-            self._client, self._loop = net.http_client(connect_timeout=self._connect_timeout), loop
+        client = self._client
+        if client is None or self._loop is not loop:
+            before, client = (client, self._loop), net.http_client(connect_timeout=self._connect_timeout)
+            self._client, self._loop = client, loop
+            await _closed(*before)
         # What is large goes in several pieces, so that others get their turn.
         data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
         login = _login(self._proxy)
         is_tunnelled = urlsplit(self._url).scheme == "https"
         with _explained(), self._explained():
-            response = await self._client.post(
+            response = await client.post(
                 _without_login(self._url) if "Authorization" in headers else self._url,
                 data=data,
                 headers=headers if is_tunnelled else {**headers, **login},
@@ -76,8 +79,7 @@ class ProxiedPoster:
 
     async def close(self) -> None:
         client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.close()
+        await _closed(client, self._loop)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -95,6 +97,15 @@ class ProxiedPoster:
 
     def _no_way(self, what: str) -> UnreachedError:
         return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}"))
+
+
+async def _closed(client: aiohttp.ClientSession | None, loop: asyncio.AbstractEventLoop | None) -> None:
+    if client is None or loop is None:
+        return
+    if loop is asyncio.get_running_loop() or loop.is_closed():  # the connections of a closed one went with it
+        await client.close()
+    else:
+        asyncio.run_coroutine_threadsafe(client.close(), loop)
 
 
 def _is_http(url: str) -> bool:
