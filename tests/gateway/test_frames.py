@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
@@ -31,6 +31,7 @@ def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[one:other] for one, other in pairwise(places)]
 
 
+@settings(deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
 def test_the_same_frames_come_out(sizes: list[int], cuts: list[int]) -> None:
     room = Room(1_000_000)
@@ -42,6 +43,7 @@ def test_the_same_frames_come_out(sizes: list[int], cuts: list[int]) -> None:
     assert not frames.is_half
 
 
+@settings(deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
 def test_a_message_without_room_ends_where_it_is_and_the_next_one_comes(sizes: list[int], cuts: list[int]) -> None:
     sizes = [*sizes, 200]
