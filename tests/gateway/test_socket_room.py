@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from gateway.stand import ANYBODY, MODEL, Stand, serving
 from gateway.wire.contract import problems
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
@@ -22,12 +22,14 @@ LIMITS = {"body_bytes": 64 * KIB, "bodies_bytes": 128 * KIB, "drain_seconds": 0}
 FULL = "The gateway is at its limit of bytes of requests at once."
 
 
-def _open(stand: Stand) -> connect:
-    return connect(stand.url.replace("http", "ws", 1) + "/v1/responses")
+def _open(stand: Stand, key: str = ANYBODY) -> connect:
+    headers = {"authorization": f"Bearer {key}"}
+    return connect(stand.url.replace("http", "ws", 1) + "/v1/responses", additional_headers=headers)
 
 
-def _message(size: int = 60 * KIB) -> str:
-    return orjson.dumps({"type": "response.create", "model": MODEL, "store": False, "input": "x" * size}).decode()
+def _message(size: int = 60 * KIB, **more: Any) -> str:
+    asked = {"type": "response.create", "model": MODEL, "store": False, "input": "x" * size, **more}
+    return orjson.dumps(asked).decode()
 
 
 async def _end(socket: ClientConnection) -> dict[str, Any]:
@@ -164,3 +166,35 @@ async def test_what_a_client_would_pack_is_sent_as_it_is(tmp_path: Path) -> None
         await socket.send(_message(65 * KIB))
         with pytest.raises(ConnectionClosedError, match="1009"):
             await socket.recv()
+
+
+@aio(30)
+async def test_who_has_many_sockets_remember_much_forgets_first(tmp_path: Path) -> None:
+    keys, limits = ("alice", "bob"), {**LIMITS, "context_bytes": 128 * KIB}
+    async with (
+        serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=keys, limits=limits) as stand,
+        _open(stand, "bob") as bob,
+        _open(stand, "alice") as one,
+        _open(stand, "alice") as two,
+        _open(stand, "alice") as three,
+    ):
+        before: dict[ClientConnection, str] = {}
+
+        async def say_much(socket: ClientConnection, **more: Any) -> None:
+            await socket.send(_message(**more))
+            before[socket] = (await _end(socket))["response"]["id"]
+
+        async def go_on(socket: ClientConnection) -> dict[str, Any]:
+            await socket.send(_message(5, previous_response_id=before[socket]))
+            return await _end(socket)
+
+        await say_much(bob, size=KIB)
+        for socket in (one, two, three):
+            await say_much(socket)
+        assert (await go_on(one))["error"]["code"] == "previous_response_not_found"
+        for socket in (bob, two, three):
+            assert (await go_on(socket))["type"] == "response.completed"
+        for socket in (one, two, three):
+            await say_much(socket, store=True)
+        for socket in (one, two, three):
+            assert (await go_on(socket))["type"] == "response.completed", "what is stored is found there"

@@ -177,13 +177,16 @@ class BoundedSocket(_Reader, WebSocketsSansIOProtocol):
         self.handle_bytes(event)
 
     def handle_bytes(self, event: Frame) -> None:
+        super().handle_bytes(event)
         if not event.fin:
             self._message = bytearray(event.data)
-        super().handle_bytes(event)
+            self.frames = []
+        event.data = b""  # the parser has this frame until the next one comes
 
     def handle_cont(self, event: Frame) -> None:
         self._message += event.data  # in one piece: many small ones would take far more than their bytes
         self.frames = [self._message]  # type: ignore[list-item] # it does as bytes
+        event.data = b""
         if event.fin:
             self.send_receive_event_to_app()
 

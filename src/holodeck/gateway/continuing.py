@@ -11,6 +11,7 @@ import orjson
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.claims import Claims
 from holodeck.gateway.problems import WireError
+from holodeck.gateway.recent import Kept, Recent
 from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.unstored import Unstored
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
@@ -25,8 +26,6 @@ from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import (
     DEFAULT_CONTEXT_BYTES,
     MAX_CONTEXT_DEPTH,
-    MAX_RECENT_BYTES,
-    MAX_RECENT_RESPONSES,
     MAX_REFERENCES,
 )
 from holodeck.lib.record import record
@@ -102,38 +101,6 @@ class Continued:
             is_stored=plain.get("is_stored", True),
             turn=_calls(plain.get("turn", ())),
         )
-
-
-@record
-class Kept:
-    """A response with all that came before it."""
-
-    items: tuple[Item, ...]
-    size: int
-    """Their bytes."""
-    waiting: Waiting
-    is_chain: bool
-    """Whether all of it is stored."""
-
-
-class Recent:
-    """What one connection remembers of its own latest responses, those that nobody stores included."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, Kept] = {}
-
-    def keep(self, response_id: str, kept: Kept) -> None:
-        """Remember one more. Only the latest may be large: it may always be gone on from."""
-        self._kept[response_id] = kept
-        size = sum(each.size for each in self._kept.values())
-        while len(self._kept) > MAX_RECENT_RESPONSES or (len(self._kept) > 1 and size > MAX_RECENT_BYTES):
-            size -= self._kept.pop(next(iter(self._kept))).size
-
-    def get(self, response_id: str) -> Kept | None:
-        return self._kept.get(response_id)
-
-    def forget(self, response_id: str) -> None:
-        self._kept.pop(response_id, None)
 
 
 class Continuing:

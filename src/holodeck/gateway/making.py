@@ -11,9 +11,10 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.claims import Claim
-from holodeck.gateway.continuing import Continued, Continuing, Kept, Recent
+from holodeck.gateway.continuing import Continued, Continuing
 from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.mcp_view import RequestServers
+from holodeck.gateway.recent import Kept, Recent
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.threads import Hold, changed
 from holodeck.gateway.unasked import Unasked

@@ -31,6 +31,7 @@ from holodeck.gateway.making import ResponseMaker
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.operations import Operations
 from holodeck.gateway.rates import Rates
+from holodeck.gateway.recent import Memory
 from holodeck.gateway.responses import Responses
 from holodeck.gateway.room import Room
 from holodeck.gateway.routes import all_routes
@@ -111,6 +112,7 @@ class Service:
             seconds=config.limits.socket_seconds,
             most_bytes=config.limits.body_bytes,
             room=self.room,
+            memory=Memory(max(config.limits.room, config.limits.context_bytes)),
         )
         self.app = Gateway(
             all_routes(

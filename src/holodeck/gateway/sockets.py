@@ -11,10 +11,11 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Continuing, Recent
+from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.making import ResponseMaker
 from holodeck.gateway.problems import WireError, envelope_for, shutting_down
 from holodeck.gateway.rates import Rates
+from holodeck.gateway.recent import Memory, Recent
 from holodeck.gateway.room import NO_ROOM, Room, no_room
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect
@@ -47,6 +48,7 @@ class ResponseSockets:
         seconds: float,
         most_bytes: int,
         room: Room,
+        memory: Memory,
     ) -> None:
         """`most_bytes`: of messages that wait for the response that is being made, unless there is only one.
 
@@ -54,6 +56,7 @@ class ResponseSockets:
         """
         self._most_bytes = most_bytes
         self._room = room
+        self._memory = memory
         self._maker = maker
         self._runs = runs
         self._rates = rates
@@ -81,23 +84,22 @@ class ResponseSockets:
         is_draining: Callable[[], bool],
     ) -> None:
         deadline = asyncio.get_running_loop().time() + self._seconds
-        recent = Recent()
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await messages.get()
-            except TimeoutError:
-                await _tell(send, envelope_for(_too_long(self._seconds)))
-                await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})
-                return
-            try:
-                if is_draining():
-                    await _tell(send, envelope_for(shutting_down()))
-                    await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})  # the next one is elsewhere
+        with self._memory.of_one(caller.id) as recent:
+            while True:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        message = await messages.get()
+                except TimeoutError:
+                    await _close(send, _too_long(self._seconds))
                     return
-                await self._answer(message, caller, dialect, recent, send)
-            finally:
-                messages.forget(message)
+                try:
+                    if is_draining():
+                        await _close(send, shutting_down())  # the next one is elsewhere
+                        return
+                    await self._answer(message, caller, dialect, recent, send)
+                finally:
+                    messages.forget(message)
+                    del message  # else it would be in memory until the next one comes
 
     async def _answer(self, message: bytes, caller: Caller, dialect: Dialect, recent: Recent, send: Send) -> None:
         body: object = None
@@ -153,22 +155,21 @@ class _Messages:
 
     async def listen(self, receive: Receive, send: Send) -> None:
         """Hear everything until the client leaves, whether or not there is room for it: its leaving must be heard."""
-        while True:
-            heard = await receive()
-            if heard["type"] == "websocket.disconnect":
-                return
+        while (heard := await receive())["type"] != "websocket.disconnect":
             if heard["type"] == NO_ROOM:
                 await _tell(send, envelope_for(no_room()))
-            if heard["type"] != "websocket.receive":
-                continue
-            message = heard["bytes"]
-            is_too_much = self._bytes and self._bytes + len(message) > self._most_bytes
-            if is_too_much or self._waiting.full():
-                self._room.give(len(message))
+            elif heard["type"] == "websocket.receive" and not self._take(heard["bytes"]):
                 await _tell(send, envelope_for(_too_many(self._most_bytes)))
-                continue
-            self._bytes += len(message)
-            self._waiting.put_nowait(message)
+            del heard  # else it would be in memory until more is heard
+
+    def _take(self, message: bytes) -> bool:
+        is_too_much = self._bytes and self._bytes + len(message) > self._most_bytes
+        if is_too_much or self._waiting.full():
+            self._room.give(len(message))
+            return False
+        self._bytes += len(message)
+        self._waiting.put_nowait(message)
+        return True
 
 
 def _data(message: bytes) -> object:
@@ -189,6 +190,11 @@ def _too_many(most_bytes: int) -> WireError:
         "made. Wait for its end."
     )
     return WireError(429, message, kind="too_many_requests", code="too_many_messages")
+
+
+async def _close(send: Send, reason: WireError) -> None:
+    await _tell(send, envelope_for(reason))
+    await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})
 
 
 async def _tell(send: Send, payload: bytes) -> None:
