@@ -15,6 +15,7 @@ from holodeck.lib.limits import (
     DEFAULT_CONTEXT_BYTES,
     DEFAULT_DRAIN_SECONDS,
     DEFAULT_IN_FLIGHT,
+    DEFAULT_KEY_BACKGROUND,
     DEFAULT_KEY_IN_FLIGHT,
     DEFAULT_KEY_SOCKETS,
     DEFAULT_MAX_TURNS,
@@ -82,6 +83,8 @@ class KeyLimits(FileModel):
 
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_IN_FLIGHT
     """Requests at once. A background response that does not survive the process counts until it has ended."""
+    background: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_BACKGROUND
+    """Background responses that are queued or running, of all gateways that share a storage together."""
     requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
     tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
     sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS

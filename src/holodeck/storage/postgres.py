@@ -23,6 +23,10 @@ _COLUMNS = ", ".join(_NAMES)
 _MARKS = ", ".join(f"${number}" for number in range(1, len(_NAMES) + 2))
 _NEWER = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_NAMES[1:], "keeper"))
 _INSERT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO"  # noqa: S608
+_ENTER = f"""
+INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_MARKS}, ${len(_NAMES) + 2}) ON CONFLICT (id) DO NOTHING"""  # noqa: S608
+_ONE_BY_ONE = f"SELECT pg_advisory_xact_lock({0x686F6C71}, hashtext($1))"  # "holq"
+"""The requests of an owner are let in one after the other, wherever they come: else all would count the same."""
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
 _IS_LOST = f"{IS_UNFINISHED} AND NOT {IS_THERE}"
 _TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
@@ -59,6 +63,19 @@ class PostgresStore:
                     await db.execute(unfinished.DROP_CHUNKS, record.id)
 
         await self._pool.run(save, is_repeatable=True)
+
+    async def enter(self, record: StoredResponse, *, most: int, is_durable: bool) -> int | None:
+        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+
+        async def enter(db: Connection) -> int | None:
+            async with db.transaction():
+                await db.execute(_ONE_BY_ONE, record.owner)
+                turn = unfinished.turn_after(await db.fetchrow(unfinished.STANDING, record.owner, record.id), most)
+                if turn is not None:
+                    await db.execute(_ENTER, *values, turn if is_durable else None)
+                return turn
+
+        return await self._pool.run(enter, is_repeatable=True)
 
     async def finish(self, record: StoredResponse) -> bool:
         values = (*(getattr(record, name) for name in _NAMES), self.keeper)
