@@ -7,10 +7,14 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import asyncpg
 import pytest
 from aio import aio
+from storage.postgres_server import PostgresServer
 
+from holodeck.lib.limits import POSTGRES_CONNECTIONS
 from holodeck.storage.factory import open_store
+from holodeck.storage.postgres import ENTRANCES
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 SECONDS = 30.0
@@ -79,3 +83,28 @@ async def test_owners_take_turns_from_where_the_turns_have_come_to(tmp_path: Pat
         assert await turn("d0", "dave", is_durable=False) is not None
         await store.grow("d0", 0, [b"0"], status="in_progress")
         assert await turn("d1", "dave") == 3
+
+
+@pytest.mark.proves("D-28")
+@aio(SECONDS)
+async def test_an_owner_who_has_to_wait_at_the_entrance_keeps_no_connection_from_others(
+    tmp_path: Path, postgres: PostgresServer
+) -> None:
+    url = await asyncio.to_thread(postgres.new_database)
+    async with AsyncExitStack() as stack:
+        (store,) = await opened(stack, tmp_path, url, 1)
+        other = await asyncpg.connect(url)
+        stack.push_async_callback(other.close)
+        # Another gateway is in the middle of it.
+        await other.execute("SELECT pg_advisory_lock($1, hashtext('alice'))", ENTRANCES)
+        entering = [
+            asyncio.create_task(store.enter(queued(f"a{number}"), most=MOST, is_durable=True))
+            for number in range(2 * POSTGRES_CONNECTIONS)
+        ]
+        stuck = "SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = $1"
+        while not await other.fetchval(stuck, ENTRANCES):  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0)
+        assert await store.enter(queued("b", "bob"), most=MOST, is_durable=True) == 1
+        assert not any(task.done() for task in entering)
+        await other.execute("SELECT pg_advisory_unlock_all()")
+        assert sum(turn is not None for turn in await asyncio.gather(*entering)) == MOST

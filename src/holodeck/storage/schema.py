@@ -59,7 +59,7 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "DROP INDEX responses_unfinished",
         """CREATE INDEX responses_unfinished ON responses (status, turn, id, keeper)
             WHERE status IN ('queued', 'in_progress')""",
-        """CREATE INDEX responses_unfinished_of ON responses (owner, turn, id)
+        """CREATE INDEX responses_unfinished_of ON responses (owner, turn, id, status)
             WHERE status IN ('queued', 'in_progress')""",  # each caller has a limit of them
     ),
 )
