@@ -28,6 +28,7 @@ from dbos._core import ActiveWorkflowById
 from dbos._dbos import _get_dbos_instance
 from dbos._schemas.system_database import SystemSchema
 
+from holodeck.durable.drafts import draft_of, remove_left_drafts
 from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
@@ -353,6 +354,7 @@ def _prepare(url: str) -> None:
     path = Path(url.removeprefix(prefix))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_left_drafts(path)
         if not path.exists():
             _make(path)
         connection = sqlite3.connect(path)
@@ -366,15 +368,11 @@ def _prepare(url: str) -> None:
 
 def _make(path: Path) -> None:
     """Make the file whole or not at all: DBOS makes its tables one by one, and cannot go on with some of them."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    draft.unlink(missing_ok=True)
-    try:
+    with draft_of(path) as draft:
         make_private(draft)
         DBOS.migrate(f"sqlite:///{draft}", schema=SCHEMA)
         with suppress(FileExistsError):  # another process was first
             os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:

@@ -164,7 +164,9 @@ MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose
 MAX_REQUEST_HEADERS = 32  # for such a server
 MAX_OPEN_FILES = 65_536  # of a gateway: a request takes two or three, and the usual 1,024 are for one user's program
 LAST_WAIT = 3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process
-GC_NEW_OBJECTS = 100_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
+GC_NEW_OBJECTS = (
+    100_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
+)
 
 # The terminal
 PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
