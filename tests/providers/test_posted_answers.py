@@ -162,6 +162,17 @@ async def test_a_packed_answer_is_heard_to_its_last_byte() -> None:
 
 
 @both_loops
+async def test_a_packed_answer_is_heard_whose_end_the_unpacker_has_taken_in_but_not_given_out() -> None:
+    end = b'"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}]}'
+    for beyond in range(1, len(end), 7):
+        around = b'{"pad":"%b","before":{' + end + b"," + end
+        body = around % (b"x" * (HTTP_READ_CHUNK + beyond - len(around) + len(b"%b")))
+        packed = zlib.compress(body, wbits=-zlib.MAX_WBITS)  # its end is a repetition, and nothing comes behind it
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(packed)}\r\n".encode()
+        assert await heard(head + b"Content-Encoding: deflate\r\n\r\n" + packed) == "hello"
+
+
+@both_loops
 async def test_a_packed_refusal_is_understood() -> None:
     body = gzip.compress(b'{"error": {"message": "not today"}}')
     error = await trouble(answer("", "Content-Encoding: gzip", status="403 Forbidden", body=body))

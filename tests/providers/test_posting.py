@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import orjson
 import pytest
 from providers.asking import LIMIT, model_at
 from providers.raw_server import (
@@ -24,13 +25,15 @@ from providers.raw_server import (
     both_loops,
     chunked,
     event,
+    said,
     serving,
     words,
 )
 from providers.test_wrappers import Pauses
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.limits import HTTP_KEEPALIVE
+from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
+from holodeck.lib.posting import Poster
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.retrying import Retrying
 
@@ -42,6 +45,12 @@ async def echo(peer: Peer) -> None:
     while True:
         body = await peer.request()
         await peer.send(answer(body["messages"][0]["content"]))
+
+
+async def until_nothing_more_fits() -> None:
+    """Long enough for a client on the same loop to send all that it can to a server that reads nothing."""
+    for _ in range(1_000):
+        await asyncio.sleep(0)
 
 
 def replying(*replies: bytes) -> Any:
@@ -69,6 +78,7 @@ async def test_a_big_question_keeps_its_connection_too() -> None:
     async with serving(echo) as server, asking(model_at(server.url)) as model:
         assert await words(model, "y" * 1_000_000) == "y" * 1_000_000
         assert await words(model) == "hello"
+        assert len(server.peers) == 1
 
 
 @both_loops
@@ -86,6 +96,42 @@ async def test_a_connection_that_the_server_closes_is_not_used_again(ending: str
     async with serving(replying(answer("a", ending))) as server, asking(model_at(server.url)) as model:
         assert [await words(model), await words(model)] == ["a", "a"]
         assert len(server.peers) == 2
+
+
+@both_loops
+async def test_a_connection_that_is_not_used_again_is_closed_although_the_server_only_says_that_it_will() -> None:
+    is_left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("a", "Connection: close"))
+        await peer.gone()
+        is_left.set()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        assert await words(model) == "a"
+        await is_left.wait()
+
+
+@both_loops
+async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
+    async def handler(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            await peer.send(answer("", body=b"x" * (HTTP_READ_CHUNK + CHUNK)))
+            answered.set()
+
+    answered = asyncio.Event()
+    async with serving(handler) as server:
+        poster = Poster(server.url, connect_timeout=LIMIT)
+        unread = await poster.post(b"{}", {})
+        await answered.wait()
+        await until_nothing_more_fits()
+        unread.close()  # all of it has come, and the connection is free
+        second = await poster.post(b"{}", {})
+        assert await second.read()
+        assert len(server.peers) == 1
+        await poster.close()
 
 
 @both_loops
@@ -290,6 +336,54 @@ async def test_an_early_answer_of_a_server_that_reads_on_does_not_keep_the_conne
             with pytest.raises(ModelError, match="413"):
                 await words(model, BIG)
         assert len(server.peers) == 2
+
+
+@both_loops
+async def test_a_big_question_is_sent_to_its_end_although_the_answer_has_begun() -> None:
+    async def handler(peer: Peer) -> None:
+        while True:
+            size = await peer.head()
+            await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"3\r\n:hi\r\n")
+            body = orjson.loads(await peer.reader.readexactly(size))
+            await peer.send(chunked(b"\n\n" + said(str(len(body["messages"][0]["content"])))))
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        assert [await words(model, BIG), await words(model, BIG)] == [str(len(BIG))] * 2
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_a_server_that_leaves_in_the_middle_of_a_big_question_is_not_waited_for_although_it_has_begun() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await until_nothing_more_fits()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match="connection was lost") as found:
+            await words(model, BIG)
+        assert found.value.is_retryable
+
+
+@both_loops
+async def test_a_refusal_in_the_middle_of_a_big_question_is_heard_as_soon_as_it_begins() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await until_nothing_more_fits()
+        await peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 7\r\n\r\n")
+        await is_heard.wait()
+        await peer.send(b"too big")
+        await peer.gone()
+
+    is_heard = asyncio.Event()
+    async with serving(handler) as server:
+        poster = Poster(server.url, connect_timeout=LIMIT)
+        refusal = await poster.post(BIG.encode(), {})
+        is_heard.set()
+        assert (refusal.status, await refusal.read()) == (413, b"too big")
+        await poster.close()
 
 
 @both_loops

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import traceback
 from contextlib import suppress
+from urllib.parse import unquote
 
 import pytest
 from providers.asking import KEY, model_at
@@ -87,6 +89,53 @@ async def test_a_question_behind_tls_goes_through_a_tunnel(env: pytest.MonkeyPat
 
 
 @both_loops
+@pytest.mark.parametrize("url", [PLAIN, SECURE])
+@pytest.mark.parametrize("login", ["us%3Aer:p%40ss", "jürgen:пароль", "only"])
+async def test_every_login_of_a_proxy_is_sent_to_it_alone(env: pytest.MonkeyPatch, url: str, login: str) -> None:
+    async def refusing(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        await peer.gone()
+
+    async with serving(refusing) as proxy:
+        env.setenv("ALL_PROXY", f"http://{login}@127.0.0.1:{proxy.port}")
+        async with asking(model_at(url)) as model:
+            with pytest.raises(ModelError, match="403"):
+                await words(model)
+        sent = proxy.peers[0].header("proxy-authorization") or ""
+        assert base64.b64decode(sent.removeprefix("Basic ")).decode() == unquote(login if ":" in login else f"{login}:")
+        assert proxy.peers[0].header("authorization") == (f"Bearer {KEY}" if url == PLAIN else None)
+
+
+@both_loops
+async def test_the_login_of_a_proxy_does_not_go_through_the_tunnel(
+    env: pytest.MonkeyPatch, authority: Authority
+) -> None:
+    tls = authority.server("model.example")
+    async with serving(hello, tls=tls) as server, serving(Tunnel(server.port)) as proxy:
+        env.setenv("HTTPS_PROXY", f"http://user:hidden@127.0.0.1:{proxy.port}")
+        async with asking(model_at(SECURE)) as model:
+            assert [await words(model), await words(model)] == ["hello", "hello"]
+        assert len(proxy.peers) == 1
+        assert all("proxy-authorization" not in head.lower() for head in server.peers[0].heads)
+
+
+@both_loops
+async def test_a_proxy_that_answers_something_else_than_http_is_an_error_that_says_so(env: pytest.MonkeyPatch) -> None:
+    async def babbling(peer: Peer) -> None:
+        await peer.head()
+        await peer.send(b"SSH-2.0-OpenSSH\r\n\r\n")
+        await peer.gone()
+
+    async with serving(babbling) as proxy:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        for url in (PLAIN, SECURE):
+            async with asking(model_at(url)) as model:
+                with pytest.raises(ModelError, match="its answer cannot be read: it is not HTTP"):
+                    await words(model)
+
+
+@both_loops
 async def test_a_certificate_behind_the_tunnel_is_checked(env: pytest.MonkeyPatch, authority: Authority) -> None:
     tls = authority.server("other.example")
     async with serving(hello, tls=tls) as server, serving(Tunnel(server.port)) as proxy:
@@ -103,7 +152,9 @@ async def test_a_proxy_that_is_not_there_is_named_without_its_password(env: pyte
         port = proxy.port
     env.setenv("ALL_PROXY", f"http://user:hidden@127.0.0.1:{port}")
     async with asking(model_at(url)) as model:
-        with pytest.raises(ModelError, match=rf"its proxy at 127\.0\.0\.1:{port} could not be reached") as found:
+        with pytest.raises(
+            ModelError, match=rf"its proxy at 127\.0\.0\.1:{port} could not be reached \(Connection refused\)"
+        ) as found:
             await words(model)
         assert found.value.is_retryable
         assert "NO_PROXY" in str(found.value)
@@ -119,7 +170,9 @@ async def test_a_proxy_whose_name_nobody_knows_is_named(env: pytest.MonkeyPatch)
 
 
 @both_loops
-@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1080", "http://", "http://127.0.0.1:99999", "://"])
+@pytest.mark.parametrize(
+    "proxy", ["socks5://127.0.0.1:1080", "http://", "http://127.0.0.1:99999", "://", "http://a..b:80"]
+)
 async def test_a_proxy_that_cannot_be_used_is_an_error(env: pytest.MonkeyPatch, proxy: str) -> None:
     env.setenv("ALL_PROXY", proxy)
     async with asking(model_at(PLAIN)) as model:

@@ -101,7 +101,7 @@ class Service:
             in_flight=lambda: rates.in_flight,
         )
         self._revive = maker.revive
-        responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
+        responses = Responses(maker, self.store, self.runs, seal, continuing, self.background, rates)
         self.room = Room(config.limits.room)
         sockets = ResponseSockets(
             maker,

@@ -6,6 +6,7 @@ import gc
 from importlib.util import find_spec
 from pathlib import Path
 
+from holodeck.durable.drafts import remove_left_drafts
 from holodeck.durable.engine import EngineToCome, WorkEngine
 from holodeck.gateway.background import executor_name
 from holodeck.lib.errors import ConfigError, StorageError
@@ -29,6 +30,7 @@ def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> EngineToCo
         path = sqlite_path(url, folder)
         kept = path.with_name(path.name + ".work").absolute()
         url = f"sqlite:///{kept}"
+        remove_left_drafts(kept)
 
     def make() -> WorkEngine:
         try:

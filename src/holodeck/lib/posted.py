@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Freed = Callable[["Connection"], None]
 
 _OK = 200
+_REDIRECTED = 300  # from here on, an answer is none to what was asked
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 _TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
 _ZLIB_METHOD = 8  # in the first byte of what has zlib's header; some send "deflate" without one
@@ -204,18 +205,22 @@ class Connection(asyncio.Protocol):
         return bool(self._watch.poll(0))
 
     async def _send(self, head: bytes, body: bytes, asked: asyncio.Future[Posted]) -> None:
-        """In pieces, so that others get their turn. An answer that comes before the end is a refusal: stop there."""
+        """In pieces, so that others get their turn, and not further than to a refusal or the end of an answer.
+
+        A good answer may begin before the question has ended: some servers send its head at once, and then read on.
+        """
         self._is_sending = True
         self._transport.write(head)
         for at in range(0, len(body), HTTP_READ_CHUNK):
             # What the server said is read before more is sent: a write that fails takes it away with the connection.
             while not asked.done() and self._has_news():  # noqa: ASYNC110 - it is the loop that looks
                 await asyncio.sleep(0)
-            if asked.done():
+            if self._asked is not asked or (asked.done() and asked.result().status >= _REDIRECTED):
                 return
             self._transport.write(body[at : at + HTTP_READ_CHUNK])
             if self._may_write is not None:
-                await asyncio.wait((self._may_write, asked), return_when=asyncio.FIRST_COMPLETED)
+                news = (self._may_write,) if asked.done() else (self._may_write, asked)
+                await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
             else:
                 await asyncio.sleep(0)
         self._is_sending = False

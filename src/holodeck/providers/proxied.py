@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import aiohttp
 
 from holodeck.lib import net
 from holodeck.lib.limits import HTTP_READ_CHUNK
-from holodeck.lib.posted import AnswerLostError
+from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
 from holodeck.lib.posting import NotAURLError, NoWayThroughError, UnreachedError, header_lines
 from holodeck.providers.address import host_of
 
@@ -59,13 +61,16 @@ class ProxiedPoster:
             self._client, self._loop = net.http_client(connect_timeout=self._connect_timeout), loop
         # What is large goes in several pieces, so that others get their turn.
         data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
+        login = _login(self._proxy)
+        is_tunnelled = urlsplit(self._url).scheme == "https"
         with _explained(), self._explained():
             response = await self._client.post(
                 _without_login(self._url) if "Authorization" in headers else self._url,
                 data=data,
-                headers=headers,
+                headers=headers if is_tunnelled else {**headers, **login},
                 allow_redirects=False,
-                proxy=self._proxy,
+                proxy=_without_login(self._proxy),
+                proxy_headers=login if is_tunnelled else None,
             )
         return ProxiedAnswer(response)
 
@@ -86,7 +91,7 @@ class ProxiedPoster:
         except aiohttp.ClientConnectorDNSError:
             raise self._no_way("has a host name that is not known") from None
         except aiohttp.ClientConnectorError as error:
-            raise self._no_way(f"could not be reached ({error.os_error.strerror})") from None
+            raise self._no_way(f"could not be reached ({_reason(error.os_error)})") from None
 
     def _no_way(self, what: str) -> UnreachedError:
         return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}"))
@@ -95,7 +100,8 @@ class ProxiedPoster:
 def _is_http(url: str) -> bool:
     try:
         parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        host = (parts.hostname or "").encode("idna")
+        return parts.scheme in {"http", "https"} and bool(host) and parts.port != 0
     except ValueError:
         return False
 
@@ -103,6 +109,20 @@ def _is_http(url: str) -> bool:
 def _without_login(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _login(proxy: str) -> dict[str, str]:
+    """What a login in its URL is sent as: in UTF-8, which not every client can do."""
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return {}
+    who = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(who).decode()}"}
+
+
+def _reason(error: OSError) -> str | None:
+    """The system's words; asyncio's own are for programmers."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
 
 
 @contextmanager
@@ -113,5 +133,7 @@ def _explained() -> Iterator[None]:
         raise NotAURLError from error
     except aiohttp.ConnectionTimeoutError as error:
         raise UnreachedError(TimeoutError()) from error
+    except aiohttp.ClientResponseError as error:
+        raise UnreadableAnswerError("it is not HTTP") from error
     except aiohttp.ClientError as error:
         raise AnswerLostError(type(error).__name__) from error
