@@ -10,11 +10,14 @@ from typing import Any
 import orjson
 import pytest
 from aio import aio
+from gateway.process import process_of, write_file
 from gateway.stand import ANYBODY, MODEL, Stand, serving
 from gateway.wire.contract import problems
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
+from websockets.frames import Frame, Opcode
 
+from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 from holodeck.testing import ScriptedModel, say, wait
 
 KIB = 1024
@@ -198,3 +201,20 @@ async def test_who_has_many_sockets_remember_much_forgets_first(tmp_path: Path) 
             await say_much(socket, store=True)
         for socket in (one, two, three):
             assert (await go_on(socket))["type"] == "response.completed", "what is stored is found there"
+
+
+@aio(30)
+async def test_an_answer_to_who_was_just_shown_out_is_no_error_of_the_gateway(tmp_path: Path) -> None:
+    async with (
+        ScriptedModel(say("Hi.")).serve() as model,
+        process_of(write_file(tmp_path, model.url, limits=LIMITS)) as served,
+    ):
+        async with connect(served.url.replace("http", "ws", 1) + "/v1/responses") as socket:
+            sent = [*[b"{}"] * (MAX_QUEUED_MESSAGES + 1), b"x" * 65 * KIB]  # the last but one is one too many
+            socket.transport.write(b"".join(Frame(Opcode.TEXT, each).serialize(mask=True) for each in sent))
+            await socket.wait_closed()
+            assert socket.close_code == 1009
+        assert (await served.ask("Still there?"))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
+    assert not [line for line in served.said if "ERROR" in line or "Traceback" in line]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from uvicorn._types import ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 from websockets.frames import CloseCode, Frame
@@ -234,6 +235,8 @@ class BoundedSocket(_Reader, WebSocketsSansIOProtocol):
             self._silence = None
 
     async def send(self, message: ASGISendEvent) -> None:
+        if self.close_sent:  # by the protocol itself, which whoever answers hears a moment later
+            raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # it was refused; uvicorn would log that nobody has answered
