@@ -58,6 +58,29 @@ async def test_what_is_only_half_sent_takes_room_as_well_and_who_leaves_gives_it
             await asyncio.sleep(0.01)
 
 
+def piece(size: int) -> bytes:
+    return b"%x\r\n%b\r\n" % (size, b"x" * size)
+
+
+@aio(SECONDS)
+async def test_a_body_that_does_not_say_how_large_it_is_has_the_same_limits(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits=LIMITS) as stand:
+        host, port = stand.url.removeprefix("http://").split(":")
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        opened = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
+        (reader, writer), *others = opened
+        writer.write(head + piece(64 * KIB + 1))
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413")
+        for _, each in others:
+            each.write(head + piece(60 * KIB))
+        waiting = [asyncio.create_task(each.readline()) for each, _ in others]
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == [b"HTTP/1.1 429 Too Many Requests\r\n"]
+        for _, each in opened:
+            each.transport.abort()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
 def test_there_is_room_for_one_body_at_least(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
     model = "models: [{name: m, model: {provider: rehearsal}}]\n"

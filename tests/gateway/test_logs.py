@@ -118,11 +118,13 @@ async def test_the_file_and_the_environment_choose_format_and_level(tmp_path: Pa
 
 @aio(SECONDS)
 async def test_probes_that_find_all_well_are_no_news(tmp_path: Path) -> None:
-    for level, told in (("info", ["/v1/models"]), ("debug", ["/healthz", "/readyz", "/v1/models"])):
+    news = ["/v1/models", "/readyz"]
+    for level, told in (("info", news), ("debug", ["/healthz", "/readyz", *news])):
         file = write_file(tmp_path, "http://127.0.0.1:9/v1", log={"format": "json", "level": level})
         async with process_of(file) as served:
             for path in ("/healthz", "/readyz", "/v1/models"):
                 assert (await served.send("GET", path))[0] == 200
+            assert (await served.send("PUT", "/readyz"))[0] == 405, "all is not well"
             await _ended(served)
         assert [entry["path"] for entry in _lines(served.said, "gateway.request")] == told
 

@@ -285,6 +285,22 @@ async def test_what_is_no_http_is_an_error_that_says_so(garbage: bytes) -> None:
 
 
 @both_loops
+async def test_whoever_speaks_no_http_is_left_at_once() -> None:
+    is_left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(b"SSH-2.0-OpenSSH_9.6\r\n")
+        await peer.gone()
+        is_left.set()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match="it is not HTTP"):
+            await words(model)
+        await is_left.wait()
+
+
+@both_loops
 async def test_what_came_before_the_garbage_is_heard() -> None:
     handler = once(CHUNKED + chunked(event("a", is_last=False))[:-5] + b"zz\r\n")
     async with serving(handler) as server, asking(model_at(server.url)) as model:
@@ -385,6 +401,30 @@ def test_a_refusal_whose_words_never_come_is_heard() -> None:
 
     gone = asyncio.Event()
     bounded(exchange, Hurried, limit=1_000_000)
+
+
+@both_loops
+async def test_the_headers_of_an_answer_are_not_those_of_the_next_one() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("", "Content-Encoding: gzip", "Retry-After: 7", body=gzip.compress(said("one"))))
+        await peer.request()
+        await peer.send(b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n", answer("two"))
+        await peer.request()
+        await peer.send(answer("", status="429 Too Many Requests", body=b"slow"))
+        await peer.gone()
+
+    async with serving(handler) as server, asking(model_at(server.url)) as model:
+        assert [await words(model), await words(model)] == ["one", "two"]
+        with pytest.raises(ModelError, match="429") as found:
+            await words(model)
+        assert found.value.retry_after is None
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_an_answer_is_whole_with_its_last_word_although_the_server_does_not_end_it() -> None:
+    assert await heard(CHUNKED, chunked(said("hello")).removesuffix(b"0\r\n\r\n")) == "hello"
 
 
 @both_loops

@@ -82,6 +82,14 @@ async def test_the_login_in_a_url_is_in_no_error() -> None:
 
 
 @both_loops
+async def test_a_password_that_stands_where_the_port_should_is_in_no_error() -> None:
+    async with asking(ChatCompletions(base_url="http://user:hidden/v1", model="m")) as model:
+        with pytest.raises(ModelError, match="its endpoint is not a URL") as found:
+            await words(model)
+    assert "hidden" not in "".join(traceback.format_exception(found.value))
+
+
+@both_loops
 @pytest.mark.parametrize(
     "url",
     [

@@ -220,6 +220,21 @@ async def test_a_proxy_that_leaves_in_the_middle_is_an_error_that_can_be_retried
 
 
 @both_loops
+async def test_the_pause_that_a_model_wishes_is_heard_through_the_proxy(env: pytest.MonkeyPatch) -> None:
+    async def busy(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(answer("", "Retry-After: 7", status="429 Too Many Requests", body=b"slow"))
+        await peer.gone()
+
+    async with serving(busy) as proxy:
+        env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
+        async with asking(model_at(PLAIN)) as model:
+            with pytest.raises(ModelError, match="429") as found:
+                await words(model)
+            assert found.value.retry_after == 7
+
+
+@both_loops
 async def test_leaving_a_question_closes_the_way_through_the_proxy(env: pytest.MonkeyPatch) -> None:
     reached, gone = asyncio.Event(), asyncio.Event()
 

@@ -274,7 +274,9 @@ def test_only_one_caller_tries_and_a_caller_that_leaves_decides_nothing() -> Non
         clock.now = 31
         probe = asyncio.create_task(collected(breaker, question()))
         await stall.reached.wait()
-        assert "by another caller" in str(await error_of(breaker))
+        turned_away = await error_of(breaker)
+        assert "by another caller" in str(turned_away)
+        assert turned_away.retry_after == 0
         probe.cancel()
         with pytest.raises(asyncio.CancelledError):
             await probe

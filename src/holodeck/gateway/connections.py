@@ -113,9 +113,12 @@ class BoundedProtocol(_Reader, HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        is_all_head = before is None or not before.more_body
         super().data_received(data)
         if self._head is not None:
-            self._head += len(data)
+            if is_all_head and self.cycle is before:  # else this piece began with a request before it
+                self._head += len(data)
             if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self.send_400_response("The headers are too large.")
         is_upgraded = self.transport.get_protocol() is not self
