@@ -68,7 +68,7 @@ class FunctionExecutor:
                 reason = f"The function '{call.name}' took longer than {limit} seconds."
             else:
                 reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
-            return ToolResult.failed(call.call_id, reason)
+            return ToolResult.failed(call.call_id, _sendable(reason))
         return ToolResult(call_id=call.call_id, content=_content(value), metadata={"function": item.tool.function})
 
     def _load(self) -> dict[str, _Loaded]:
@@ -151,6 +151,11 @@ def _settle(future: asyncio.Future[Any], value: Any, failure: BaseException | No
         future.set_exception(failure)
 
 
+def _sendable(text: str) -> str:
+    """The text without halves of characters, as names of files have them, which cannot be sent or kept."""
+    return text.encode(errors="replace").decode()
+
+
 def _content(value: Any) -> tuple[ContentBlock, ...]:
     if isinstance(value, _BLOCKS):
         return (value,)
@@ -159,10 +164,10 @@ def _content(value: Any) -> tuple[ContentBlock, ...]:
     if value is None or value == "":
         return (TextContent(text="(the function gave an empty answer)"),)
     if isinstance(value, str):
-        return (TextContent(text=value),)
+        return (TextContent(text=_sendable(value)),)
     if isinstance(value, bytes):
         return (BinaryContent(data=value),)
     try:
         return (TextContent(text=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()),)
     except TypeError:
-        return (TextContent(text=str(value)),)
+        return (TextContent(text=_sendable(str(value))),)
