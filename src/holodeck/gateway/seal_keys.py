@@ -9,9 +9,10 @@ from pathlib import Path
 
 from holodeck.lib import log
 from holodeck.models.gateway import GatewayFile
+from holodeck.storage.factory import is_in_memory, sqlite_path
 
 _KEY_BYTES = 32
-_SQLITE = "sqlite:///"
+_SQLITE = "sqlite://"
 _FIX = "Set 'seal_key' to share it and to keep it over a restart."
 
 
@@ -19,11 +20,12 @@ def seal_key(config: GatewayFile, folder: Path) -> bytes:
     """The key. A file that cannot be used is no reason not to serve: then the key lasts until the gateway stops."""
     if config.seal_key is not None:
         return config.seal_key.reveal().encode()
-    path = config.storage.url.removeprefix(_SQLITE)
-    if not config.storage.url.startswith(_SQLITE) or path in ("", ":memory:"):
+    url = config.storage.url
+    if not url.startswith(_SQLITE) or is_in_memory(url):
         log.warning("gateway.seal_is_temporary", fix=_FIX)
         return secrets.token_bytes(_KEY_BYTES)
-    return _kept(folder / f"{path}.key")
+    path = sqlite_path(url, folder)
+    return _kept(path.with_name(f"{path.name}.key"))
 
 
 def _kept(file: Path) -> bytes:
