@@ -123,8 +123,8 @@ def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
     lite = ["LiteLLM"] if all("LiteLLM" in costs for costs in measured.values()) else []
     ratios = ["of limit", *(f"{server} / ours" for server in lite)]
     header = ["request", "at once", "holodeck", "limit", *lite, *ratios, "ours/s", "limit/s", *(f"{s}/s" for s in lite)]
-    what = f"the best of {rounds} rounds; how much of another's is the middle of them"
-    show(f"CPU per request, in ms ({what}; ours stored, but for chat completions)", header, rows)
+    what = f"the best of {rounds} rounds; ratios: the middle of the rounds; ours stored, but for chat completions"
+    show(f"CPU per request, in ms ({what})", header, rows)
 
 
 def show_latency(measured: Measured, labels: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ import json
 import signal
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -30,12 +30,26 @@ def calls(project: Project) -> list[dict[str, object]]:
     return [dict(each.params["arguments"]) for each in Journal(project.journal).requests if each.method == "tools/call"]
 
 
+def home(project: Project) -> Path:
+    return Path(project.env.get("HOLODECK_STATE", project.path.parent / ".local" / "state" / "holodeck"))
+
+
 @contextmanager
 def kept(project: Project) -> Iterator[sqlite3.Connection]:
     """The database of the runs, which is changed as time or a bad day would."""
-    folder = Path(project.env.get("HOLODECK_STATE", project.path.parent / ".local" / "state" / "holodeck"))
-    with closing(sqlite3.connect(folder / "runs.db")) as connection, connection:
+    with closing(sqlite3.connect(home(project) / "runs.db")) as connection, connection:
         yield connection
+
+
+def tables(folder: Path) -> int:
+    """How many things the database has so far, wherever it is being made."""
+    for file in (*folder.glob("runs.db.*.new"), *folder.glob("runs.db")):
+        with (
+            suppress(sqlite3.OperationalError),  # it is written to, or was finished just now
+            closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database,
+        ):
+            return int(database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
+    return 0
 
 
 @pytest.mark.proves("D-32")
@@ -68,6 +82,21 @@ async def test_a_killed_run_goes_on_from_its_last_finished_step(project: Project
     assert len(model.received) == 4, "only the turn that had no answer was asked again"
     assert messages(model, 3) == messages(model, 2)
     assert not any(is_alive(pid) for pid in project.pids())
+
+
+@pytest.mark.proves("D-32")
+@aio(60)
+async def test_a_first_run_that_is_killed_over_its_database_spoils_no_other(project: Project) -> None:
+    async with scripted(say("one"), say("two")) as model:
+        project.write(model)
+        async with begun(project, "run", "--durable", "Go") as first:
+            while not tables(home(project)):  # noqa: ASYNC110 - another process makes them
+                await asyncio.sleep(0)
+            await first.ends(signal.SIGKILL)
+        done = await project.holodeck("run", "--durable", "Go")
+        assert done.returncode == 0, done.stderr
+        assert (await listed(project))[0]["status"] == "completed"
+    assert {file.name for file in home(project).iterdir()} == {"runs.db", "runs.door", "alive"}
 
 
 @pytest.mark.proves("D-16", "D-32")

@@ -200,6 +200,7 @@ def test_an_agent_file_can_be_served_as_it_is(folder: AgentFolder) -> None:
             MODEL + f"keys: [{{name: a, hash: 'sha256:{'0' * 64}'}}, {{name: b, hash: 'sha256:{'0' * 64}'}}]\n",
             "same key",
         ),
+        (MODEL + "agents: [{file: solo.yaml, name: fast}]\n", "models[0].name: an agent is served by this name"),
         (MODEL + "storage: {url: 'mysql://host/name'}\n", "sqlite:///path"),
         (MODEL + "storage: {url: 'sqlite://relative.db'}\n", "three slashes"),
         (MODEL + "jwt: {issuer: a, audience: b, jwks_url: keys}\n", "'jwks_url' must begin with a scheme"),
@@ -214,6 +215,7 @@ def test_an_agent_file_can_be_served_as_it_is(folder: AgentFolder) -> None:
 )
 def test_what_would_go_wrong_later_is_said_when_the_file_is_read(folder: AgentFolder, text: str, words: str) -> None:
     folder.write("empty", "\n")
+    folder.write("solo.yaml", "name: solo\n")
     folder.write("two-lines", "one\ntwo\n")
     folder.write("large", "x" * 70_000)
     assert any(words in f"{problem.key}: {problem.message} {problem.fix}" for problem in errors(folder, text))
@@ -226,8 +228,10 @@ def test_a_wrong_value_of_the_environment_is_said_to_be_there(folder: AgentFolde
     assert (key.where, key.key) == ("HOLODECK_KEYS__ALICE__HASH", "keys[0].hash")
     assert "wrong-value" not in str(key)
     del env["HOLODECK_LISTEN__PORT"], env["HOLODECK_KEYS__ALICE__HASH"]
-    (warning,) = load(folder, MODEL, ENV | env | {"HOLODECK_PORT": "tcp://10.0.0.1:80"}).warnings
-    assert (warning.where, warning.fix) == ("HOLODECK_LISTN__PORT", "Did you mean HOLODECK_LISTEN__PORT?")
+    env |= {"HOLODECK_PORT": "tcp://10.0.0.1:80", "HOLODECK_LISTEN_PORT": "1"}
+    warnings = load(folder, MODEL, ENV | env).warnings
+    assert [each.where for each in warnings] == ["HOLODECK_LISTEN_PORT", "HOLODECK_LISTN__PORT"]
+    assert {each.fix for each in warnings} == {"Did you mean HOLODECK_LISTEN__PORT?"}
     folder.write("agent.yaml", "name: solo\n")
     with pytest.raises(ConfigError) as caught:
         read_gateway(folder.path / "agent.yaml", environ={"HOLODECK_LISTEN__PORT": "many"}, home=folder.home)

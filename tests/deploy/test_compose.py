@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from deploy.containerfile import stages, texts
-from deploy.manifests import DEPLOY
+from deploy.manifests import DEPLOY, FORMS
 from deploy.served import LIMIT, served
 from storage.postgres_server import PostgresServer, running_postgres
 
@@ -61,7 +61,9 @@ def test_the_gateways_are_of_this_version_and_have_stable_names_and_time_to_drai
     limits = yaml.safe_load((FOLDER / "gateway.yaml").read_text())["limits"]
     for name, service in GATEWAYS.items():
         assert (service["hostname"], service["image"]) == (name, f"holodeck:{package.__version__}")
-        assert int(service["stop_grace_period"].removesuffix("s")) > limits["drain_seconds"] + CONNECTIONS_GRACE
+        seconds = int(service["stop_grace_period"].removesuffix("s"))
+        assert seconds > limits["drain_seconds"] + CONNECTIONS_GRACE
+        assert {seconds} == {form.pod["terminationGracePeriodSeconds"] for form in FORMS}
         assert [service["user"]] == texts(stages(DEPLOY / "Containerfile")[1], "USER")
 
 

@@ -33,6 +33,12 @@ def stuck() -> None:
 
 def nothing() -> None:
     pass
+
+def half() -> str:
+    return b"caf\\xe9.txt".decode(errors="surrogateescape")
+
+def half_broken() -> None:
+    raise ValueError(half())
 '''
 
 
@@ -57,6 +63,18 @@ async def test_functions_are_described_run_and_answered(tmp_path: Path) -> None:
         "call_2": ('{"x":2}', False),
         "call_3": ("The function 'broken' failed: ValueError: not today", True),
         "call_4": ("(the function gave an empty answer)", False),
+    }
+
+
+@aio
+async def test_a_name_that_is_not_text_can_be_told_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    model = ScriptedModel([call("half"), call("half_broken")], say("ok"))
+    async with agent_with(tmp_path, model, [function("half"), function("half_broken")]) as agent:
+        assert (await agent.run("go")).status == "completed"
+    assert outputs(model.requests[1]) == {
+        "call_1": ("caf?.txt", False),
+        "call_2": ("The function 'half_broken' failed: ValueError: caf?.txt", True),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sqlite3
 from contextlib import closing, suppress
@@ -35,6 +36,11 @@ def is_half_made(folder: Path) -> bool:
         ):
             return bool(database.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0])
     return False
+
+
+def drafts(folder: Path) -> list[str]:
+    """What is left of files that are not yet where they will be."""
+    return [file.name for file in folder.glob("*.work.*")]
 
 
 def in_the_place_of_work(folder: Path) -> Path:
@@ -94,7 +100,10 @@ async def test_a_gateway_that_dies_while_it_makes_its_file_leaves_none_that_cann
             await served.ended()
             await asyncio.wait({asking})
             asking.exception()
+        others = tmp_path / f"{in_the_place_of_work(tmp_path).name}.{os.getpid()}.new"
+        others.touch()
         async with process_of(file) as served:
+            assert drafts(tmp_path) == [others.name], "what a process that is there makes is not touched"
             assert await text_of_background(served) in {"one", "two"}, "the first may have been kept just in time"
 
 

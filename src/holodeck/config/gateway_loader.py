@@ -181,11 +181,13 @@ def _names(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
     hashes: set[object] = set()
     for area in ("models", "keys"):
         entries = source.data.get(area)
-        seen = set(agents) if area == "models" else set()
+        others = set(agents) if area == "models" else set()
+        seen: set[str] = set()
         for index, entry in enumerate(entries if isinstance(entries, list) else ()):
             name = entry.get("name") if isinstance(entry, dict) else None
-            if isinstance(name, str) and name in seen:
-                problems.append(problem_at(source.document, (area, index, "name"), "this name is taken above"))
+            if isinstance(name, str) and name in seen | others:
+                message = "this name is taken above" if name in seen else "an agent is served by this name, too"
+                problems.append(problem_at(source.document, (area, index, "name"), message))
             seen.add(str(name))
             key = entry.get("hash") if isinstance(entry, dict) and area == "keys" else None
             if isinstance(key, str) and key in hashes:

@@ -32,6 +32,7 @@ def overridden(
         if not variable.startswith(PREFIX):
             continue
         if parts[0] not in known:
+            parts = _apart(parts, known)
             if len(parts) > 1:
                 problems.append(_unknown(variable, parts, known))
             continue
@@ -44,10 +45,19 @@ def overridden(
     return data, problems, origins
 
 
+def _apart(parts: list[str], known: set[str]) -> list[str]:
+    """`listen_port` is meant as `listen__port`."""
+    for key in known:
+        if parts[0].startswith(f"{key}_"):
+            return [key, parts[0].removeprefix(f"{key}_"), *parts[1:]]
+    return parts
+
+
 def _unknown(variable: str, parts: list[str], known: set[str]) -> Problem:
-    meant = nearest(parts[0], known)
+    meant = parts[0] if parts[0] in known else nearest(parts[0], known)
     name = PREFIX + _SEPARATOR.join([meant or "", *parts[1:]]).upper()
-    message = f"there is no '{parts[0]}' in a gateway file, so this variable does nothing"
+    said = variable.removeprefix(PREFIX).lower().split(_SEPARATOR)[0]
+    message = f"there is no '{said}' in a gateway file, so this variable does nothing"
     return Problem(message=message, file=variable, fix=f"Did you mean {name}?" if meant else "", severity="warning")
 
 

@@ -22,12 +22,13 @@ from typing import Any
 
 import orjson
 import sqlalchemy
-from dbos import DBOS, DBOSConfig, Serializer, SetWorkflowID
+from dbos import DBOS, DBOSConfig, Serializer, SetEnqueueOptions, SetWorkflowID
 from dbos import error as errors
 from dbos._core import ActiveWorkflowById
 from dbos._dbos import _get_dbos_instance
 from dbos._schemas.system_database import SystemSchema
 
+from holodeck.durable.drafts import draft_of, remove_left_drafts
 from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
@@ -48,6 +49,7 @@ _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
 SCHEMA = "holodeck_work"
 _ERROR = "$error"
+_LAST_TURN = 2**31 - 1  # DBOS counts no further; until then nobody has been without work for years
 _EXPECTED = re.compile(
     r"Asyncio task cancelled|.* is no longer owned by this execution|.*: DBOS Error \d+: .* was cancelled"
     r"|Could not connect to postgres database to verify existence of "
@@ -121,16 +123,20 @@ class DBOSEngine:
             await self.close()
             raise StorageError(f"Durable runs cannot be kept: {_reason(error)}") from error
 
-    async def submit(self, work_id: str, given: Plain) -> bool:
+    async def submit(self, work_id: str, given: Plain, *, turn: int = 1) -> bool:
         is_here = len(self._here) < self._at_once or bool(self._circle)
         if is_here:
             self._here.add(work_id)
         try:
+            if is_here and not self._circle and await asyncio.to_thread(_is_any_enqueued):
+                self._here.discard(work_id)
+                is_here = False
             with SetWorkflowID(work_id):
                 if is_here:
                     await DBOS.start_workflow_async(_do_work, work_id, dict(given))
                 else:
-                    await DBOS.enqueue_workflow_async(_QUEUE, _do_work, work_id, dict(given))
+                    with SetEnqueueOptions(priority=min(turn, _LAST_TURN)):
+                        await DBOS.enqueue_workflow_async(_QUEUE, _do_work, work_id, dict(given))
         except BaseException as error:
             self._here.discard(work_id)
             if not isinstance(error, Exception):
@@ -297,6 +303,18 @@ def _count_enqueued() -> int:
         return int(connection.execute(asked).scalar_one())
 
 
+def _is_any_enqueued() -> bool:
+    """Whether work waits that we can do; that of other versions waits for them."""
+    work = SystemSchema.workflow_status
+    asked = (
+        sqlalchemy.select(sqlalchemy.literal(1))
+        .select_from(work)
+        .where(work.c.queue_name == _QUEUE, work.c.status == "ENQUEUED", work.c.application_version == WORK_VERSION)
+    )
+    with _get_dbos_instance()._sys_db.engine.connect() as connection:
+        return connection.execute(asked.limit(1)).first() is not None
+
+
 class PlainJSON(Serializer):
     """Plain values only. An exception is kept as its words."""
 
@@ -336,6 +354,7 @@ def _prepare(url: str) -> None:
     path = Path(url.removeprefix(prefix))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_left_drafts(path)
         if not path.exists():
             _make(path)
         connection = sqlite3.connect(path)
@@ -349,15 +368,11 @@ def _prepare(url: str) -> None:
 
 def _make(path: Path) -> None:
     """Make the file whole or not at all: DBOS makes its tables one by one, and cannot go on with some of them."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}.new")
-    draft.unlink(missing_ok=True)
-    try:
+    with draft_of(path) as draft:
         make_private(draft)
         DBOS.migrate(f"sqlite:///{draft}", schema=SCHEMA)
         with suppress(FileExistsError):  # another process was first
             os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:

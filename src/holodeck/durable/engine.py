@@ -99,8 +99,11 @@ class WorkEngine(Protocol):
         """Be ready to do work: what this process is given, and what waits for anybody."""
         ...
 
-    async def submit(self, work_id: str, given: Plain) -> bool:
-        """Keep a piece of work; once this returns, it will be done. True: here; False: by whoever has room first."""
+    async def submit(self, work_id: str, given: Plain, *, turn: int = 1) -> bool:
+        """Keep a piece of work; once this returns, it will be done. True: here; False: by whoever has room first.
+
+        What waits for room is begun in the order of its turns, and nothing that comes later gets ahead of it.
+        """
         ...
 
     async def whereabouts(self, work_ids: Collection[str]) -> dict[str, Whereabouts]:

@@ -20,13 +20,13 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, client_gone, reply_for, shutting_down, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import Reply, Streamed
+from holodeck.gateway.room import Room
 from holodeck.gateway.silence import Silence
 from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import (
-    DEFAULT_BODIES_BYTES,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_SILENT_SECONDS,
 )
@@ -95,12 +95,12 @@ class Gateway:
         hosts: HostPolicy,
         metrics: Metrics,
         body_limit: int,
-        room: int = DEFAULT_BODIES_BYTES,
+        room: Room,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
         silent_seconds: float = DEFAULT_SILENT_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
-        """`room`: bytes of all bodies at once.
+        """`room`: for all bodies at once.
 
         `sockets`: by their paths, what serves WebSockets. They need a key like every route.
         """

@@ -151,15 +151,18 @@ class Background:
         if self._engine is not None:
             await self._engine.close()
 
-    async def begin(self, live: Live, given: Plain | None) -> None:
-        """Start a response that is stored. `given` is all that it takes to make its run again, if that is possible."""
+    async def begin(self, live: Live, given: Plain | None, turn: int) -> None:
+        """Start a response that is stored. `given` is all that it takes to make its run again, if that is possible.
+
+        `turn`: where it stands among those that wait for room.
+        """
         if self._to_come is None or given is None:
             self._runs.start(live)
             return
         engine = await self._opened(self._to_come)
         self._ready[live.id] = live
         try:
-            is_here = await engine.submit(live.id, given)
+            is_here = await engine.submit(live.id, given, turn=turn)
         except StorageError:
             self._ready.pop(live.id, None)
             raise

@@ -8,7 +8,7 @@ from typing import Any
 
 from holodeck.gateway.attending import Client, Receive
 from holodeck.gateway.problems import WireError, client_gone, shutting_down
-from holodeck.gateway.rates import TooManyError
+from holodeck.gateway.room import Room, no_room
 from holodeck.gateway.visits import Visit
 from holodeck.lib.limits import SMALL_BODY_BYTES
 
@@ -16,8 +16,8 @@ from holodeck.lib.limits import SMALL_BODY_BYTES
 class Bodies:
     """Reads them, and knows how much of them is in memory."""
 
-    def __init__(self, *, limit: int, room: int, seconds: float, is_leaving: Callable[[], bool]) -> None:
-        """`limit`: bytes of one; `room`: of all that are here at once; `seconds`: between two pieces of one."""
+    def __init__(self, *, limit: int, room: Room, seconds: float, is_leaving: Callable[[], bool]) -> None:
+        """`limit`: bytes of one; `room`: for all that are here at once; `seconds`: between two pieces of one."""
         self._limit = limit
         self._room = room
         self._seconds = seconds
@@ -28,8 +28,8 @@ class Bodies:
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise _packed()
         declared = headers.get("content-length", "")
-        if declared.isdigit() and int(declared) > min(self._limit, self._room):
-            raise _too_large(self._limit) if int(declared) > self._limit else _no_room()
+        if declared.isdigit() and int(declared) > min(self._limit, self._room.left):
+            raise _too_large(self._limit) if int(declared) > self._limit else no_room()
         chunks: list[bytes] = []
         while True:
             is_here = client is not None and client.has_sent_all
@@ -38,11 +38,11 @@ class Bodies:
                 raise client_gone()
             chunk = message.get("body", b"")
             visit.held += len(chunk)
-            self._room -= len(chunk)
+            self._room.left -= len(chunk)
             if visit.held > self._limit:
                 raise _too_large(self._limit)
-            if self._room < 0:
-                raise _no_room()
+            if self._room.left < 0:
+                raise no_room()
             chunks.append(chunk)
             if not message.get("more_body"):
                 return b"".join(chunks)
@@ -51,7 +51,7 @@ class Bodies:
 
     def give_back(self, visit: Visit) -> None:
         """A request is over, and so is its body."""
-        self._room += visit.held
+        self._room.left += visit.held
 
     async def _piece(self, receive: Receive) -> MutableMapping[str, Any]:
         try:
@@ -70,10 +70,6 @@ def is_small(headers: Mapping[str, str]) -> bool:
 
 def _too_large(limit: int) -> WireError:
     return WireError(413, f"The body is larger than {limit} bytes.", kind="invalid_request", code="too_large")
-
-
-def _no_room() -> TooManyError:
-    return TooManyError("The gateway is at its limit of bytes of requests at once.", 1.0)
 
 
 def _packed() -> WireError:

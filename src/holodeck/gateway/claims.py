@@ -11,7 +11,7 @@ from functools import partial
 from holodeck.gateway.problems import WireError
 from holodeck.gateway.waiting import Waiting
 from holodeck.gateway.wire.approvals import digest_of, used
-from holodeck.gateway.wire.ids import approval_id
+from holodeck.gateway.wire.ids import approval_id, is_unique
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
@@ -40,12 +40,32 @@ class Claims:
         self._returning: set[asyncio.Task[None]] = set()
 
     async def leave(self, waiting: Waiting, owner: str, response_id: str, *, is_found: bool) -> None:
-        """A response leaves calls to the next one. `is_found`: also to a client that sends all it saw again."""
+        """A response leaves calls to the next one. `is_found`: also to a client that sends all it saw again.
+
+        Where it has calls that the client does not see, it is found by its own id as well: see `is_incomplete`.
+        """
         asked = [call for call in waiting.calls if call.call_id in waiting.asks and call.call_id in waiting.places]
         digests = {approval_id(call): digest_of(waiting.places[call.call_id], call) for call in asked}
-        turn = [call.call_id for call in waiting.turn if call not in waiting.calls] if is_found else []
+        turn: list[str] = []
+        if is_found:
+            own = [call for call in waiting.turn if call not in waiting.calls]
+            turn = [call.call_id for call in own]
+            if waiting.hidden:
+                turn += [*(call.id for call in own if call.id), *(approval_id(call) for call in asked), response_id]
         if digests or turn:
             await self._store.remember_calls(owner, response_id, digests, turn=turn)
+
+    async def is_incomplete(self, response_id: str, called: FunctionCall, owner: str, *, has_id: bool) -> bool:
+        """Whether a response had calls that its client did not see, beside this one, which came back from it.
+
+        `has_id`: else the call is known only by the id that the model gave it, and some models number their calls.
+        """
+        if not await self._store.paused_in(owner, response_id):
+            return False
+        if not has_id:
+            return is_unique(called.call_id)
+        keys = [key for key in (called.id, approval_id(called)) if key]
+        return any([response_id in await self._store.paused_in(owner, key) for key in keys])
 
     async def known(self, waiting: Waiting, owner: str) -> dict[str, WaitingCall]:
         """What is known of calls that wait, by the ids of their requests for approval."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -11,21 +11,21 @@ import orjson
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.claims import Claims
 from holodeck.gateway.problems import WireError
+from holodeck.gateway.recent import Kept, Recent
 from holodeck.gateway.threads import Standing, Threads, check_size, too_long
+from holodeck.gateway.unstored import Unstored
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
 from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.input import references
-from holodeck.gateway.wire.paused import last_answered, put_back, returning
+from holodeck.gateway.wire.paused import put_back, returning, sent_back, was_gone_on_from
 from holodeck.gateway.wire.reading import ApprovalAnswer, Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.limits import (
     DEFAULT_CONTEXT_BYTES,
     MAX_CONTEXT_DEPTH,
-    MAX_RECENT_BYTES,
-    MAX_RECENT_RESPONSES,
     MAX_REFERENCES,
 )
 from holodeck.lib.record import record
@@ -103,38 +103,6 @@ class Continued:
         )
 
 
-@record
-class Kept:
-    """A response with all that came before it."""
-
-    items: tuple[Item, ...]
-    size: int
-    """Their bytes."""
-    waiting: Waiting
-    is_chain: bool
-    """Whether all of it is stored."""
-
-
-class Recent:
-    """What one connection remembers of its own latest responses, those that nobody stores included."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, Kept] = {}
-
-    def keep(self, response_id: str, kept: Kept) -> None:
-        """Remember one more. Only the latest may be large: it may always be gone on from."""
-        self._kept[response_id] = kept
-        size = sum(each.size for each in self._kept.values())
-        while len(self._kept) > MAX_RECENT_RESPONSES or (len(self._kept) > 1 and size > MAX_RECENT_BYTES):
-            size -= self._kept.pop(next(iter(self._kept))).size
-
-    def get(self, response_id: str) -> Kept | None:
-        return self._kept.get(response_id)
-
-    def forget(self, response_id: str) -> None:
-        self._kept.pop(response_id, None)
-
-
 class Continuing:
     """Finds what a request refers to, as its own caller."""
 
@@ -144,6 +112,7 @@ class Continuing:
         self._most = most
         self.threads = Threads(store, seal, most=most)
         self.claims = Claims(store)
+        self.unstored = Unstored()
 
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
@@ -235,10 +204,7 @@ class Continuing:
         self, read: Input, waiting: Waiting, caller: Caller
     ) -> tuple[Waiting, tuple[FunctionCall, ...]]:
         """What waits in an input, with the turn that paused if the client has sent one again to answer its part."""
-        called = last_answered(read)
-        for response_id in await self._store.paused_in(caller.id, called.call_id) if called is not None else ():
-            record = await self._store.get(response_id, caller.id)
-            kept = Waiting() if record is None else Waiting.decode(record.pending)
+        async for kept in self._paused(read, caller):
             turn = returning(read, kept.turn, waiting=kept.calls, hidden=kept.hidden)
             if turn:
                 calls = tuple(call for call in kept.calls if call in turn)
@@ -249,6 +215,23 @@ class Continuing:
                 places = {**waiting.places, **kept.places}
                 return replace(waiting, calls=(*calls, *rest), asks=frozenset(asks), places=places, own=kept.own), turn
         return waiting, ()
+
+    async def _paused(self, read: Input, caller: Caller) -> AsyncIterator[Waiting]:
+        """What waits in the responses to which an input may go back. Raises when that is gone, and the input has
+        nothing of it: the model would never hear of its own calls, or make those again that have been run.
+        """
+        for key, called in sent_back(read).items():
+            for response_id in await self._store.paused_in(caller.id, key):
+                record = await self._store.get(response_id, caller.id)
+                kept = self.unstored.get(caller.id, response_id)
+                if record is not None:
+                    yield Waiting.decode(record.pending)
+                elif kept is not None:
+                    yield kept
+                elif not was_gone_on_from(read, called):
+                    has_id = called.id not in read.unnamed
+                    if await self.claims.is_incomplete(response_id, called, caller.id, has_id=has_id):
+                        raise _gone(response_id, called)
 
     async def found(self, body: object, caller: Caller) -> Find:
         """Finds the items that a body only refers to, in what its caller has stored."""
@@ -305,6 +288,16 @@ def _lost(decided: Decided, calls: Sequence[FunctionCall], unknown: Collection[s
         run=tuple(call for call in calls if call.call_id in run),
         refused=tuple(output for output in decided.refused if output.call_id not in unknown),
     )
+
+
+def _gone(response_id: str, called: FunctionCall) -> WireError:
+    message = (
+        f"The turn with the call {called.call_id} also called tools of this gateway, which waited for its output in "
+        f"the response {response_id}. That one was not stored, or is deleted, and so it is not known what they were "
+        "called with, nor whether they have run. Go on from it with 'previous_response_id' on its own connection, or "
+        "send the input without this turn."
+    )
+    return WireError(400, message, kind="invalid_request", code="paused_turn_gone", param="input")
 
 
 def _calls(plain: Iterable[Mapping[str, Any]]) -> tuple[FunctionCall, ...]:

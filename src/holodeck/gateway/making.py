@@ -11,9 +11,10 @@ import orjson
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.claims import Claim
-from holodeck.gateway.continuing import Continued, Continuing, Kept, Recent
+from holodeck.gateway.continuing import Continued, Continuing
 from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.mcp_view import RequestServers
+from holodeck.gateway.recent import Kept, Recent
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.threads import Hold, changed
 from holodeck.gateway.unasked import Unasked
@@ -202,8 +203,10 @@ class ResponseMaker:
             if claim is not None:
                 await self._continuing.claims.settle(claim)
             if waiting.calls:
-                is_found = request.store and request.conversation_id is None
+                is_found = request.conversation_id is None and (request.store or recent is not None)
                 await self._continuing.claims.leave(waiting, caller.id, live.id, is_found=is_found)
+                if is_found and not request.store:
+                    self._continuing.unstored.keep(caller.id, live.id, waiting)
             if recent is not None:
                 items = (*before.items, *_added(live, request, before))
                 size = len(record.items) + (before.size if before.is_stored else 0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from holodeck.gateway.callers import Caller
-from holodeck.lib.limits import DEFAULT_SOCKETS
+from holodeck.lib.limits import BACKGROUND_RETRY_AFTER, DEFAULT_SOCKETS
 from holodeck.models.gateway import KeyLimits
 
 _MINUTE = 60.0
@@ -23,6 +23,14 @@ class TooManyError(Exception):
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+def too_many_in_background(most: int) -> TooManyError:
+    text = (
+        f"This key is at its limit of {most} background responses that are queued or running. "
+        "Wait until one of them has ended, or cancel one, and ask again."
+    )
+    return TooManyError(text, BACKGROUND_RETRY_AFTER)
 
 
 class _Window:
@@ -138,6 +146,10 @@ class Rates:
             account.counts_tokens = True
         if account is not None and account.counts_tokens and tokens:
             account.tokens.add(self._clock(), tokens)
+
+    def most_in_background(self, caller: Caller) -> int:
+        """How many of its background responses may be queued or running. Storage counts them, for all gateways."""
+        return (caller.limits or self._default).background
 
     @contextmanager
     def beside(self, caller: Caller) -> Iterator[None]:

@@ -15,6 +15,7 @@ from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.making import Live, ResponseMaker
 from holodeck.gateway.pages import flag_of, integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
+from holodeck.gateway.rates import Rates, too_many_in_background
 from holodeck.gateway.replies import Reply, Streamed, json_reply
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect, in_dialect
@@ -39,6 +40,7 @@ class Responses:
         seal: Seal,
         continuing: Continuing,
         background: Background,
+        rates: Rates,
     ) -> None:
         self._maker = maker
         self._store = store
@@ -46,6 +48,7 @@ class Responses:
         self._seal = seal
         self._continuing = continuing
         self._background = background
+        self._rates = rates
 
     async def create(self, body: object, caller: Caller, *, dialect: Dialect = "openai") -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
@@ -151,33 +154,50 @@ class Responses:
             raise not_found("Response", response_id)
         return record
 
-    async def _kept_and_begun(self, live: Live, given: Mapping[str, Any] | None, record: StoredResponse) -> None:
+    async def _kept_and_begun(
+        self, live: Live, given: Mapping[str, Any] | None, record: StoredResponse, most: int
+    ) -> bool:
+        """False, and nothing is kept: its owner has `most` of them."""
         queued = live.writer.queue()
-        await self._store.save(record)
+        is_durable = given is not None and self._background.is_durable
+        turn = await self._store.enter(record, most=most, is_durable=is_durable)
+        if turn is None:
+            await self._let_go(record)
+            return False
         await self._store.grow(live.id, 0, queued)
         live.payloads += queued
         try:
-            await self._background.begin(live, given)
+            await self._background.begin(live, given, turn)
         except StorageError:
             await self._store.delete(live.id, record.owner)
+            await self._let_go(record)
             raise
+        return True
+
+    async def _let_go(self, record: StoredResponse) -> None:
+        """What waited for a response that is not begun is there for another."""
+        await self._store.return_calls(record.owner, record.id)
+        if record.conversation_id is not None:
+            await self._store.give_back(record.conversation_id, record.owner, record.id)
 
     async def _begin_background(
         self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
     ) -> Reply | Streamed:
         live, given, record = await self._maker.prepare_for_long(request, body, caller, dialect=dialect)
-        await _whole(self._kept_and_begun(live, given, record))
+        most = self._rates.most_in_background(caller)
+        if not await _whole(self._kept_and_begun(live, given, record, most)):
+            raise too_many_in_background(most)
         if request.stream:
             await self._background.begun(live)
             return await self.get(live.id, caller, {"stream": "true"}, dialect=dialect)
         return json_reply(live.writer.resource())
 
 
-async def _whole(work: Coroutine[None, None, None]) -> None:
+async def _whole(work: Coroutine[None, None, bool]) -> bool:
     """Do all of it, also for a client that leaves meanwhile: what is kept and never begun would wait for ever."""
     task = asyncio.create_task(work)
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise

@@ -31,7 +31,9 @@ from holodeck.gateway.making import ResponseMaker
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.operations import Operations
 from holodeck.gateway.rates import Rates
+from holodeck.gateway.recent import Memory
 from holodeck.gateway.responses import Responses
+from holodeck.gateway.room import Room
 from holodeck.gateway.routes import all_routes
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.seal_keys import seal_key
@@ -99,7 +101,8 @@ class Service:
             in_flight=lambda: rates.in_flight,
         )
         self._revive = maker.revive
-        responses = Responses(maker, self.store, self.runs, seal, continuing, self.background)
+        responses = Responses(maker, self.store, self.runs, seal, continuing, self.background, rates)
+        self.room = Room(config.limits.room)
         sockets = ResponseSockets(
             maker,
             self.runs,
@@ -108,6 +111,8 @@ class Service:
             continuing,
             seconds=config.limits.socket_seconds,
             most_bytes=config.limits.body_bytes,
+            room=self.room,
+            memory=Memory(max(config.limits.room, config.limits.context_bytes)),
         )
         self.app = Gateway(
             all_routes(
@@ -134,7 +139,7 @@ class Service:
             ),
             metrics=metrics,
             body_limit=config.limits.body_bytes,
-            room=config.limits.room,
+            room=self.room,
             body_seconds=config.limits.request_seconds,
             silent_seconds=config.limits.silent_seconds,
         )
@@ -154,7 +159,8 @@ class Service:
                 timeout_graceful_shutdown=CONNECTIONS_GRACE,  # the runs have had their time by then
                 server_header=False,
                 lifespan="off",
-                ws=bounded_socket(self.config.limits.reader_seconds),
+                ws=bounded_socket(self.config.limits.request_seconds, self.config.limits.reader_seconds, self.room),
+                ws_per_message_deflate=False,  # as over HTTP: what is packed counts for less than it takes
                 ws_max_size=self.config.limits.body_bytes,
             ),
             on_exit=self._drain,

@@ -11,10 +11,12 @@ from typing import Any
 import orjson
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Continuing, Recent
+from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.making import ResponseMaker
-from holodeck.gateway.problems import WireError, envelope_for
+from holodeck.gateway.problems import WireError, envelope_for, shutting_down
 from holodeck.gateway.rates import Rates
+from holodeck.gateway.recent import Memory, Recent
+from holodeck.gateway.room import NO_ROOM, Room, no_room
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.request import read_message
@@ -45,9 +47,16 @@ class ResponseSockets:
         *,
         seconds: float,
         most_bytes: int,
+        room: Room,
+        memory: Memory,
     ) -> None:
-        """`most_bytes`: of messages that wait for the response that is being made, unless there is only one."""
+        """`most_bytes`: of messages that wait for the response that is being made, unless there is only one.
+
+        `room`: what messages have taken of it before they come here.
+        """
         self._most_bytes = most_bytes
+        self._room = room
+        self._memory = memory
         self._maker = maker
         self._runs = runs
         self._rates = rates
@@ -59,8 +68,8 @@ class ResponseSockets:
         self, caller: Caller, dialect: Dialect, receive: Receive, send: Send, is_draining: Callable[[], bool]
     ) -> None:
         """Answer one accepted connection until it ends. Its end is the end of the run that it waits for."""
-        messages = _Messages(self._most_bytes)
-        async with asyncio.TaskGroup() as group:
+        messages = _Messages(self._most_bytes, self._room)
+        async with messages, asyncio.TaskGroup() as group:
             answering = group.create_task(_until_left(self._answer_all(caller, dialect, messages, send, is_draining)))
             listening = group.create_task(_until_left(messages.listen(receive, send)))
             listening.add_done_callback(lambda _: answering.cancel())
@@ -75,23 +84,24 @@ class ResponseSockets:
         is_draining: Callable[[], bool],
     ) -> None:
         deadline = asyncio.get_running_loop().time() + self._seconds
-        recent = Recent()
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    message = await messages.get()
-            except TimeoutError:
-                await _tell(send, envelope_for(_too_long(self._seconds)))
-                await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})
-                return
-            if is_draining():
-                shutting = WireError(503, "This gateway is shutting down.", kind="server_error", code="shutting_down")
-                await _tell(send, envelope_for(shutting))
-                await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})  # the next one is elsewhere
-                return
-            await self._answer(message, caller, dialect, recent, send)
+        with self._memory.of_one(caller.id) as recent:
+            while True:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        message = await messages.get()
+                except TimeoutError:
+                    await _close(send, _too_long(self._seconds))
+                    return
+                try:
+                    if is_draining():
+                        await _close(send, shutting_down())  # the next one is elsewhere
+                        return
+                    await self._answer(message, caller, dialect, recent, send)
+                finally:
+                    messages.forget(message)
+                    del message  # else it would be in memory until the next one comes
 
-    async def _answer(self, message: str | bytes, caller: Caller, dialect: Dialect, recent: Recent, send: Send) -> None:
+    async def _answer(self, message: bytes, caller: Caller, dialect: Dialect, recent: Recent, send: Send) -> None:
         body: object = None
         try:
             body = _data(message)
@@ -119,36 +129,50 @@ async def _until_left(work: Awaitable[None]) -> None:
 
 
 class _Messages:
-    """What a client has sent and nobody has answered yet."""
+    """What a client has sent and nobody has answered yet. It takes room until then, or until the client leaves."""
 
-    def __init__(self, most_bytes: int) -> None:
+    def __init__(self, most_bytes: int, room: Room) -> None:
         self._most_bytes = most_bytes
-        self._waiting: asyncio.Queue[str | bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
+        self._room = room
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
         self._bytes = 0
 
-    async def get(self) -> str | bytes:
+    async def __aenter__(self) -> None:
+        """Begin with none."""
+
+    async def __aexit__(self, *_: object) -> None:
+        while not self._waiting.empty():
+            self._room.give(len(self._waiting.get_nowait()))
+
+    async def get(self) -> bytes:
+        """The next one, to be forgotten when it is answered."""
         message = await self._waiting.get()
         self._bytes -= len(message)
         return message
 
+    def forget(self, message: bytes) -> None:
+        self._room.give(len(message))
+
     async def listen(self, receive: Receive, send: Send) -> None:
         """Hear everything until the client leaves, whether or not there is room for it: its leaving must be heard."""
-        while True:
-            heard = await receive()
-            if heard["type"] == "websocket.disconnect":
-                return
-            if heard["type"] != "websocket.receive":
-                continue
-            message = heard.get("text") or heard.get("bytes") or ""
-            is_too_much = self._bytes and self._bytes + len(message) > self._most_bytes
-            if is_too_much or self._waiting.full():
+        while (heard := await receive())["type"] != "websocket.disconnect":
+            if heard["type"] == NO_ROOM:
+                await _tell(send, envelope_for(no_room()))
+            elif heard["type"] == "websocket.receive" and not self._take(heard["bytes"]):
                 await _tell(send, envelope_for(_too_many(self._most_bytes)))
-                continue
-            self._bytes += len(message)
-            self._waiting.put_nowait(message)
+            del heard  # else it would be in memory until more is heard
+
+    def _take(self, message: bytes) -> bool:
+        is_too_much = self._bytes and self._bytes + len(message) > self._most_bytes
+        if is_too_much or self._waiting.full():
+            self._room.give(len(message))
+            return False
+        self._bytes += len(message)
+        self._waiting.put_nowait(message)
+        return True
 
 
-def _data(message: str | bytes) -> object:
+def _data(message: bytes) -> object:
     try:
         return orjson.loads(message)
     except ValueError:
@@ -166,6 +190,11 @@ def _too_many(most_bytes: int) -> WireError:
         "made. Wait for its end."
     )
     return WireError(429, message, kind="too_many_requests", code="too_many_messages")
+
+
+async def _close(send: Send, reason: WireError) -> None:
+    await _tell(send, envelope_for(reason))
+    await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})
 
 
 async def _tell(send: Send, payload: bytes) -> None:

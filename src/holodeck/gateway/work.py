@@ -6,18 +6,19 @@ import gc
 from importlib.util import find_spec
 from pathlib import Path
 
+from holodeck.durable.drafts import remove_left_drafts
 from holodeck.durable.engine import EngineToCome, WorkEngine
 from holodeck.gateway.background import executor_name
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.models.gateway import GatewayFile
-from holodeck.storage.factory import sqlite_path
+from holodeck.storage.factory import is_in_memory, sqlite_path
 
 
 def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> EngineToCome | None:
     """None: background runs end with this process. Raises `ConfigError` when the file asks for what is not there."""
     wanted, url = config.background.durable, config.storage.url
     has_extra = find_spec("dbos") is not None
-    is_memory = url == "sqlite://:memory:"
+    is_memory = is_in_memory(url)
     if wanted is False or (wanted is None and (not has_extra or is_memory)):
         return None
     if not has_extra:
@@ -29,6 +30,7 @@ def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> EngineToCo
         path = sqlite_path(url, folder)
         kept = path.with_name(path.name + ".work").absolute()
         url = f"sqlite:///{kept}"
+        remove_left_drafts(kept)
 
     def make() -> WorkEngine:
         try:

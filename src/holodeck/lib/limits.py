@@ -143,6 +143,8 @@ MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
 DEFAULT_BODIES_BYTES = 256 * MIB  # of all requests at once; what is answered takes four to eight times its body
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
+DEFAULT_KEY_BACKGROUND = 256  # of one caller, on all gateways: four times what one gateway does at once
+BACKGROUND_RETRY_AFTER = 5.0  # seconds; a run takes from a few of them to minutes, and who asks too early waits again
 DEFAULT_SOCKETS = 1_000  # WebSockets that are open, also those that ask for nothing
 DEFAULT_KEY_SOCKETS = 256  # of one caller
 DEFAULT_DRAIN_SECONDS = 30.0  # what orchestrators wait before they kill
@@ -162,7 +164,9 @@ MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose
 MAX_REQUEST_HEADERS = 32  # for such a server
 MAX_OPEN_FILES = 65_536  # of a gateway: a request takes two or three, and the usual 1,024 are for one user's program
 LAST_WAIT = 3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process
-GC_NEW_OBJECTS = 100_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
+GC_NEW_OBJECTS = (
+    100_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
+)
 
 # The terminal
 PROGRESS_DELAY = 1.0  # what is over sooner needs no explanation
@@ -256,6 +260,9 @@ MAX_HOSTS_REMEMBERED = 256  # names that clients reach us by: they repeat themse
 MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer one is not an id
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
+MAX_UNSTORED_BYTES = 16 * MIB  # of calls that wait in responses which nobody stores; each has a few hundred
+UNSTORED_SECONDS = 3_600.0  # that they are remembered: as long as a connection would be
+MIN_UNIQUE_ID_CHARS = 9  # of an id that a model gives to one call only; shorter ones are numbers
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
 MAX_RECENT_BYTES = 8 * MIB  # of them together, unless the latest alone is more
 MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour

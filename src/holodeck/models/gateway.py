@@ -15,6 +15,7 @@ from holodeck.lib.limits import (
     DEFAULT_CONTEXT_BYTES,
     DEFAULT_DRAIN_SECONDS,
     DEFAULT_IN_FLIGHT,
+    DEFAULT_KEY_BACKGROUND,
     DEFAULT_KEY_IN_FLIGHT,
     DEFAULT_KEY_SOCKETS,
     DEFAULT_MAX_TURNS,
@@ -82,6 +83,8 @@ class KeyLimits(FileModel):
 
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_IN_FLIGHT
     """Requests at once. A background response that does not survive the process counts until it has ended."""
+    background: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_BACKGROUND
+    """Background responses that are queued or running, of all gateways that share a storage together."""
     requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
     tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
     sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
@@ -173,8 +176,9 @@ class GatewayLimits(FileModel):
     """Requests at once; one more is refused at once."""
     body_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_BODY_BYTES
     bodies_bytes: Annotated[Integer, Field(ge=1024)] | None = None
-    """Bodies of all requests that are sent or answered at once; one more is refused at once. Memory for eight times
-    as much is needed. Absent: 256 MiB, or what one body may have, if that is more."""
+    """Bodies of all requests that are sent or answered at once, and messages of WebSockets that are sent, wait or are
+    answered; one more is refused at once. Memory for eight times as much is needed. Absent: 256 MiB, or what one body
+    may have, if that is more."""
     context_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_CONTEXT_BYTES
     """Of all that comes before a request: its conversation, or the responses that it goes on from."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS

@@ -50,7 +50,6 @@ class Home:
         try:
             self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
             handle = os.open(self.folder / "runs.door", os.O_RDWR | os.O_CREAT, 0o600)
-            os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
             raise StorageError(f"Durable runs cannot be kept in {self.folder}: {error.strerror}.") from None
         try:

@@ -1,6 +1,6 @@
 """A connection of the serving thread itself: a small row that nobody else waits for is written on the spot.
 
-Handing a row to the writing thread, waking it and hearing of it costs a quarter of a plain request. Among many requests
+Handing a row to the writing thread, waking it and hearing of it costs an eighth of a plain request. Among many requests
 that is shared, and so is the transaction; for one that is alone it is all there is.
 """
 

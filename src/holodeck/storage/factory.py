@@ -9,15 +9,17 @@ from holodeck.storage.sqlite import SQLiteStore
 from holodeck.storage.sqlite_file import Durability
 from holodeck.storage.store import ResponseStore
 
+_MEMORY = {"sqlite://:memory:", "sqlite:///:memory:"}  # the second is how SQLAlchemy's users write it
+
 
 def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> ResponseStore:
     """Nothing is opened before its first use. A relative path is relative to `folder`.
 
     `durability` is for SQLite; a PostgreSQL server has its own `synchronous_commit`, which is left as it is.
     """
-    scheme, _, rest = url.partition("://")
+    scheme = url.partition("://")[0]
     if scheme == "sqlite":
-        if rest == ":memory:":
+        if is_in_memory(url):
             return SQLiteStore(":memory:")
         return SQLiteStore(sqlite_path(url, folder), durability=durability)
     if scheme in {"postgresql", "postgres"}:
@@ -27,7 +29,12 @@ def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> Re
     raise ConfigError(f"There is no storage for '{scheme}://'. There are sqlite:///path and postgresql://host/name.")
 
 
+def is_in_memory(url: str) -> bool:
+    """Whether nothing is kept when the process ends."""
+    return url in _MEMORY
+
+
 def sqlite_path(url: str, folder: Path) -> Path:
     """The file that a `sqlite:///...` names."""
-    rest = url.partition("://")[2]
-    return folder / rest.removeprefix("/") if not rest.startswith("//") else Path(rest[1:])
+    path = Path(url.partition("://")[2].removeprefix("/"))
+    return path.expanduser() if path.parts[:1] == ("~",) else folder / path

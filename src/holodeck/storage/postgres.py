@@ -5,10 +5,14 @@ How safe an acknowledged write is against a loss of power is the server's own `s
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
-from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, SEARCH_BATCH
+from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, POSTGRES_TIMEOUT, SEARCH_BATCH
 from holodeck.storage import forgetting, searching, threads, unfinished, waiting_calls
 from holodeck.storage.pool import Connection, PostgresPool
 from holodeck.storage.presence import IS_THERE
@@ -23,6 +27,11 @@ _COLUMNS = ", ".join(_NAMES)
 _MARKS = ", ".join(f"${number}" for number in range(1, len(_NAMES) + 2))
 _NEWER = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_NAMES[1:], "keeper"))
 _INSERT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO"  # noqa: S608
+_ENTER = f"""
+INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_MARKS}, ${len(_NAMES) + 2}) ON CONFLICT (id) DO NOTHING"""  # noqa: S608
+ENTRANCES = 0x686F6C71  # "holq": apart from every other advisory lock in the database
+_ONE_BY_ONE = f"SELECT pg_advisory_xact_lock({ENTRANCES}, hashtext($1))"
+"""The requests of an owner are let in one after the other, wherever they come: else all would count the same."""
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
 _IS_LOST = f"{IS_UNFINISHED} AND NOT {IS_THERE}"
 _TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
@@ -41,6 +50,7 @@ class PostgresStore:
 
     def __init__(self, url: str) -> None:
         self._pool = PostgresPool(url)
+        self._entrances: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
     def keeper(self) -> int:
@@ -59,6 +69,34 @@ class PostgresStore:
                     await db.execute(unfinished.DROP_CHUNKS, record.id)
 
         await self._pool.run(save, is_repeatable=True)
+
+    async def enter(self, record: StoredResponse, *, most: int, is_durable: bool) -> int | None:
+        values = (*(getattr(record, name) for name in _NAMES), self.keeper)
+
+        async def enter(db: Connection) -> int | None:
+            async with db.transaction():
+                await db.execute(_ONE_BY_ONE, record.owner)
+                turn = unfinished.turn_after(await db.fetchrow(unfinished.STANDING, record.owner, record.id), most)
+                if turn is not None:
+                    await db.execute(_ENTER, *values, turn if is_durable else None)
+                return turn
+
+        async with self._entrance(record.owner):
+            return await self._pool.run(enter, is_repeatable=True)
+
+    @asynccontextmanager
+    async def _entrance(self, owner: str) -> AsyncIterator[None]:
+        """Requests of an owner wait for each other here, and not with all the connections that others need."""
+        lock = self._entrances.setdefault(owner, asyncio.Lock())
+        try:
+            async with asyncio.timeout(POSTGRES_TIMEOUT):
+                await lock.acquire()
+        except TimeoutError:
+            raise StorageError("The database cannot be used: it does not answer those who came before.") from None
+        try:
+            yield
+        finally:
+            lock.release()
 
     async def finish(self, record: StoredResponse) -> bool:
         values = (*(getattr(record, name) for name in _NAMES), self.keeper)

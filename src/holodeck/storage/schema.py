@@ -54,6 +54,14 @@ STEPS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX responses_by_owner ON responses (owner, created_at)",  # a caller's latest, among those of many
         "DROP INDEX responses_by_age",  # what is old is found in it, too
     ),
+    (
+        "ALTER TABLE responses ADD COLUMN turn BIGINT",  # among those that wait for room: callers take turns
+        "DROP INDEX responses_unfinished",
+        """CREATE INDEX responses_unfinished ON responses (status, turn, id, keeper)
+            WHERE status IN ('queued', 'in_progress')""",
+        """CREATE INDEX responses_unfinished_of ON responses (owner, turn, id, status)
+            WHERE status IN ('queued', 'in_progress')""",  # each caller has a limit of them
+    ),
 )
 
 

@@ -31,6 +31,7 @@ _NEWER = ", ".join(f"{name} = excluded.{name}" for name in (*_NAMES[1:], "keeper
 _MARKS = ", ".join("?" * (len(_NAMES) + 1))
 _ADD = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 _SAVE = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_MARKS}) ON CONFLICT (id) DO UPDATE SET {_NEWER}"  # noqa: S608
+_ENTER = f"INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_MARKS}, ?) ON CONFLICT (id) DO NOTHING"  # noqa: S608
 _GET = f"SELECT {_COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - names of our own
 _TEXTS = "SELECT resource, input_items FROM responses WHERE id = ?"
 _FIND_ITEM = """
@@ -87,6 +88,18 @@ class SQLiteStore:
                 db.execute(for_sqlite(unfinished.DROP_CHUNKS), (record.id,))
 
         await self._writer.run(save)
+
+    async def enter(self, record: StoredResponse, *, most: int, is_durable: bool) -> int | None:
+        values = (*_values(record), self.keeper)
+
+        def enter(db: sqlite3.Connection) -> int | None:
+            standing = db.execute(for_sqlite(unfinished.STANDING), (record.owner, record.id)).fetchone()
+            turn = unfinished.turn_after(standing, most)
+            if turn is not None:
+                db.execute(_ENTER, (*values, turn if is_durable else None))
+            return turn
+
+        return await self._writer.run(enter)
 
     async def finish(self, record: StoredResponse) -> bool:
         values = (*_values(record), self.keeper)

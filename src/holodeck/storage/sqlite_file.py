@@ -14,6 +14,7 @@ Durability = Literal["fast", "safe"]
 
 _BUSY_SECONDS = 10.0  # another process may be writing; it is soon done
 _BUSY_PAUSE = 0.01
+_KIND = 0xFF  # of SQLite's codes; what is above it says more
 
 
 def connected(path: str, durability: Durability, *, is_handed_on: bool = False) -> sqlite3.Connection:
@@ -35,8 +36,9 @@ def _use_wal(db: sqlite3.Connection) -> None:
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & _KIND == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > deadline:  # a full disk is no less full for waiting
                 raise
             time.sleep(_BUSY_PAUSE)
         else:

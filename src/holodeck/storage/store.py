@@ -95,6 +95,15 @@ class ResponseStore(Protocol):
         """
         ...
 
+    async def enter(self, record: StoredResponse, *, most: int, is_durable: bool) -> int | None:
+        """Keep a new response in the making, unless its owner has `most` of them, whoever makes them.
+
+        None: it has, and nothing is kept. Else the turn of the response among those that wait for room: owners take
+        turns, and what somebody asks for later has a later one. The very same call again is not one more.
+        `is_durable`: it may have to wait; the others do not, and have no turn.
+        """
+        ...
+
     async def finish(self, record: StoredResponse) -> bool:
         """Keep the end of a response that is this process's own to finish, as `save` does.
 

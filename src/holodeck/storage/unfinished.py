@@ -32,6 +32,23 @@ DELETE FROM response_events WHERE NOT EXISTS (
 ASK_CANCEL = f"UPDATE responses SET cancel_asked = TRUE WHERE id = $1 AND owner = $2 AND {IS_UNFINISHED}"  # noqa: S608
 CANCELS = f"SELECT id FROM responses WHERE keeper = $1 AND cancel_asked AND {IS_UNFINISHED}"  # noqa: S608
 ADOPT = f"UPDATE responses SET keeper = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
+STANDING = f"""
+SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
+    (SELECT MAX(turn) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
+    (SELECT MAX(turn) FROM responses WHERE status = 'in_progress' AND {IS_UNFINISHED}),
+    (SELECT MIN(turn) FROM responses WHERE status = 'queued' AND {IS_UNFINISHED})"""  # noqa: S608
+"""What an owner has in the making, and the last turn among that; then how far the turns of all have come."""
+
+
+def turn_after(standing: Sequence[int | None], most: int) -> int | None:
+    """The turn of one more response. None: there are too many.
+
+    It comes after all that its owner has, but not before what runs: who was away has not saved up turns.
+    """
+    count, own, running, waiting = standing
+    if count is None or count >= most:
+        return None
+    return max(own or 0, running or 0, (waiting or 1) - 1) + 1
 
 
 def is_finished(status: str) -> bool:

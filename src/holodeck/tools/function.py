@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import importlib.util
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +24,8 @@ from holodeck.models.tool import FunctionTool
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 
 _BLOCKS = (TextContent, ImageContent, AudioContent, BinaryContent)
+_OWN = (Exception, SystemExit)
+"""What code of the project may raise without ending more than its call: scripts like to exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +59,16 @@ class FunctionExecutor:
         if item is None:
             return ToolResult.failed(call.call_id, f"There is no function '{call.name}'.")
         limit = item.tool.request_timeout
+        clock = asyncio.timeout(limit)
         try:
-            async with asyncio.timeout(limit):
+            async with clock:
                 value = await _called(item.function, call.arguments)
-        except TimeoutError:
-            return ToolResult.failed(call.call_id, f"The function '{call.name}' took longer than {limit} seconds.")
-        except Exception as error:  # the project's own code: whatever it raises is the result of the call
-            reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
-            return ToolResult.failed(call.call_id, reason)
+        except _OWN as error:  # the project's own code: whatever it raises is the result of the call
+            if clock.expired():
+                reason = f"The function '{call.name}' took longer than {limit} seconds."
+            else:
+                reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
+            return ToolResult.failed(call.call_id, _sendable(reason))
         return ToolResult(call_id=call.call_id, content=_content(value), metadata={"function": item.tool.function})
 
     def _load(self) -> dict[str, _Loaded]:
@@ -94,7 +101,7 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except _OWN as error:
         del sys.modules[name]
         raise ExecutionError(f"{path.name} cannot be imported: {type(error).__name__}: {error}") from error
     return module
@@ -116,7 +123,37 @@ def _parameters(function: Callable[..., Any], tool: FunctionTool) -> Mapping[str
 async def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
-    return await asyncio.to_thread(function, **arguments)
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        value, failure = None, None
+        try:
+            value = context.run(function, **arguments)
+        except BaseException as error:  # it is raised again where the function is waited for
+            is_plain = isinstance(error, _OWN) and not isinstance(error, StopIteration)  # which no future takes
+            failure = error if is_plain else RuntimeError(type(error).__name__)
+        with suppress(RuntimeError):  # the loop has gone: nobody waits any more
+            loop.call_soon_threadsafe(_settle, future, value, failure)
+
+    # A thread of its own: one that never comes back takes nobody's place, and does not keep the process from its end.
+    threading.Thread(target=work, name="function", daemon=True).start()
+    return await future
+
+
+def _settle(future: asyncio.Future[Any], value: Any, failure: BaseException | None) -> None:
+    if future.done():  # given up
+        return
+    if failure is None:
+        future.set_result(value)
+    else:
+        future.set_exception(failure)
+
+
+def _sendable(text: str) -> str:
+    """The text without halves of characters, as names of files have them, which cannot be sent or kept."""
+    return text.encode(errors="replace").decode()
 
 
 def _content(value: Any) -> tuple[ContentBlock, ...]:
@@ -127,10 +164,10 @@ def _content(value: Any) -> tuple[ContentBlock, ...]:
     if value is None or value == "":
         return (TextContent(text="(the function gave an empty answer)"),)
     if isinstance(value, str):
-        return (TextContent(text=value),)
+        return (TextContent(text=_sendable(value)),)
     if isinstance(value, bytes):
         return (BinaryContent(data=value),)
     try:
         return (TextContent(text=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()),)
     except TypeError:
-        return (TextContent(text=str(value)),)
+        return (TextContent(text=_sendable(str(value))),)

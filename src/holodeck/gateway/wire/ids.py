@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from holodeck.lib.limits import MIN_UNIQUE_ID_CHARS
 from holodeck.models.items import FunctionCall
 
 
@@ -31,6 +34,11 @@ def mcp_id_of(wire_id: str) -> str:
 def item_id_of(wire_id: str) -> str:
     """The engine's id of a call that the wire shows as `mcp_…` or `mcpr_…`."""
     return f"fc_{_stem(wire_id)}"
+
+
+def is_unique(call_id: str) -> bool:
+    """Whether an id that a model gave is one call's alone; there are models that number them, or name a function."""
+    return len(re.split("[^0-9A-Za-z]", call_id)[-1]) >= MIN_UNIQUE_ID_CHARS
 
 
 def call_id_of(wire_id: str) -> str:

@@ -8,7 +8,7 @@ import orjson
 
 from holodeck.gateway.wire.approvals import UNDECIDED, answer_in_place, told
 from holodeck.gateway.wire.fields import refuse
-from holodeck.gateway.wire.ids import stem_of
+from holodeck.gateway.wire.ids import approval_id, stem_of
 from holodeck.gateway.wire.input import check_unique
 from holodeck.gateway.wire.reading import Input
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
@@ -39,6 +39,23 @@ def restore(read: Input, turn: Sequence[FunctionCall], hidden: Collection[Functi
     return standing
 
 
+def sent_back(read: Input) -> dict[str, FunctionCall]:
+    """The calls by which a turn that paused is found when a client sends again what it saw, by what names them."""
+    called = last_answered(read)
+    found = {} if called is None else {called.call_id: called}
+    return found | {approval_id(call): call for call in read.waiting[-1:]}
+
+
+def was_gone_on_from(read: Input, called: FunctionCall) -> bool:
+    """Whether the model has said something after the turn of a call."""
+    place = max(index for index, item in enumerate(read.items) if item is called)
+    return any(
+        (isinstance(item, Message) and item.role == "assistant")
+        or (isinstance(item, FunctionCall) and item not in read.waiting)
+        for item in read.items[place + 1 :]
+    )
+
+
 def last_answered(read: Input) -> FunctionCall | None:
     """The last call of a client's function in an input, if its output is there as well."""
     outputs = {item.call_id for item in read.items if isinstance(item, FunctionCallOutput)}
@@ -62,12 +79,14 @@ def returning(
     """
     calls = {call.call_id: call for call in _calls(read.items) if call not in read.waiting}
     own = [call for call in turn if call not in waiting]
-    if not own or not all(_is_same(calls.get(call.call_id), call, read) for call in own):
+    if not all(_is_same(calls.get(call.call_id), call, read) for call in own):
         return ()
     there = {stem_of(item) for item in calls.values()}
     if any(stem_of(call) in there for call in waiting):
         return ()
     asked = {stem_of(call) for call in read.waiting}
+    if not own and not any(stem_of(call) in asked for call in waiting):
+        return ()
     return tuple(call for call in turn if call in own or call in hidden or stem_of(call) in asked)
 
 

@@ -1,0 +1,69 @@
+"""However the bytes of a WebSocket are cut on their way, the same frames come out, and every byte is given back."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+
+from holodeck.gateway.frames import Frames
+from holodeck.gateway.room import Room
+
+SIZES = st.sampled_from([0, 1, 125, 126, 127, 300, 70_000])
+EMPTY = bytes((0, 0x80, 0, 0, 0, 0))
+
+
+def _frames(sizes: list[int]) -> list[bytes]:
+    """One message in as many frames, with a ping between any two of them."""
+    made: list[bytes] = []
+    for index, size in enumerate(sizes):
+        opcode = Opcode.CONT if index else Opcode.TEXT
+        is_last = index == len(sizes) - 1
+        made.append(bytes(Frame(opcode, b"x" * size, fin=is_last).serialize(mask=True)))
+        made += [] if is_last else [bytes(Frame(Opcode.PING, b"p").serialize(mask=True))]
+    return made
+
+
+def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[one:other] for one, other in pairwise(places)]
+
+
+@settings(deadline=None)
+@given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
+def test_the_same_frames_come_out(sizes: list[int], cuts: list[int]) -> None:
+    room = Room(1_000_000)
+    frames, sent = Frames(room, limit=100_000), _frames(sizes)
+    assert [frame for piece in _cut(b"".join(sent), cuts) for frame in frames.feed(piece)] == sent
+    assert room.left == 1_000_000 - sum(sizes)
+    assert frames.whole() == sum(sizes)
+    assert not frames.was_refused()
+    assert not frames.is_half
+
+
+@settings(deadline=None)
+@given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
+def test_a_message_without_room_ends_where_it_is_and_the_next_one_comes(sizes: list[int], cuts: list[int]) -> None:
+    sizes = [*sizes, 200]
+    room = Room(sum(sizes) - 1)
+    frames, sent = Frames(room, limit=100_000), _frames(sizes)
+    came = [frame for piece in _cut(b"".join(sent), cuts) for frame in frames.feed(piece)]
+    pings = [frame for frame in sent if frame[0] & 0x0F == Opcode.PING]
+    parts = [frame for frame in came if frame not in pings]
+    assert [frame for frame in came if frame in pings] == pings
+    assert parts[:-1] == [frame for frame in sent if frame not in pings][: len(parts) - 1]
+    assert (parts[-1][0] & 0x80, parts[-1][1:]) == (0x80, EMPTY[1:])
+    assert frames.was_refused()
+    assert (frames.whole(), frames.is_half, room.left) == (0, False, sum(sizes) - 1)
+    (after,) = _frames([5])
+    assert list(frames.feed(after)) == [after]
+
+
+def test_what_is_longer_than_anything_may_be_is_handed_on_at_its_head() -> None:
+    room = Room(1_000)
+    frames = Frames(room, limit=100)
+    (long,) = _frames([101])
+    assert b"".join(frames.feed(long)) == long
+    assert room.left == 1_000

@@ -1,0 +1,91 @@
+"""Functions of a project in a gateway: they may exit, hang or fail, and nobody else is the worse for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+from aio import aio
+from gateway.process import Served, process_of, write_file
+
+from holodeck.testing import ScriptedModel, call, say
+
+CODE = """
+import sys, threading
+
+def leaves(): sys.exit(3)
+
+async def leaves_later(): sys.exit("enough")
+
+def iterates(): raise StopIteration
+
+def interrupts(): raise KeyboardInterrupt
+
+def hurries(): raise TimeoutError("the shop is closed")
+
+def hangs(): threading.Event().wait()
+
+def greets(): return "hello"
+"""
+MORE_THAN_A_POOL_HAS = 40
+
+
+def project(folder: Path, endpoint: str, *names: str, code: str = CODE) -> Path:
+    """A gateway with an agent `helper` that has these functions."""
+    (folder / "mine.py").write_text(code)
+    model = {"provider": "openai_compatible", "name": "scripted", "endpoint": endpoint}
+    tools = [
+        {"type": "function", "name": name, "file": "mine.py", "function": name, "request_timeout": 1} for name in names
+    ]
+    agent = {"name": "helper", "model": model, "tools": tools}
+    (folder / "agent.yaml").write_bytes(orjson.dumps(agent))
+    return write_file(folder, endpoint, agents=[{"file": "agent.yaml"}])
+
+
+async def told(served: Served) -> list[Any]:
+    """What the functions of one response gave."""
+    status, answer, _ = await served.ask(model="helper")
+    assert status == 200, answer
+    return [item["output"] for item in answer["output"] if item["type"] == "function_call_output"]
+
+
+@aio(30)
+async def test_a_function_that_exits_ends_its_call_and_not_the_gateway(tmp_path: Path) -> None:
+    names = ("leaves", "leaves_later", "iterates", "interrupts", "hurries")
+    async with (
+        ScriptedModel([call(name) for name in names], say("ok"), say("still here")).serve() as scripted,
+        process_of(project(tmp_path, scripted.url, *names)) as served,
+    ):
+        assert await told(served) == [
+            "The function 'leaves' failed: SystemExit: 3",
+            "The function 'leaves_later' failed: SystemExit: enough",
+            "The function 'iterates' failed: RuntimeError: StopIteration",
+            "The function 'interrupts' failed: RuntimeError: KeyboardInterrupt",
+            "The function 'hurries' failed: TimeoutError: the shop is closed",
+        ]
+        assert (await served.ask())[0] == 200
+
+
+@aio(30)
+async def test_a_file_that_exits_when_it_is_imported_does_not_end_the_gateway(tmp_path: Path) -> None:
+    async with ScriptedModel(say("still here")).serve() as scripted:
+        file = project(tmp_path, scripted.url, "greets", code="import sys\ndef greets(): ...\nsys.exit(1)\n")
+        async with process_of(file) as served:
+            status, answer, _ = await served.ask(model="helper")
+            assert (status, "mine.py cannot be imported: SystemExit: 1" in str(answer)) == (500, True), answer
+            assert (await served.ask())[0] == 200
+
+
+@aio(30)
+async def test_functions_that_hang_take_nobodys_place_and_do_not_keep_the_gateway(tmp_path: Path) -> None:
+    turns = [call("hangs")] * MORE_THAN_A_POOL_HAS, say("ok"), call("greets"), say("ok")
+    async with (
+        ScriptedModel(*turns).serve() as scripted,
+        process_of(project(tmp_path, scripted.url, "hangs", "greets")) as served,
+    ):
+        hung = await told(served)
+        assert hung == ["The function 'hangs' took longer than 1 seconds."] * MORE_THAN_A_POOL_HAS
+        assert await told(served) == ["hello"]
+        served.stop()
+        assert await served.ended() == 0

@@ -1,0 +1,83 @@
+"""A background response that is refused for being one too many leaves everything as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from durable.survival import ended
+from gateway.process import process_of, write_file
+from gateway.stand import MODEL, Stand, gateway_file, serving
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
+
+ASKING = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
+ONE = {"key": {"background": 1}, "drain_seconds": 0}
+
+
+async def _send(stand: Stand, given: Any, **more: Any) -> tuple[int, Any]:
+    body = {"model": MODEL, "input": given, "tools": [ASKING], **more}
+    return await stand.send("POST", "/v1/responses", body)
+
+
+@pytest.mark.proves("D-26", "D-29")
+@pytest.mark.parametrize("is_conversation", [True, False])
+@aio(30)
+async def test_an_approval_that_was_refused_for_lack_of_room_can_be_given_again(
+    tmp_path: Path, is_conversation: bool
+) -> None:
+    gate = asyncio.Event()
+
+    def turn(received: Any) -> Any:
+        messages = received.json["messages"]
+        if messages[-1]["content"] == "Wait":
+            return [say("One"), wait(gate), say(" moment.")]
+        return say("Done.") if messages[-1]["role"] == "tool" else call("add", a=1, b=2)
+
+    async with FaultyMCPServer() as mcp, serving(tmp_path, ScriptedModel(turn), mcp={"sums": mcp}, limits=ONE) as stand:
+        if is_conversation:
+            made = (await stand.send("POST", "/v1/conversations", {}))[1]
+            place = {"conversation": made["id"]}
+        _, asked = await _send(stand, "Go", **(place if is_conversation else {}))
+        yes = {"type": "mcp_approval_response", "approval_request_id": asked["output"][-1]["id"], "approve": True}
+        after = place if is_conversation else {"previous_response_id": asked["id"]}
+        _, running = await _send(stand, "Wait", background=True)
+        for _ in range(2):
+            status, refused = await _send(stand, [yes], background=True, **after)
+            assert (status, refused["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert (await _send(stand, "Go", stream=False))[0] == 200  # what its client waits for is not counted
+        gate.set()
+        await stand.stream(f"/v1/responses/{running['id']}?stream=true")
+        status, queued = await _send(stand, [yes], background=True, **after)
+        assert status == 200, queued
+        events = await stand.stream(f"/v1/responses/{queued['id']}?stream=true")
+        assert events[-1]["response"]["status"] == "completed"
+        assert len(mcp.calls("add")) == 1
+
+
+@pytest.mark.proves("D-26", "D-32")
+@aio(60)
+async def test_an_approval_for_what_could_not_be_begun_can_be_given_again(tmp_path: Path) -> None:
+    model = ScriptedModel(
+        lambda received: say("Done.") if len(received.json["messages"]) > 1 else call("add", a=1, b=2)
+    )
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        config = gateway_file(scripted.url, {"sums": mcp}) | {"background": {"durable": True}}
+        file = write_file(tmp_path, scripted.url, **config, storage={"url": "sqlite:///kept.db"})
+        async with process_of(file) as served:
+            (tmp_path / "kept.db.work").mkdir()
+            made = (await served.send("POST", "/v1/conversations", {}))[1]
+            place = {"conversation": made["id"], "tools": [ASKING]}
+            _, asked, _ = await served.ask("Go", **place)
+            yes = {"type": "mcp_approval_response", "approval_request_id": asked["output"][-1]["id"], "approve": True}
+            body = {"model": MODEL, "input": [yes], "background": True, **place}
+            status, refused, _ = await served.send("POST", "/v1/responses", body)
+            assert (status, refused["error"]["code"]) == (503, "storage_error")
+            (tmp_path / "kept.db.work").rmdir()
+            status, queued, _ = await served.send("POST", "/v1/responses", body)
+            assert status == 200, queued
+            assert (await ended(served, queued["id"]))["status"] == "completed"
+            assert len(mcp.calls("add")) == 1

@@ -1,0 +1,220 @@
+"""Messages of WebSockets take room among all requests, also those that wait or are half sent, until their end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aio import aio
+from gateway.process import process_of, write_file
+from gateway.stand import ANYBODY, MODEL, Stand, serving
+from gateway.wire.contract import problems
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosedError
+from websockets.frames import Frame, Opcode
+
+from holodeck.lib.limits import MAX_QUEUED_MESSAGES
+from holodeck.testing import ScriptedModel, say, wait
+
+KIB = 1024
+LIMITS = {"body_bytes": 64 * KIB, "bodies_bytes": 128 * KIB, "drain_seconds": 0}
+FULL = "The gateway is at its limit of bytes of requests at once."
+
+
+def _open(stand: Stand, key: str = ANYBODY) -> connect:
+    headers = {"authorization": f"Bearer {key}"}
+    return connect(stand.url.replace("http", "ws", 1) + "/v1/responses", additional_headers=headers)
+
+
+def _message(size: int = 60 * KIB, **more: Any) -> str:
+    asked = {"type": "response.create", "model": MODEL, "store": False, "input": "x" * size, **more}
+    return orjson.dumps(asked).decode()
+
+
+async def _end(socket: ClientConnection) -> dict[str, Any]:
+    """The last event of a response, or the error instead of one."""
+    while True:
+        event: dict[str, Any] = orjson.loads(await socket.recv())
+        if event["type"] == "response.completed" or "status" in event:
+            return event
+
+
+async def _is_refused(socket: ClientConnection) -> bool:
+    told = await _end(socket)
+    assert not problems("WebSocketErrorEvent", told)
+    return (told["status"], told["error"]["type"], told["error"]["message"]) == (429, "too_many_requests", FULL)
+
+
+async def _asked(stand: Stand, times: int) -> None:
+    while len(stand.asked) < times:  # noqa: ASYNC110 - the model is asked by another task
+        await asyncio.sleep(0.01)
+
+
+async def _is_empty(stand: Stand) -> None:
+    """Wait until nothing takes room any more."""
+    while stand.service.room.left < LIMITS["bodies_bytes"]:  # noqa: ASYNC110 - it is told nowhere
+        await asyncio.sleep(0.01)
+    assert stand.service.room.left == LIMITS["bodies_bytes"]
+
+
+async def _half(socket: ClientConnection, go: asyncio.Event, *, pieces: int = 6) -> None:
+    """Send a message in fragments, its end only when told to."""
+
+    async def parts() -> AsyncIterator[str]:
+        text = _message(size=10 * KIB * pieces - 100)
+        for at in range(0, 10 * KIB * (pieces - 1), 10 * KIB):
+            yield text[at : at + 10 * KIB]
+        await go.wait()
+        yield text[10 * KIB * (pieces - 1) :]
+
+    await socket.send(parts())
+
+
+@aio(30)
+async def test_a_message_takes_room_until_its_response_has_ended(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel(*[[wait(go), say("done")]] * 2, say("again"), say("again"))
+    async with (
+        serving(tmp_path, model, limits=LIMITS) as stand,
+        _open(stand) as one,
+        _open(stand) as two,
+        _open(stand) as late,
+    ):
+        await one.send(_message())
+        await two.send(_message())
+        await _asked(stand, 2)
+        await late.send(_message())
+        assert await _is_refused(late)
+        body = {"model": MODEL, "input": "x" * 60 * KIB}
+        code, said = await stand.send("POST", "/v1/responses", body)
+        assert (code, said["error"]["message"]) == (429, FULL)
+        await late.send("{}")
+        assert (await _end(late))["status"] == 400, "small ones have room"
+        go.set()
+        assert [(await _end(each))["type"] for each in (one, two)] == ["response.completed"] * 2
+        await _is_empty(stand)
+        await late.send(_message())
+        assert (await _end(late))["type"] == "response.completed"
+        assert (await stand.send("POST", "/v1/responses", body))[0] == 200
+
+
+@aio(30)
+async def test_messages_that_wait_take_room_and_who_leaves_gives_it_back(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel([wait(go), say("done")], say("again"))
+    async with serving(tmp_path, model, limits=LIMITS) as stand, _open(stand) as late:
+        async with _open(stand) as one:
+            await one.send(_message())
+            await _asked(stand, 1)
+            await one.send(_message())
+            await (await one.ping())
+            await late.send(_message())
+            assert await _is_refused(late)
+        await _is_empty(stand)
+        await late.send(_message())
+        assert (await _end(late))["type"] == "response.completed"
+
+
+@aio(30)
+async def test_a_message_that_is_half_sent_takes_room_and_one_without_room_is_left_out(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    model = ScriptedModel(lambda _: say("done"))
+    async with (
+        serving(tmp_path, model, limits=LIMITS) as stand,
+        _open(stand) as one,
+        _open(stand) as two,
+        _open(stand) as late,
+    ):
+        early = [asyncio.create_task(_half(each, go)) for each in (one, two)]
+        for each in (one, two):
+            await (await each.ping())
+        refused = asyncio.create_task(_half(late, go))
+        assert await _is_refused(late), "although its end has not come"
+        await (await late.ping())
+        go.set()
+        await asyncio.gather(*early, refused)
+        assert [(await _end(each))["type"] for each in (one, two)] == ["response.completed"] * 2
+        await _is_empty(stand)
+        await late.send(_message())
+        assert (await _end(late))["type"] == "response.completed"
+        assert len(stand.asked) == 3
+
+
+@aio(30)
+async def test_who_stops_in_the_middle_of_a_message_is_let_go_with_the_reason(tmp_path: Path) -> None:
+    limits = {**LIMITS, "request_seconds": 0.2}
+    async with serving(tmp_path, ScriptedModel(say("Hi.")), limits=limits) as stand:
+        async with _open(stand) as one, _open(stand) as idle:
+            never = asyncio.create_task(_half(one, asyncio.Event()))
+            with pytest.raises(ConnectionClosedError) as closed:
+                await one.recv()
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1008
+            assert "Nothing of the message came for 0.2 seconds" in closed.value.rcvd.reason
+            never.cancel()
+            await idle.send(_message(10))
+            assert (await _end(idle))["type"] == "response.completed", "who is silent between messages may stay"
+        await _is_empty(stand)
+
+
+@aio(30)
+async def test_what_a_client_would_pack_is_sent_as_it_is(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("Hi.")), limits=LIMITS) as stand, _open(stand) as socket:
+        assert socket.response is not None
+        assert "Sec-WebSocket-Extensions" not in socket.response.headers
+        await socket.send(_message(65 * KIB))
+        with pytest.raises(ConnectionClosedError, match="1009"):
+            await socket.recv()
+
+
+@aio(30)
+async def test_who_has_many_sockets_remember_much_forgets_first(tmp_path: Path) -> None:
+    keys, limits = ("alice", "bob"), {**LIMITS, "context_bytes": 128 * KIB}
+    async with (
+        serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=keys, limits=limits) as stand,
+        _open(stand, "bob") as bob,
+        _open(stand, "alice") as one,
+        _open(stand, "alice") as two,
+        _open(stand, "alice") as three,
+    ):
+        before: dict[ClientConnection, str] = {}
+
+        async def say_much(socket: ClientConnection, **more: Any) -> None:
+            await socket.send(_message(**more))
+            before[socket] = (await _end(socket))["response"]["id"]
+
+        async def go_on(socket: ClientConnection) -> dict[str, Any]:
+            await socket.send(_message(5, previous_response_id=before[socket]))
+            return await _end(socket)
+
+        await say_much(bob, size=KIB)
+        for socket in (one, two, three):
+            await say_much(socket)
+        assert (await go_on(one))["error"]["code"] == "previous_response_not_found"
+        for socket in (bob, two, three):
+            assert (await go_on(socket))["type"] == "response.completed"
+        for socket in (one, two, three):
+            await say_much(socket, store=True)
+        for socket in (one, two, three):
+            assert (await go_on(socket))["type"] == "response.completed", "what is stored is found there"
+
+
+@aio(30)
+async def test_an_answer_to_who_was_just_shown_out_is_no_error_of_the_gateway(tmp_path: Path) -> None:
+    async with (
+        ScriptedModel(say("Hi.")).serve() as model,
+        process_of(write_file(tmp_path, model.url, limits=LIMITS)) as served,
+    ):
+        async with connect(served.url.replace("http", "ws", 1) + "/v1/responses") as socket:
+            sent = [*[b"{}"] * (MAX_QUEUED_MESSAGES + 1), b"x" * 65 * KIB]  # the last but one is one too many
+            socket.transport.write(b"".join(Frame(Opcode.TEXT, each).serialize(mask=True) for each in sent))
+            await socket.wait_closed()
+            assert socket.close_code == 1009
+        assert (await served.ask("Still there?"))[0] == 200
+        served.stop()
+        assert await served.ended() == 0
+    assert not [line for line in served.said if "ERROR" in line or "Traceback" in line]
