@@ -35,10 +35,12 @@ class KeptSteps:
         self._last_asked = asyncio.Event()
         self._last_asked.set()
         self._has_failed = False
+        self._has_given_up = False
         self.is_leaving = False
         """True once this process has left the rest of the run to another."""
 
     async def turn(self, number: int, log: EventLog, take: Callable[[Append], Awaitable[Turn]]) -> Turn:
+        self._stay()
         fresh: list[Turn] = []
         finished: list[Event] = []
 
@@ -82,7 +84,10 @@ class KeptSteps:
 
         async def carry_out() -> Plain:
             if is_fresh or sent["may_repeat"]:
-                return _plain_result(await errand.execute())
+                result = await errand.execute()
+                if self._has_given_up:
+                    raise WorkTakenError
+                return _plain_result(result)
             return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
         self._stay()
@@ -122,6 +127,10 @@ class KeptSteps:
         """Begin nothing more; return when no call is under way. The run can then be cancelled and goes on elsewhere."""
         self.is_leaving = True
         await self._settled.wait()
+
+    def give_up(self) -> None:
+        """Wait for nothing. How a call ends from now on says only that its server was ended: its outcome is unknown."""
+        self.is_leaving = self._has_given_up = True
 
     async def _after(self, other: asyncio.Event) -> None:
         """Steps are found again by their place, not by their name: nobody takes that of a call that failed."""

@@ -112,7 +112,7 @@ class LiveRun(Generic[W]):
         """Another process has this run already."""
         self._is_lost = True
         if self._steps is not None:
-            self._steps.is_leaving = True
+            self._steps.give_up()
         self.cancel()
 
     async def finish(self) -> None:

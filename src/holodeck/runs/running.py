@@ -78,9 +78,11 @@ class DurableRun:
         try:
             yield engine, presence
         finally:
-            await self._leave()
-            await engine.close()
-            presence.end()
+            try:
+                await self._leave()
+            finally:
+                await engine.close()
+                presence.end()
 
     async def _claim(self, engine: WorkEngine, presence: FilePresence) -> None:
         """Become the one process that goes on with the run."""
@@ -133,16 +135,22 @@ class DurableRun:
                     await asyncio.sleep(CLAIM_POLL)
 
     async def _leave(self) -> None:
-        """Begin nothing more. Calls under way have a moment to end; those that do not have an unknown outcome."""
+        """Begin nothing more. Calls under way have a moment to end; those that do not have an unknown outcome.
+
+        Whoever does not wait for that moment cuts it short; the run has stopped all the same before its servers go.
+        """
         if self._steps is None or self._inner is None or self._inner.done():
             return
         if self._steps.under_way:
             self._on_leaving()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_GRACE):
-                await self._steps.leave()
-        self._stop()
-        await asyncio.wait([self._inner])
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_GRACE):
+                    await self._steps.leave()
+        finally:
+            self._steps.give_up()
+            self._stop()
+            await asyncio.wait([self._inner])
 
     def _stop(self) -> None:
         if self._inner is not None:
