@@ -22,7 +22,7 @@ from holodeck.gateway.backends import Backend
 from holodeck.gateway.background import Background
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
 from holodeck.gateway.chat import ChatCompletions
-from holodeck.gateway.connections import bounded, bounded_socket
+from holodeck.gateway.connections import bounded
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
@@ -37,6 +37,7 @@ from holodeck.gateway.room import Room
 from holodeck.gateway.routes import all_routes
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.seal_keys import seal_key
+from holodeck.gateway.socket_connections import bounded_socket
 from holodeck.gateway.sockets import ResponseSockets
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.tracing import start_tracing, stop_tracing
