@@ -15,6 +15,7 @@ from holodeck.cli import standard_input
 from holodeck.cli.commands import Commands, LeaveError
 from holodeck.cli.conversation import Conversation
 from holodeck.cli.follow import Follower
+from holodeck.cli.interrupts import run_work
 from holodeck.cli.line_reader import Editor, LineReader, Pipe
 from holodeck.cli.opening import opened, read
 from holodeck.cli.terminal import Terminal
@@ -49,8 +50,8 @@ def command(file: str) -> int:
     screen: Terminal | LiveScreen = _live() if is_person else Terminal()
     loaded = read(file, screen)
     try:
-        return asyncio.run(_chat(loaded, screen))
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        return run_work(_chat(loaded, screen))
+    except KeyboardInterrupt:
         raise click.Abort from None
 
 
@@ -81,6 +82,7 @@ class Chat:
     async def run(self) -> int:
         """Talk to the end, and return the exit code."""
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
+        outside = signal.getsignal(signal.SIGINT)
         loop.add_signal_handler(signal.SIGINT, self._interrupted, me)
         if not isinstance(self._screen, Terminal):
             self._screen.note(f"{self._agent.name} ({self._agent.model.name}). /help lists the commands.", dim=True)
@@ -92,6 +94,7 @@ class Chat:
             pass
         finally:
             loop.remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, outside)
         return 1 if self._has_failed else 0
 
     async def _line(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from contextlib import suppress
@@ -10,6 +9,7 @@ from contextlib import suppress
 import click
 
 from holodeck.cli.answering import Form, show_answer
+from holodeck.cli.interrupts import run_work
 from holodeck.cli.opening import opened
 from holodeck.cli.terminal import Terminal
 from holodeck.config.loader import LoadedAgent
@@ -73,8 +73,8 @@ def _carry_out(
             return await show_answer(events, agent, terminal, form, kept_as=run_id)
 
     try:
-        result = asyncio.run(ask())
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        result = run_work(ask())
+    except KeyboardInterrupt:
         _tell_left(home, run_id, terminal)
         raise click.Abort from None
     with Shelf(home) as shelf:

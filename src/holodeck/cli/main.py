@@ -66,8 +66,10 @@ def _run(colours: bool | None) -> NoReturn:
     try:
         code = cli.main(standalone_mode=False, color=colours)
     except click.exceptions.Abort:
+        from holodeck.cli.interrupts import INTERRUPTED
+
         click.echo("\nStopped.", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)

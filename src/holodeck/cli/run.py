@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import click
 
 from holodeck.cli.answering import EXIT_CODES, Form, form_of, show_answer
 from holodeck.cli.images import image_part
+from holodeck.cli.interrupts import run_work
 from holodeck.cli.opening import opened, read
 from holodeck.cli.terminal import Terminal
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
@@ -70,8 +70,8 @@ def command(
 
         return EXIT_CODES[begin(loaded, wish.question, wish.max_turns, terminal, form).status]
     try:
-        result = asyncio.run(_ask(loaded, wish, terminal))
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        result = run_work(_ask(loaded, wish, terminal))
+    except KeyboardInterrupt:
         raise click.Abort from None
     return EXIT_CODES[result.status]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 from fnmatch import fnmatch
@@ -14,6 +13,7 @@ import click
 from holodeck.cli import case_report
 from holodeck.cli.events_json import json_text
 from holodeck.cli.follow import Follower
+from holodeck.cli.interrupts import run_work
 from holodeck.cli.opening import opened, read
 from holodeck.cli.terminal import Terminal
 from holodeck.cli.verdict import Verdict, Witness
@@ -58,8 +58,8 @@ def command(file: str, as_json: bool, report: Path | None, pattern: str, quiet: 
     loaded = read(file, terminal)
     cases = _chosen(loaded, pattern)
     try:
-        verdicts = asyncio.run(_run(loaded, cases, terminal, shows=not as_json))
-    except (KeyboardInterrupt, asyncio.CancelledError):
+        verdicts = run_work(_run(loaded, cases, terminal, shows=not as_json))
+    except KeyboardInterrupt:
         raise click.Abort from None
     made = case_report.as_report(loaded.agent.name, file, verdicts)
     if as_json:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from holodeck.cli.interrupts import run_work
 from holodeck.cli.progress import Progress
 from holodeck.config.loader import LoadedTool
 from holodeck.lib.display import printable
@@ -40,8 +41,7 @@ def run(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
     """Run a command to its end. Ctrl-C cancels it, waits until every server is closed, and then is raised."""
     _listen(verbose)
     try:
-        with asyncio.Runner() as runner:
-            return runner.run(work)
+        return run_work(work)
     except BaseExceptionGroup as errors:
         _, others = errors.split(BrokenPipeError)
         if others is None:  # the reader of our output has gone, while several servers were being asked
