@@ -85,7 +85,7 @@ async def test_a_message_that_is_no_text_is_told_so_and_its_socket_closed(tmp_pa
         (request(f"authorization: Bearer {LONG}"), 431),
         (request(*["x-one-more: of many"] * 130), 431),
         (request(path=f"/v1/responses?long={LONG}"), 414),
-        (request("content-length: 5") + b"hello", 400),
+        (request("content-length: 5") + b"hello" + frame(TEXT, b"{}"), 400),
     ],
     ids=["long header", "many headers", "long path", "body"],
 )
@@ -95,7 +95,7 @@ async def test_a_request_for_a_socket_that_cannot_be_read_is_refused(tmp_path: P
         client = await dial(stand.url)
         await client.send(asked)
         assert (await client.answer()).startswith(f"HTTP/1.1 {status} ".encode())
-        await client.reader.read()
+        assert b"HTTP" not in await client.reader.read(), "there is one answer"
         client.leave()
 
 

@@ -49,12 +49,12 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
         self._coming = Frames(self.room, limit=config.ws_max_size)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_ending():
+            return
         if not self.handshake_initiated:
             super().data_received(data)
             if not self.handshake_initiated:
                 self._refuse()
-            return
-        if self._is_deaf:
             return
         more = self._coming.feed(data)
         self._came = more if self._came is None else chain(self._came, more)
