@@ -8,6 +8,7 @@ import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import aiohttp
@@ -17,6 +18,7 @@ from holodeck.lib.limits import HTTP_READ_CHUNK
 from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
 from holodeck.lib.posting import NotAURLError, NoWayThroughError, UnreachedError, header_lines
 from holodeck.providers.address import host_of
+from holodeck.providers.failures import RETRYABLE_STATUSES
 
 
 class ProxiedAnswer:
@@ -55,7 +57,7 @@ class ProxiedPoster:
         if not _is_http(self._url):
             raise NotAURLError
         if not _is_http(self._proxy):
-            raise UnreachedError(NoWayThroughError("the proxy in the environment is no HTTP proxy"))
+            raise UnreachedError(NoWayThroughError("the proxy in the environment is no HTTP proxy", is_final=True))
         loop = asyncio.get_running_loop()
         client = self._client
         if client is None or self._loop is not loop:
@@ -75,6 +77,9 @@ class ProxiedPoster:
                 proxy=_without_login(self._proxy),
                 proxy_headers=login if is_tunnelled else None,
             )
+        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # which no model says
+            response.close()
+            raise self._refused(response.status, response.reason)
         return ProxiedAnswer(response)
 
     async def close(self) -> None:
@@ -87,7 +92,7 @@ class ProxiedPoster:
         try:
             yield
         except aiohttp.ClientHttpProxyError as error:
-            raise self._no_way(f"refused ({error.status} {error.message})") from None
+            raise self._refused(error.status, error.message) from None
         except aiohttp.ClientSSLError as error:
             raise UnreachedError(error.os_error) from error
         except aiohttp.ClientConnectorDNSError:
@@ -95,8 +100,14 @@ class ProxiedPoster:
         except aiohttp.ClientConnectorError as error:
             raise self._no_way(f"could not be reached ({_reason(error.os_error)})") from None
 
-    def _no_way(self, what: str) -> UnreachedError:
-        return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}"))
+    def _refused(self, status: int, reason: str | None) -> UnreachedError:
+        wants_login = status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
+        wish = ", it wants the login of somebody it knows: http://NAME:PASSWORD@HOST" if wants_login else ""
+        is_final = status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in RETRYABLE_STATUSES
+        return self._no_way(f"refused ({status} {reason or ''}".rstrip() + f"){wish}", is_final=is_final)
+
+    def _no_way(self, what: str, *, is_final: bool = False) -> UnreachedError:
+        return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}", is_final=is_final))
 
 
 async def _closed(client: aiohttp.ClientSession | None, loop: asyncio.AbstractEventLoop | None) -> None:
