@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -17,6 +16,7 @@ from holodeck.lib import net
 from holodeck.lib.limits import HTTP_READ_CHUNK
 from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
 from holodeck.lib.posting import NotAURLError, NoWayThroughError, UnreachedError, header_lines
+from holodeck.lib.proxies import proxy_login, without_login
 from holodeck.providers.address import host_of
 from holodeck.providers.failures import RETRYABLE_STATUSES
 
@@ -66,15 +66,15 @@ class ProxiedPoster:
             await _closed(*before)
         # What is large goes in several pieces, so that others get their turn.
         data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
-        login = _login(self._proxy)
+        login = proxy_login(self._proxy)
         is_tunnelled = urlsplit(self._url).scheme == "https"
         with _explained(), self._explained():
             response = await client.post(
-                _without_login(self._url) if "Authorization" in headers else self._url,
+                without_login(self._url) if "Authorization" in headers else self._url,
                 data=data,
                 headers=headers if is_tunnelled else {**headers, **login},
                 allow_redirects=False,
-                proxy=_without_login(self._proxy),
+                proxy=without_login(self._proxy),
                 proxy_headers=login if is_tunnelled else None,
             )
         if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # which no model says
@@ -126,20 +126,6 @@ def _is_http(url: str) -> bool:
         return parts.scheme in {"http", "https"} and bool(host) and parts.port != 0
     except ValueError:
         return False
-
-
-def _without_login(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _login(proxy: str) -> dict[str, str]:
-    """What a login in its URL is sent as: in UTF-8, which not every client can do."""
-    parts = urlsplit(proxy)
-    if parts.username is None:
-        return {}
-    who = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(who).decode()}"}
 
 
 def _reason(error: OSError) -> str | None:
