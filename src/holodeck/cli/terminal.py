@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
@@ -17,7 +18,7 @@ from holodeck.cli.printed import own_output, write_aside
 from holodeck.cli.progress import Progress
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ExecutionError
-from holodeck.lib.limits import PIPE_WIDTH
+from holodeck.lib.limits import PIPE_WIDTH, TURN_WAIT
 
 
 class Screen(Protocol):
@@ -60,6 +61,7 @@ class Terminal:
         self._line: TextIO | None = None
         """Where a line has begun that is not at its end."""
         self._waiting_for = ""
+        self._lock = threading.RLock()
         for stream in (sys.stdout, sys.stderr):
             _never_fail(stream)
 
@@ -67,6 +69,10 @@ class Terminal:
         """More of the answer. A terminal gets it harmless, a file or a pipe gets it as it is."""
         if not text:
             return
+        with self._turn():
+            self._write(text)
+
+    def _write(self, text: str) -> None:
         if self._line is not self._out:
             self.end_line()
         self._line = self._out if self.is_watched and not text.endswith("\n") else None
@@ -82,9 +88,10 @@ class Terminal:
 
     def say(self, text: str = "") -> None:
         """A line that was asked for, on stdout: part of a result, or all of it."""
-        self.end_line()
-        self._progress.clear()
-        click.echo(text, file=self._out)
+        with self._turn():
+            self.end_line()
+            self._progress.clear()
+            click.echo(text, file=self._out)
 
     def keep_output(self) -> None:
         """From now on stdout is for what is written here, and what the project's own code prints goes to stderr."""
@@ -93,11 +100,22 @@ class Terminal:
 
     def _aside(self, printed: bytes) -> None:
         """It comes from any thread, in any pieces."""
-        if self._line is not sys.stderr:
-            self.end_line()
-        self._progress.clear()
-        self._line = None if printed.endswith(b"\n") else sys.stderr
-        write_aside(printed)
+        with self._turn():
+            if self._line is not sys.stderr:
+                self.end_line()
+            self._progress.clear()
+            self._line = None if printed.endswith(b"\n") else sys.stderr
+            write_aside(printed)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One after the other, so that none begins in another's line. Who is stuck is not waited for long."""
+        is_ours = self._lock.acquire(timeout=TURN_WAIT)
+        try:
+            yield
+        finally:
+            if is_ours:
+                self._lock.release()
 
     def end_line(self) -> None:
         """Whatever comes next begins on a line of its own."""
@@ -111,12 +129,13 @@ class Terminal:
         """A line about the run, on stderr. `always`: also when the person wants quiet."""
         if self.is_quiet and not always:
             return
-        self.end_line()
-        self._progress.clear()
         shown = printable(text)
-        with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
-            sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
-            sys.stderr.flush()
+        with self._turn():
+            self.end_line()
+            self._progress.clear()
+            with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
+                sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
+                sys.stderr.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows of text, on stdout: they are what was asked for."""
