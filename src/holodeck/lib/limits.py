@@ -185,6 +185,7 @@ MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
 MAX_APPROVAL_SHOWN = 10_000  # characters of what a person is asked to agree to: all of it, unless it is absurd
 LIVE_STEP = 0.08  # seconds between two pictures of an answer that is being written: fluent, and cheap
 MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered each time; a longer one is shown plain
+TURN_WAIT = 1.0  # seconds for another thread to end its line; one that was left behind may never do so
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model

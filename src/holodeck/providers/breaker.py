@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from holodeck.lib import log
-from holodeck.lib.errors import ModelError
+from holodeck.lib.errors import OVERLOADED, ModelError
 from holodeck.lib.limits import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
 from holodeck.models.exchange import ModelRequest
 from holodeck.providers.batches import Batches, Batching, batches_of
@@ -86,6 +86,8 @@ class Breaker(Batching):
         )
 
     def _failed(self, error: ModelError) -> None:
+        if error.code == OVERLOADED:  # it was not asked
+            return
         if not error.is_retryable:
             # It answered, if only to refuse: the provider is there.
             self._close()

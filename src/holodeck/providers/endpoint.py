@@ -13,17 +13,19 @@ from typing import Any, NoReturn, Protocol
 
 import orjson
 
-from holodeck.lib.errors import ModelError
+from holodeck.lib.errors import OVERLOADED, ModelError
 from holodeck.lib.limits import (
     MAX_MODEL_BODY_BYTES,
     MAX_MODEL_ERROR_BYTES,
     MODEL_CONNECT_TIMEOUT,
     MODEL_REFUSAL,
     MODEL_TAIL,
+    SHORTAGE_RETRY_AFTER,
 )
 from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
 from holodeck.lib.posting import NotAURLError, NoWayThroughError, Poster, UnreachedError, UnsendableError
 from holodeck.lib.proxies import proxy_for
+from holodeck.lib.shortage import WHAT, is_short
 from holodeck.providers.address import Address, host_of
 from holodeck.providers.failures import refused
 from holodeck.providers.sse import EventDecoder, LineTooLongError
@@ -199,6 +201,9 @@ class Endpoint:
                     await answer.read()
 
     def _explanation(self, error: Exception) -> ModelError:
+        if isinstance(error, OSError) and not isinstance(error, AnswerLostError) and is_short(error):
+            what = f"it was not asked: {WHAT}. Ask again in a moment."
+            return self.address.error(what, is_retryable=True, retry_after=SHORTAGE_RETRY_AFTER, code=OVERLOADED)
         match error:
             case UnreachedError(reason=NoWayThroughError(is_final=True) as reason):
                 return self.address.error(_why(reason))
