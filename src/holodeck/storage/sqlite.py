@@ -101,6 +101,10 @@ class SQLiteStore:
 
         return await self._writer.run(enter)
 
+    async def count_unfinished(self, owner: str) -> int:
+        sql = for_sqlite(unfinished.COUNT)
+        return int(await self._reader.run(lambda db: db.execute(sql, (owner,)).fetchone()[0]))
+
     async def finish(self, record: StoredResponse) -> bool:
         values = (*_values(record), self.keeper)
 
