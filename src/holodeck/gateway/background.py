@@ -37,6 +37,7 @@ from holodeck.lib.limits import (
     TAKE_OVER_INTERVAL,
 )
 from holodeck.models.items import Usage
+from holodeck.storage.same_file import LOST
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
@@ -116,12 +117,14 @@ class Background:
             log.warning("gateway.storage_failed", error=error)
 
     async def _open_if_missed(self) -> None:
-        if self._to_come is not None and self._engine is None and self._to_come.is_missed():
+        if self._to_come is not None and (self._engine is not None or self._to_come.is_missed()):
             await self._opened(self._to_come)
 
     async def _opened(self, to_come: EngineToCome) -> WorkEngine:
         """The engine, made by the first who needs it, but not as a part of their request, nor only for as long."""
         if self._engine is not None:
+            if to_come.is_lost():
+                raise StorageError(LOST)
             return self._engine
         if self._opening is None or self._opening.done():
             nobodys = contextvars.Context()
@@ -134,6 +137,7 @@ class Background:
         await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
         engine = await asyncio.to_thread(to_come.make)
         await engine.open(self._work)
+        to_come.is_lost()  # from now on
         self._engine = engine
         return engine
 
