@@ -7,9 +7,12 @@ from collections.abc import Collection, Sequence
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.mcp_items import MCPRoute, OpenMCPCall, Routes, approval_request
 from holodeck.gateway.wire.open_items import OpenCall
+from holodeck.gateway.wire.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.output import Output
 from holodeck.gateway.wire.parts import show_output
 from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.sealed_calls import sealed_call
 from holodeck.lib.ids import new_id
 from holodeck.models.events import CallAdded, ToolFinished
 from holodeck.models.items import FunctionCall, FunctionCallOutput
@@ -28,6 +31,7 @@ class Calls:
         routes: Routes | None,
         pending: Sequence[FunctionCall],
         approved: Collection[str],
+        seal: Seal | None = None,
     ) -> None:
         self._output = output
         self._request = request
@@ -37,6 +41,8 @@ class Calls:
         self._open: dict[str, OpenCall] = {}
         self._closed: set[str] = set()
         self._at_servers: dict[str, OpenMCPCall] = {}
+        self._seal = seal if not request.store and ENCRYPTED_REASONING in request.include else None
+        self._to_seal: dict[str, tuple[FunctionCall, MCPRoute]] = {}
         self._as_functions: set[str] = set()
         self.asks_client = False
         """True once the model has called a function of the client."""
@@ -68,6 +74,8 @@ class Calls:
         else:
             approval = approval_id(call) if call_id in self._approved else None
             self._at_servers[call_id] = OpenMCPCall(call, route, self._output, approval=approval)
+            if self._seal is not None:
+                self._to_seal[call_id] = (call, route)
 
     def finish(self, event: ToolFinished) -> None:
         call = self._at_servers.pop(event.call_id, None)
@@ -79,6 +87,11 @@ class Calls:
         if output.call_id in self._as_functions:
             self._as_functions.remove(output.call_id)
             self._write_output(output.call_id, output.id, show_output(output.content), "completed")
+        elif self._seal is not None and output.call_id in self._to_seal:
+            call, route = self._to_seal.pop(output.call_id)
+            self._output.write(
+                sealed_call(call, output, server_label=route.server_label, tool=route.tool, seal=self._seal)
+            )
 
     def abandon(self) -> None:
         """The run has ended: whatever is half done is closed as incomplete."""

@@ -12,17 +12,18 @@ from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported
 from holodeck.gateway.wire.ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.parts import read_parts
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
-from holodeck.gateway.wire.seal import BrokenSealError
+from holodeck.gateway.wire.seal import REASONING_PURPOSE, BrokenSealError
+from holodeck.gateway.wire.sealed_calls import read_sealed_call
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
 
-REASONING_PURPOSE = "reasoning"
 _RESPONSES_KEY = "responses"  # under which the provider of that dialect keeps reasoning that it can read again
 _ROLES = ("user", "assistant", "system", "developer")
 _STATUSES = ("in_progress", "completed", "incomplete")
 _MCP_STATUSES = (*_STATUSES, "calling", "failed")
+_UNKNOWN = "This call has been run. What came of it is not known here."
 _NO_PROGRAMS = "This gateway runs no programs that call tools."
 
 
@@ -109,9 +110,9 @@ def _reasoning(fields: Fields, into: Input) -> None:
     if encrypted is not None:
         shown["encrypted_content"] = encrypted
     opaque = {} if encrypted is None else _opened(encrypted, shown, fields, into)
-    into.items.append(
-        Reasoning(text="".join(text), summary="\n\n".join(summary), opaque=opaque, id=item_id),
-    )
+    if not read_sealed_call(opaque, into):
+        thought = Reasoning(text="".join(text), summary="\n\n".join(summary), opaque=opaque, id=item_id)
+        into.items.append(thought)
     into.shown.append(shown)
 
 
@@ -171,11 +172,11 @@ def _mcp_call(fields: Fields, into: Input) -> None:
     approval = fields.text("approval_request_id")  # a client that keeps no ids of items still says what it approved
     item_id = fields.text("id") or (mcp_id_of(approval) if approval else new_id("mcp"))
     call = _called(fields, into, item_id)
-    fields.choice("status", _MCP_STATUSES)
+    status = fields.choice("status", _MCP_STATUSES)
     output, error = fields.text("output"), fields.take("error")
     told = output if error is None else _words(error)
     if told is None:
-        told, error = "This call came to no result.", True
+        told, error = _UNKNOWN if status == "completed" else "This call came to no result.", True
     content = (TextContent(text=told),)
     into.items += [
         call,

@@ -90,7 +90,7 @@ class ResponseWriter:
         self._encoder = Encoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated, past=past)
         self._output = Output(self._encoder)
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
-        self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
+        self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved, seal=seal)
         self.is_silent = is_silent
         self.is_stored = request.store
         self._is_kept = is_kept
