@@ -31,11 +31,14 @@ class Calls:
         routes: Routes | None,
         pending: Sequence[FunctionCall],
         approved: Collection[str],
+        label: str | None = None,
         seal: Seal | None = None,
     ) -> None:
+        """`label`: who shows as the server of a call that is at none. None: such a call shows as a function."""
         self._output = output
         self._request = request
         self._routes = routes
+        self._label = label
         self._approved = frozenset(approved)
         self._waiting = {call.call_id: call for call in pending}
         self._open: dict[str, OpenCall] = {}
@@ -111,7 +114,10 @@ class Calls:
         return bool(asked)
 
     def _route(self, call: FunctionCall) -> MCPRoute | None:
-        return None if self._routes is None else self._routes.route(call.name)
+        route = None if self._routes is None else self._routes.route(call.name)
+        if route is None and self._label is not None:
+            return MCPRoute(server_label=self._label, tool=call.name)
+        return route
 
     def _opened(self, item_id: str, call_id: str, name: str) -> OpenCall:
         found = self._open.get(item_id)
