@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.mcp_items import MCPRoute, OpenMCPCall, Routes, approval_request
-from holodeck.gateway.wire.open_items import OpenCall
+from holodeck.gateway.wire.open_items import OpenCall, OpenCustomCall
 from holodeck.gateway.wire.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.output import Output
 from holodeck.gateway.wire.parts import show_output
@@ -41,7 +41,8 @@ class Calls:
         self._label = label
         self._approved = frozenset(approved)
         self._waiting = {call.call_id: call for call in pending}
-        self._open: dict[str, OpenCall] = {}
+        self._open: dict[str, OpenCall | OpenCustomCall] = {}
+        self._guises = request.tools.guises
         self._closed: set[str] = set()
         self._at_servers: dict[str, OpenMCPCall] = {}
         self._seal = seal if not request.store and ENCRYPTED_REASONING in request.include else None
@@ -119,12 +120,19 @@ class Calls:
             return MCPRoute(server_label=self._label, tool=call.name)
         return route
 
-    def _opened(self, item_id: str, call_id: str, name: str) -> OpenCall:
+    def _opened(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall:
         found = self._open.get(item_id)
         if found is None:
-            found = OpenCall(self._output.encoder, self._output.reserve(), item_id, call_id, name)
-            self._open[item_id] = found
+            found = self._open[item_id] = self._begun(item_id, call_id, name)
         return found
+
+    def _begun(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall:
+        guise, encoder, place = self._guises.get(name), self._output.encoder, self._output.reserve()
+        if guise is None:
+            return OpenCall(encoder, place, item_id, call_id, name)
+        if guise.is_custom:
+            return OpenCustomCall(encoder, place, item_id, call_id, guise)
+        return OpenCall(encoder, place, item_id, call_id, guise.name, guise.namespace)
 
     def _close_whole(self) -> None:
         """Another call begins: those that can have nothing more are done. Some clients follow one item at a time."""

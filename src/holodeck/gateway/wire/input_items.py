@@ -9,6 +9,7 @@ import orjson
 
 from holodeck.gateway.wire.compaction import unfold
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
+from holodeck.gateway.wire.guises import arguments_of, model_name
 from holodeck.gateway.wire.ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.parts import read_parts
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
@@ -47,29 +48,55 @@ def _function_call(fields: Fields, into: Input) -> None:
     item_id = given_id or new_id("fc")
     if not given_id:
         into.unnamed.add(item_id)
+    name, namespace = _named(fields)
     call = FunctionCall(
         call_id=fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False),
-        name=fields.required("name", longest=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False),
+        name=model_name(name, namespace),
         arguments=fields.required("arguments"),
         id=item_id,
     )
     status = fields.choice("status", _STATUSES) or "completed"
     into.items.append(call)
-    into.shown.append(
-        {
-            "id": item_id,
-            "type": "function_call",
-            "status": status,
-            "call_id": call.call_id,
-            "name": call.name,
-            "arguments": call.arguments,
-        }
+    shown = {
+        "id": item_id,
+        "type": "function_call",
+        "status": status,
+        "call_id": call.call_id,
+        "name": name,
+        "arguments": call.arguments,
+    }
+    into.shown.append({**shown, "namespace": namespace} if namespace else shown)
+
+
+def _named(fields: Fields) -> tuple[str, str | None]:
+    name = fields.required("name", longest=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    return name, fields.text("namespace", longest=MAX_TOOL_NAME_CHARS)
+
+
+def _custom_tool_call(fields: Fields, into: Input) -> None:
+    """A call of a tool that takes text: the model sees the function that it knows."""
+    _direct(fields)
+    given_id = fields.text("id") or new_id("ctc")
+    name, namespace = _named(fields)
+    call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
+    call = FunctionCall(
+        call_id=call_id,
+        name=model_name(name, namespace),
+        arguments=arguments_of(fields.required("input", longest=MAX_INPUT_TEXT_CHARS)),
+        id=item_id_of(given_id),
     )
+    if not fields.has("id"):
+        into.unnamed.add(call.id)
+    fields.choice("status", _STATUSES)
+    into.items.append(call)
+    into.shown.append({**fields.value, "type": "custom_tool_call", "id": given_id})
 
 
 def _function_call_output(fields: Fields, into: Input) -> None:
     _direct(fields)
+    kind = fields.value["type"]
     fields.text("name")
+    fields.text("namespace")
     item_id = fields.text("id") or new_id("out")
     call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
     if not fields.has("output"):
@@ -79,13 +106,10 @@ def _function_call_output(fields: Fields, into: Input) -> None:
     status = fields.choice("status", _STATUSES) or "completed"
     into.items.append(FunctionCallOutput(call_id=call_id, content=content, id=item_id))
     shown = output if isinstance(output, str) else parts
-    into.shown.append(
-        {"id": item_id, "type": "function_call_output", "status": status, "call_id": call_id, "output": shown}
-    )
+    into.shown.append({"id": item_id, "type": kind, "status": status, "call_id": call_id, "output": shown})
 
 
 def _direct(fields: Fields) -> None:
-    fields.refuse_given("This gateway has no tool namespaces.", "namespace")
     fields.refuse_given("Calls are answered in order.", "async")
     caller = fields.object("caller")
     if caller is not None and caller.take("type") != "direct":
@@ -233,6 +257,8 @@ ITEM_READERS: dict[str, Callable[[Fields, Input], None]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
+    "custom_tool_call": _custom_tool_call,
+    "custom_tool_call_output": _function_call_output,
     "reasoning": _reasoning,
     "compaction": _compaction,
     "mcp_list_tools": _mcp_list_tools,
