@@ -142,10 +142,21 @@ async def test_such_calls_are_kept_listed_and_streamed_again_like_others(tmp_pat
 
 
 @pytest.mark.proves("D-25")
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("web_search", 'In Codex, write web_search = "disabled" into config.toml.'),
+        ("tool_search", "write features.multi_agent = false into config.toml"),
+        ("image_generation", "an MCP server may do the same"),
+    ],
+)
 @aio(30)
-async def test_a_tool_that_openai_runs_is_refused_with_what_to_do_in_codex(tmp_path: Path) -> None:
+async def test_a_tool_that_is_not_here_is_refused_with_what_to_do_about_it(
+    tmp_path: Path, kind: str, advice: str
+) -> None:
     async with serving(tmp_path) as stand:
-        search = {"type": "web_search", "external_web_access": True}
-        status, refused = await stand.send("POST", "/v1/responses", body([GO], tools=[*TOOLS, search]))
+        status, refused = await stand.send("POST", "/v1/responses", body([GO], tools=[*TOOLS, {"type": kind}]))
         assert (status, refused["error"]["param"]) == (400, "tools[3].type")
-        assert 'In Codex, write web_search = "disabled" into config.toml.' in refused["error"]["message"]
+        message = refused["error"]["message"]
+        assert f"'{kind}'. Supported values are: 'function', 'custom', 'namespace' and 'mcp'." in message
+        assert advice in message

@@ -18,6 +18,16 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MODES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
+_NONE_OF_OPENAI = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
+_ADVICE = {
+    "": _NONE_OF_OPENAI,
+    "web_search": f'{_NONE_OF_OPENAI} In Codex, write web_search = "disabled" into config.toml.',
+    "tool_search": "All tools are offered at once here. Codex searches only with models that it knows by name: ask for "
+    "this one by another name, which the gateway's file gives it, or write features.multi_agent = false into "
+    "config.toml and do without MCP servers there.",
+}
+"""What to do about a kind of tool that is not here."""
+
 ServerNames = Callable[[str, str | None], Iterable[str]]
 """From a server's label, and one of its tools or None for all, to the names that the model knows."""
 
@@ -138,9 +148,7 @@ def _custom(fields: Fields, namespace: str | None, guises: dict[str, Guise]) -> 
 def _no_such_kind(fields: Fields, kind: object) -> NoReturn:
     if kind is None:
         fields.missing("type")
-    advice = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
-    if isinstance(kind, str) and kind.startswith("web_search"):
-        advice += ' In Codex, write web_search = "disabled" into config.toml.'
+    advice = _ADVICE.get(kind, _ADVICE[""]) if isinstance(kind, str) else ""
     not_one_of(fields.at("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
 
 
