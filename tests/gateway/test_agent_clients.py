@@ -17,6 +17,7 @@ AGENTS = (
     "Agents/JavaScript 0.20.0",
     "ai/6.0.326 ai-sdk/provider-utils/4.0.65 runtime/node.js/v20.20.2",
     "langchainjs-openai/1.0.0 ((node/v20.20.2; linux; x64))",
+    "pydantic-ai/2.38.0",
     "codex_cli_rs/0.61.0 (Debian 12.0.0; x86_64) xterm-256color",
 )
 

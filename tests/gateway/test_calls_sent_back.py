@@ -99,3 +99,21 @@ async def test_codex_s_model_knows_what_came_of_our_call_in_a_mixed_turn(tmp_pat
         assert [each["function"]["name"] for each in asked[1]["tool_calls"]] == ["get_time", "image"]
         assert "image_url" in str(asked), "the picture itself, not a word for it"
         assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-25", "D-28")
+@pytest.mark.parametrize("turn", [[call("get_time")], [call("add", a=1, b=2), call("get_time")]], ids=["own", "mixed"])
+@aio(30)
+async def test_a_call_of_the_previous_response_may_be_told_again(tmp_path: Path, turn: Any) -> None:
+    """LlamaIndex names that response and sends everything again, without ids."""
+    model = ScriptedModel(turn, say("Noon."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        first = await ask(stand, "AsyncOpenAI/Python 2.54.0", [GO])
+        (called,) = [item for item in first["output"] if item["type"] == "function_call"]
+        again = {key: called[key] for key in ("type", "call_id", "name", "arguments")}
+        given = [GO, again, noon(first)]
+        second = await ask(stand, "AsyncOpenAI/Python 2.54.0", given, previous_response_id=first["id"])
+        assert second["output"][-1]["content"][0]["text"] == "Noon."
+        names = [each.name for each in turn]
+        gave = {"add": "3", "get_time": "noon"}
+        assert told(stand) == ["Go", names, *((name, gave[name]) for name in names), "Go"]

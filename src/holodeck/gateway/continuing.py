@@ -16,7 +16,7 @@ from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.unstored import Unstored
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
-from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls
+from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls, without_told_again
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.input import references, without_results
 from holodeck.gateway.wire.paused import put_back, returning, sent_back, was_gone_on_from
@@ -65,6 +65,8 @@ class Continued:
 
     def complete(self, request: ResponseRequest) -> None:
         """Put what the client did not see into the request's own input, and what was decided behind its calls."""
+        if self.items and any(isinstance(item, FunctionCall) for item in request.input.items):
+            request.input.items = without_told_again(request.input.items, self.items)
         put_back(request.input, self.turn)
         answer_in_place(request.input, self.in_place)
 
