@@ -201,6 +201,7 @@ MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundr
 MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
 
 # Storage
+SQLITE_BUSY_SECONDS = 10.0  # for another process that writes to the same file; it is soon done
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 AT_HAND_BYTES = 64 * KIB  # of a row that the serving thread writes itself, when it has nothing else to do
 AT_HAND_IN_A_ROW = 100  # of those; then the writing thread takes one, and tidies up what they have left in the journal
