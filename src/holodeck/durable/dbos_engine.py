@@ -30,6 +30,7 @@ from dbos._schemas.system_database import SystemSchema
 
 from holodeck.durable.drafts import draft_of, remove_left_drafts
 from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
+from holodeck.durable.old_sqlite import give_clock
 from holodeck.lib import log
 from holodeck.lib.busy_files import waiting_for
 from holodeck.lib.errors import ExecutionError, StorageError
@@ -95,6 +96,7 @@ class DBOSEngine:
             raise StorageError("Durable runs are kept for one gateway in a process, and this process has one already.")
         self._work = work
         listen_to_its_log()
+        give_clock()
         await asyncio.to_thread(_prepare, self._url)  # making it takes a while
         config: DBOSConfig = {
             "name": f"{_APPLICATION}-{self._circle}".rstrip("-"),

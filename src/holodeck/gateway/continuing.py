@@ -16,9 +16,9 @@ from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.unstored import Unstored
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
-from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls
+from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls, without_told_again
 from holodeck.gateway.wire.ids import approval_id
-from holodeck.gateway.wire.input import references
+from holodeck.gateway.wire.input import references, without_results
 from holodeck.gateway.wire.paused import put_back, returning, sent_back, was_gone_on_from
 from holodeck.gateway.wire.reading import ApprovalAnswer, Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
@@ -65,6 +65,8 @@ class Continued:
 
     def complete(self, request: ResponseRequest) -> None:
         """Put what the client did not see into the request's own input, and what was decided behind its calls."""
+        if self.items and any(isinstance(item, FunctionCall) for item in request.input.items):
+            request.input.items = without_told_again(request.input.items, self.items)
         put_back(request.input, self.turn)
         answer_in_place(request.input, self.in_place)
 
@@ -234,11 +236,14 @@ class Continuing:
                         raise _gone(response_id, called)
 
     async def found(self, body: object, caller: Caller) -> Find:
-        """Finds the items that a body only refers to, in what its caller has stored."""
-        ids = set(references(body.get("input"))) if isinstance(body, dict) else set()
+        """Finds the items that a body only refers to, or sends in part, in what its caller has stored."""
+        given = body.get("input") if isinstance(body, dict) else None
+        ids = set(references(given))
         if len(ids) > MAX_REFERENCES:
             message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="input")
+        if room := MAX_REFERENCES - len(ids):
+            ids.update(without_results(given)[-room:])
         items: dict[str, dict[str, Any]] = {}
         size = 0
         for item_id in ids:

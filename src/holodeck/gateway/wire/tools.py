@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal, NoReturn, cast
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
+from holodeck.gateway.wire.guises import Guise, model_name, text_parameters
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
@@ -16,6 +17,16 @@ from holodeck.models.exchange import ToolChoice, ToolSpec
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MODES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+_NONE_OF_OPENAI = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
+_ADVICE = {
+    "": _NONE_OF_OPENAI,
+    "web_search": f'{_NONE_OF_OPENAI} In Codex, write web_search = "disabled" into config.toml.',
+    "tool_search": "All tools are offered at once here. Codex searches only with models that it knows by name: ask for "
+    "this one by another name, which the gateway's file gives it, or write features.multi_agent = false into "
+    "config.toml and do without MCP servers there.",
+}
+"""What to do about a kind of tool that is not here."""
 
 ServerNames = Callable[[str, str | None], Iterable[str]]
 """From a server's label, and one of its tools or None for all, to the names that the model knows."""
@@ -28,6 +39,8 @@ class Tools:
     functions: tuple[ToolSpec, ...] = ()
     declarations: tuple[MCPDeclaration, ...] = ()
     echo: tuple[Mapping[str, Any], ...] = ()
+    guises: Mapping[str, Guise] = field(default_factory=dict)
+    """How the client knows those functions, by their names, that it knows otherwise than the model."""
 
 
 @record
@@ -73,6 +86,7 @@ def read_tools(fields: Fields) -> Tools:
     functions: list[ToolSpec] = []
     declarations: list[MCPDeclaration] = []
     echo: list[Mapping[str, Any]] = []
+    guises: dict[str, Guise] = {}
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
@@ -81,13 +95,61 @@ def read_tools(fields: Fields) -> Tools:
         elif kind == "mcp":
             declarations.append(read_declaration(entry))
             echo.append(declarations[-1].echo)
-        elif kind is None:
-            entry.missing("type")
+        elif kind == "custom":
+            functions.append(_custom(entry, None, guises))
+            echo.append(dict(entry.value))
+        elif kind == "namespace":
+            functions += _namespace(entry, guises)
+            echo.append(dict(entry.value))
         else:
-            not_one_of(entry.at("type"), kind, ("function", "mcp"))
+            _no_such_kind(entry, kind)
     _unique([spec.name for spec in functions], "function name")
     _unique([each.server_label for each in declarations], "server_label")
-    return Tools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo))
+    return Tools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), guises=guises)
+
+
+def _namespace(fields: Fields, guises: dict[str, Guise]) -> list[ToolSpec]:
+    """The tools of a namespace: its name is part of theirs, and the first says what is said of all."""
+    fields.take("type")
+    namespace = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    about = fields.text("description")
+    specs: list[ToolSpec] = []
+    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            given = _function(entry)
+            name = model_name(given.name, namespace)
+            guises[name] = Guise(name=given.name, namespace=namespace)
+            specs.append(replace(given, name=name))
+        elif kind == "custom":
+            specs.append(_custom(entry, namespace, guises))
+        else:
+            entry.missing("type") if kind is None else not_one_of(entry.at("type"), kind, ("function", "custom"))
+    fields.done()
+    if about and specs:
+        told = f"About all tools whose names begin with {model_name('', namespace)!r}: {about}"
+        specs[0] = replace(specs[0], description=f"{specs[0].description}\n\n{told}".strip())
+    return specs
+
+
+def _custom(fields: Fields, namespace: str | None, guises: dict[str, Guise]) -> ToolSpec:
+    """A tool that takes text: for the model, a function with one argument."""
+    fields.take("type")
+    form = fields.mapping("format")
+    if fields.flag("defer_loading"):
+        _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
+    given = function_spec(fields)
+    fields.done()
+    name = model_name(given.name, namespace)
+    guises[name] = Guise(name=given.name, namespace=namespace, is_custom=True)
+    return replace(given, name=name, parameters=text_parameters(form))
+
+
+def _no_such_kind(fields: Fields, kind: object) -> NoReturn:
+    if kind is None:
+        fields.missing("type")
+    advice = _ADVICE.get(kind, _ADVICE[""]) if isinstance(kind, str) else ""
+    not_one_of(fields.at("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
 
 
 def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +192,7 @@ def read_choice(value: object) -> Choice:
     kind = fields.required("type")
     if kind == "allowed_tools":
         return _allowed(fields, value)
-    found = _named(fields, kind, ("function", "mcp", "allowed_tools"))
+    found = _named(fields, kind, ("function", "custom", "mcp", "allowed_tools"))
     echo = dict(value)
     return Choice(function=found, echo=echo) if isinstance(found, str) else Choice(server=found, echo=echo)
 
@@ -141,7 +203,7 @@ def _allowed(fields: Fields, value: Mapping[str, Any]) -> Choice:
         fields.missing("tools")
     allowed = []
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
-        allowed.append(_named(entry, entry.required("type"), ("function", "mcp")))
+        allowed.append(_named(entry, entry.required("type"), ("function", "custom", "mcp")))
     fields.done()
     if not allowed:
         refuse("Invalid 'tool_choice.tools': empty array.", "tool_choice.tools", "empty_array")
@@ -150,8 +212,9 @@ def _allowed(fields: Fields, value: Mapping[str, Any]) -> Choice:
 
 
 def _named(fields: Fields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str, str | None]:
-    if kind == "function":
-        found: str | tuple[str, str | None] = fields.required("name", may_be_empty=False)
+    if kind in ("function", "custom"):
+        name = fields.required("name", may_be_empty=False)
+        found: str | tuple[str, str | None] = model_name(name, fields.text("namespace"))
     elif kind == "mcp":
         found = (fields.required("server_label", may_be_empty=False), fields.text("name"))
     else:
