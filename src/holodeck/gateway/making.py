@@ -207,6 +207,8 @@ class ResponseMaker:
                 await self._continuing.claims.leave(waiting, caller.id, live.id, is_found=is_found)
                 if is_found and not request.store:
                     self._continuing.unstored.keep(caller.id, live.id, waiting)
+            if before.given and live.result is not None and live.result.tool_calls:
+                self._continuing.untold.keep(caller.id, before.given, live.result.items, is_client=request.is_client)
             if recent is not None:
                 items = (*before.items, *_added(live, request, before))
                 size = len(record.items) + (before.size if before.is_stored else 0)
