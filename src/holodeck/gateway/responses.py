@@ -52,6 +52,8 @@ class Responses:
 
     async def create(self, body: object, caller: Caller, *, dialect: Dialect = "openai") -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
+        if isinstance(body, dict) and body.get("background") is True:
+            await self._check_background(caller)
         find = await self._continuing.found(body, caller)
         request = read_request(body, seal=self._seal, find=find)
         if request.background:
@@ -63,6 +65,12 @@ class Responses:
         if live.failure is not None:
             raise live.failure
         return _answer(live)
+
+    async def _check_background(self, caller: Caller) -> None:
+        """Refuse one too many before anything is read for it. Whoever comes at the same moment is refused later."""
+        most = self._rates.most_in_background(caller)
+        if await self._store.count_unfinished(caller.id) >= most:
+            raise too_many_in_background(most)
 
     async def get(
         self, response_id: str, caller: Caller, query: Mapping[str, str], *, dialect: Dialect = "openai"
@@ -160,25 +168,18 @@ class Responses:
         """False, and nothing is kept: its owner has `most` of them."""
         queued = live.writer.queue()
         is_durable = given is not None and self._background.is_durable
-        turn = await self._store.enter(record, most=most, is_durable=is_durable)
-        if turn is None:
-            await self._let_go(record)
-            return False
-        await self._store.grow(live.id, 0, queued)
-        live.payloads += queued
         try:
-            await self._background.begin(live, given, turn)
+            turn = await self._store.enter(record, most=most, is_durable=is_durable)
+            if turn is not None:
+                await self._store.grow(live.id, 0, queued)
+                live.payloads += queued
+                await self._background.begin(live, given, turn)
+                return True
         except StorageError:
-            await self._store.delete(live.id, record.owner)
-            await self._let_go(record)
+            await self._background.take_back(live, record)
             raise
-        return True
-
-    async def _let_go(self, record: StoredResponse) -> None:
-        """What waited for a response that is not begun is there for another."""
-        await self._store.return_calls(record.owner, record.id)
-        if record.conversation_id is not None:
-            await self._store.give_back(record.conversation_id, record.owner, record.id)
+        await self._background.take_back(live, record)
+        return False
 
     async def _begin_background(
         self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
