@@ -95,6 +95,19 @@ async def test_clients_of_responses_that_drop_our_calls_lose_nothing_either(tmp_
         assert told(stand) == DONE
 
 
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_a_client_that_saw_our_calls_and_leaves_them_out_is_not_told_again(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), call("get_time"), say("Noon."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        body = {"model": MODEL, "input": [GO], "tools": [GET_TIME]}
+        _, answer = await stand.send("POST", "/v1/responses", body)
+        assert [item["type"] for item in answer["output"]] == ["function_call", "function_call_output", "function_call"]
+        result = {"type": "function_call_output", "call_id": answer["output"][-1]["call_id"], "output": "noon"}
+        await stand.send("POST", "/v1/responses", body | {"input": [GO, answer["output"][-1], result]})
+        assert told(stand) == ["Go", ["get_time"], ("get_time", "noon")]
+
+
 def test_what_is_too_much_or_too_old_is_forgotten() -> None:
     now = [0.0]
     untold = Untold(lambda: now[0], most=1_000)
