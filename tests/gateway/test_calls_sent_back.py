@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from aio import aio
 from gateway.conversing import DECLARED, GET_TIME, noon, told
-from gateway.stand import MODEL, Stand, serving
+from gateway.stand import MODEL, Stand, events_of, serving
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing.script import status
 
 CODEX = "codex_exec/0.166.0 (Debian 12.0.0; x86_64) xterm (codex_exec; 0.166.0)"
 AGENTS = "Agents/JavaScript 0.20.0"
@@ -98,6 +99,23 @@ async def test_codex_s_model_knows_what_came_of_our_call_in_a_mixed_turn(tmp_pat
         asked = stand.asked[-1]["messages"]
         assert [each["function"]["name"] for each in asked[1]["tool_calls"]] == ["get_time", "image"]
         assert "image_url" in str(asked), "the picture itself, not a word for it"
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-31", "D-16")
+@aio(30)
+async def test_codex_tries_again_after_our_call_and_it_is_not_made_twice(tmp_path: Path) -> None:
+    """It does so whatever the answer says of trying again, and sends what it has heard until then."""
+    failed = status(400, {"error": {"message": "no"}})
+    model = ScriptedModel(call("add", a=1, b=2), failed, say("It is 3."))
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+        session, body = await stand.http(), {"model": MODEL, "input": [GO], "stream": True, **UNSTORED}
+        async with session.post("/v1/responses", json=body, headers={"user-agent": CODEX}) as answer:
+            events = events_of((await answer.read()).decode())
+        assert events[-1]["type"] == "response.failed"
+        heard = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+        await ask(stand, CODEX, [GO, *as_codex(heard)], **UNSTORED)
+        assert told(stand) == DONE[:3]
         assert len(server.calls()) == 1
 
 

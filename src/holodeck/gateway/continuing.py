@@ -14,6 +14,7 @@ from holodeck.gateway.problems import WireError
 from holodeck.gateway.recent import Kept, Recent
 from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.unstored import Unstored
+from holodeck.gateway.untold import Untold
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
 from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls, without_told_again
@@ -57,6 +58,8 @@ class Continued:
     """The conversation from which the response must take what waits in it."""
     turn: tuple[FunctionCall, ...] = ()
     """The calls of a turn that paused, some of which the client has sent again without having seen the others."""
+    given: tuple[Item, ...] = ()
+    """What the client sent, when that is all there is: it may not send back what is done here."""
 
     @property
     def to_claim(self) -> tuple[FunctionCall, ...]:
@@ -115,10 +118,12 @@ class Continuing:
         self.threads = Threads(store, seal, most=most)
         self.claims = Claims(store)
         self.unstored = Unstored()
+        self.untold = Untold()
 
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
+        given: tuple[Item, ...] = ()
         turn: tuple[FunctionCall, ...] = ()
         waiting, is_stored, is_in_input, size = waiting_in(request.input), True, False, 0
         standing = Standing()
@@ -133,6 +138,8 @@ class Continuing:
             items, waiting, size = standing.items, standing.waiting, standing.size
         else:
             is_in_input = True
+            given = tuple(request.input.items)
+            request.input.items = self.untold.recall(caller.id, given)
             waiting, turn = await self._sent_again(request.input, waiting, caller)
         answers = (*standing.approvals, *request.input.approvals)
         decided = await self._decided(waiting, answers, standing.unknown, caller)
@@ -151,6 +158,7 @@ class Continuing:
             unknown=standing.unknown,
             to_take=standing.to_take,
             turn=turn,
+            given=given,
         )
         before.complete(request)
         check_answered((*before.items, *request.input.items), pending=decided.run)

@@ -24,7 +24,7 @@ from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
-from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.gateway.wire.writer import ResponseWriter, takes_functions_for_its_own
 from holodeck.lib import trace
 from holodeck.lib.errors import StorageError
 from holodeck.lib.ids import new_id
@@ -174,12 +174,14 @@ class ResponseMaker:
         if claim is not None:
             start.servers.begun = claim.begun
         output = self._starter.config.mcp_output
+        mode = None if output == "auto" else output
+        forgets = takes_functions_for_its_own(mode, dialect)
         writer = ResponseWriter(
             request,
             response_id=start.request.run_id,
             created_at=time.time() if again is None else again.created_at,
             model=start.backend.name,
-            mode=None if output == "auto" else output,
+            mode=mode,
             routes=start.servers,
             pending=start.request.pending,
             approved=before.decided.approved,
@@ -209,6 +211,8 @@ class ResponseMaker:
                 await self._continuing.claims.leave(waiting, caller.id, live.id, is_found=is_found)
                 if is_found and not request.store:
                     self._continuing.unstored.keep(caller.id, live.id, waiting)
+            if forgets and before.given and live.result is not None and live.result.tool_calls:
+                self._continuing.untold.keep(caller.id, before.given, live.result.items, is_client=request.is_client)
             if recent is not None:
                 items = (*before.items, *_added(live, request, before))
                 size = len(record.items) + (before.size if before.is_stored else 0)

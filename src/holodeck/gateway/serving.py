@@ -129,7 +129,7 @@ class Service:
                     background=self.background,
                 ),
                 Windows(starter, continuing, seal),
-                ChatCompletions(starter, self.runs),
+                ChatCompletions(starter, self.runs, continuing.untold),
             ),
             sockets={"/v1/responses": sockets.serve},
             callers=callers,

@@ -266,6 +266,7 @@ MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
 MAX_UNSTORED_BYTES = 16 * MIB  # of calls that wait in responses which nobody stores; each has a few hundred
+MAX_UNTOLD_BYTES = 64 * MIB  # of what was done before clients' functions were called, which they do not send back
 UNSTORED_SECONDS = 3_600.0  # that they are remembered: as long as a connection would be
 MIN_UNIQUE_ID_CHARS = 9  # of an id that a model gives to one call only; shorter ones are numbers
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little

@@ -34,7 +34,10 @@ class Calls:
         label: str | None = None,
         seal: Seal | None = None,
     ) -> None:
-        """`label`: who shows as the server of a call that is at none. None: such a call shows as a function."""
+        """`label`: who shows as the server of a call that is at none. None: such a call shows as a function.
+
+        `seal`: for what came of our calls; only those who take every function for their own may fail to send it back.
+        """
         self._output = output
         self._request = request
         self._routes = routes
@@ -45,7 +48,8 @@ class Calls:
         self._guises = request.tools.guises
         self._closed: set[str] = set()
         self._at_servers: dict[str, OpenMCPCall] = {}
-        self._seal = seal if not request.store and ENCRYPTED_REASONING in request.include else None
+        can_carry = label is not None and not request.store and ENCRYPTED_REASONING in request.include
+        self._seal = seal if can_carry else None
         self._to_seal: dict[str, tuple[FunctionCall, MCPRoute]] = {}
         self._as_functions: set[str] = set()
         self.asks_client = False
