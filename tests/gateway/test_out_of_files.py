@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import aiohttp
 import orjson
 import pytest
 from aio import aio
@@ -35,3 +37,16 @@ async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_pa
     (told,) = [line for line in lines if line["event"] == "process.out_of_files"]
     assert "ulimit -n" in told["notice"]
     assert len(model.received) == 1
+
+
+@aio(60)
+async def test_the_operator_hears_of_it_although_nobody_is_let_in(tmp_path: Path) -> None:
+    async with ScriptedModel().serve() as model, process_of(write_file(tmp_path, model.url)) as served:
+        await served.send("GET", "/healthz")  # it is at work, and this connection stays
+        with no_more_files(served.process.pid):
+            while not any("process.out_of_files" in line for line in served.said):  # noqa: ASYNC110 - a line of the log
+                await asyncio.sleep(0.05)
+            async with aiohttp.ClientSession() as stranger:
+                with pytest.raises(aiohttp.ClientError):
+                    await stranger.get(f"{served.url}/healthz")
+            assert (await served.send("GET", "/healthz"))[0] == 200

@@ -44,7 +44,7 @@ from holodeck.gateway.tracing import start_tracing, stop_tracing
 from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.work import work_engine
-from holodeck.lib import log
+from holodeck.lib import log, shortage
 from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
 from holodeck.lib.limits import (
     CONNECTIONS_GRACE,
@@ -174,6 +174,7 @@ class Service:
             await self.background.open(self._revive)
             keeping = [
                 asyncio.create_task(self._keep_house(), name="housekeeping"),
+                asyncio.create_task(shortage.watch(), name="open files"),
                 asyncio.create_task(self.background.watch_keepers(), name="keepers"),
                 asyncio.create_task(self.background.watch_cancels(), name="cancels"),
             ]

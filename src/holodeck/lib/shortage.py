@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import time
 
 from holodeck.lib import log
-from holodeck.lib.limits import SHORTAGE_LOG_PAUSE
+from holodeck.lib.limits import SHORTAGE_LOG_PAUSE, SHORTAGE_LOOK
 
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 WHAT = "this machine has too many files and connections open"
@@ -26,11 +27,23 @@ def is_short(error: BaseException) -> bool:
     # A name that cannot be looked up for want of a file is "not known", and a certificate that cannot be read "wrong".
     if reason is None and _has_room():
         return False
+    _tell()
+    return True
+
+
+async def watch() -> None:
+    """Tell the log also when nothing of ours fails: who cannot be let in is turned away by the event loop, unheard."""
+    while True:
+        await asyncio.sleep(SHORTAGE_LOOK)
+        if not _has_room():
+            _tell()
+
+
+def _tell() -> None:
     now = time.monotonic()
     if now - _told[0] >= SHORTAGE_LOG_PAUSE:  # thousands may feel it at once
         _told[0] = now
         log.error("process.out_of_files", limit=_limit(), notice=_NOTICE)
-    return True
 
 
 def _has_room() -> bool:
