@@ -24,6 +24,7 @@ from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.tool_search import with_found_tools
 from holodeck.gateway.wire.writer import ResponseWriter, takes_functions_for_its_own
 from holodeck.lib import trace
 from holodeck.lib.ids import new_id
@@ -156,6 +157,7 @@ class ResponseMaker:
 
         `hold` and `claim` are kept for as long as the run is.
         """
+        request = with_found_tools(request, (*before.items, *request.input.items))
         start = await self._starter.start(
             request,
             response_id,
