@@ -1,4 +1,4 @@
-"""A background response that storage refuses in the middle of taking it in leaves everything as it was."""
+"""A response that storage refuses, when it is taken in or when it has ended, leaves its conversation to the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from aio import aio
-from durable.survival import answers, asked, ended, tools
+from durable.survival import UNKNOWN, answers, asked, ended, tools
 from gateway.process import Served, process_of, write_file
 from storage.postgres_server import PostgresServer
 
@@ -24,6 +24,7 @@ REFUSED = {
     "entering": [("responses", "INSERT", "NEW.status = 'queued'")],
     "the first events": [("response_events", "INSERT", "TRUE")],
     "entering, and giving back": [("responses", "INSERT", "NEW.status = 'queued'"), GIVING_BACK],
+    "the end": [("conversation_items", "INSERT", "TRUE")],
     "the first events, and taking out": [("response_events", "INSERT", "TRUE"), ("responses", "DELETE", "TRUE")],
 }
 """What storage does not do: the table, the statement, and of which rows."""
@@ -78,7 +79,7 @@ async def until_taken(served: Served, body: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.proves("D-26", "D-28")
-@pytest.mark.parametrize("what", REFUSED)
+@pytest.mark.parametrize("what", [each for each in REFUSED if each != "the end"])
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in the process"])
 @aio(SECONDS)
 async def test_what_waited_in_a_conversation_waits_again_when_storage_did_not_take_the_response(
@@ -141,3 +142,31 @@ async def test_what_waited_in_a_conversation_waits_again_when_the_response_is_ca
             assert (await ended(served, queued["id"]))["status"] == "completed"
             assert len(mcp.calls("add")) == 1
             assert answers(scripted.received[-1].json["messages"]) == ["3"]
+
+
+@pytest.mark.proves("D-26", "D-31")
+@pytest.mark.parametrize("is_streamed", [True, False])
+@aio(SECONDS)
+async def test_a_conversation_goes_on_after_a_response_that_could_not_be_kept(
+    tmp_path: Path, storage: tuple[str, Administer], is_streamed: bool
+) -> None:
+    url, administer = storage
+    begin, end = refusals(url, "the end")
+    model = ScriptedModel(lambda got: say("Done.") if answers(got.json["messages"]) else call("add", a=1, b=2))
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)])
+        async with process_of(file, environ=environ(url)) as served:
+            place = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
+            _, before, _ = await served.ask("Go", **place)
+            yes = {"type": "mcp_approval_response", "approval_request_id": before["output"][-1]["id"], "approve": True}
+            body = {"model": "demo", "input": [yes], **place}
+            for statement in begin:
+                await asyncio.to_thread(administer, statement)
+            _, answer, _ = await served.send("POST", "/v1/responses", {**body, "stream": is_streamed})
+            assert "storage_error" in str(answer)
+            for statement in end:
+                await asyncio.to_thread(administer, statement)
+            status, answer, _ = await served.send("POST", "/v1/responses", body)
+            assert (status, answer["error"]) == (200, None), answer
+            assert len(mcp.calls("add")) == 1, "what has run is not run again"
+            assert UNKNOWN in answers(scripted.received[-1].json["messages"])[0]

@@ -137,3 +137,29 @@ async def test_in_text_what_is_printed_is_on_stdout_at_once(tmp_path: Path) -> N
         said = [await served.process.stdout.readline() for _ in range(2)]
         assert said == [b"at import\n", b"in a coroutine\n"]
         assert not any("in a coroutine" in line for line in served.said)
+
+
+@aio(30)
+async def test_files_are_imported_before_anybody_waits_for_it(tmp_path: Path) -> None:
+    async with ScriptedModel(say("ok")).serve() as scripted:
+        file = project(tmp_path, scripted.url, "loud", code=LOUD)
+        async with process_of(file, "--log-format", "json") as served:
+            events = [orjson.loads(line)["event"] for line in served.said]
+            assert events.index("function.printed") < events.index("gateway.serving")
+            assert (await served.ask(model="helper"))[0] == 200
+    assert sum("at import" in line for line in served.said) == 1
+
+
+@aio(30)
+async def test_a_file_that_cannot_be_imported_is_told_of_at_the_start_and_not_tried_with_each_request(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedModel(say("still here")).serve() as scripted:
+        file = project(tmp_path, scripted.url, "loud", code=f"{LOUD}\nraise OSError('no disk')\n")
+        async with process_of(file, "--log-format", "json") as served:
+            assert "mine.py cannot be imported: OSError: no disk" in "".join(served.said)
+            for _ in range(2):
+                status, answer, _ = await served.ask(model="helper")
+                assert (status, "mine.py cannot be imported: OSError: no disk" in str(answer)) == (500, True)
+            assert (await served.ask())[0] == 200
+    assert sum("at import" in line for line in served.said) == 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import ClassVar
 
+from httptools import HttpParserUpgrade
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.gateway.attending import CLIENT
@@ -24,6 +26,8 @@ class BoundedProtocol(Reader, HttpToolsProtocol):
     _silence: asyncio.TimerHandle | None = None
     _head: int | None = None
     """Bytes of headers that have not ended yet."""
+    _behind = sys.maxsize
+    """Where what is behind the request for a WebSocket begins, in what came with it."""
     _on_leaving: Callable[[], None] | None = None
     is_gone = False
 
@@ -38,6 +42,9 @@ class BoundedProtocol(Reader, HttpToolsProtocol):
 
     def hold(self) -> None:
         self._gathering.hold()
+
+    def cut(self) -> None:
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         self._gathering.send()
@@ -66,12 +73,20 @@ class BoundedProtocol(Reader, HttpToolsProtocol):
                 self._head += len(data)
             if self._head > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self.send_400_response("The headers are too large.")
-        is_upgraded = self.transport.get_protocol() is not self
+        protocol = self.transport.get_protocol()
+        is_upgraded = protocol is not self
+        if is_upgraded and self._behind < len(data):
+            protocol.data_received(data[self._behind :])  # type: ignore[attr-defined] # uvicorn would lose it
         has_request = self.cycle is not None and not self.cycle.response_complete
         if is_upgraded or has_request:
             self._stop()
         elif self._silence is None:
             self._start()
+
+    def handle_websocket_upgrade(self) -> None:
+        ended = sys.exception()  # of HTTP: it says where
+        self._behind = ended.args[0] if isinstance(ended, HttpParserUpgrade) else sys.maxsize
+        super().handle_websocket_upgrade()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()

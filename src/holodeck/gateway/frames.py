@@ -7,21 +7,28 @@ from collections.abc import Iterator
 from holodeck.gateway.room import Room
 
 _FIN = 0x80
+_RESERVED = 0x70
 _OPCODE = 0x0F
 _FIRST_CONTROL = 0x08  # opcodes from here on are no part of a message
+_OPCODES = frozenset((0x0, 0x1, 0x2, 0x8, 0x9, 0xA))
 _MASKED = 0x80
 _LENGTH = 0x7F
 _SHORT, _LONG = 126, 127  # lengths that say how long the length is
+_MAX_CONTROL = 125
 _HEAD_BYTES = 2
 _LENGTH_BYTES = {_SHORT: 2, _LONG: 8}
 _MASK_BYTES = 4
 
 
 class Frames:
-    """Bytes in, whole frames out. A message for which there is no room comes out as an empty one: see `was_refused`."""
+    """Bytes in, whole frames out. A message for which there is no room comes out as an empty one: see `was_refused`.
+
+    What no frame may be comes out at its head, in a form that the protocol refuses, and then nothing more: else its
+    bytes would be waited for, and those of a ping are in no message and take no room.
+    """
 
     def __init__(self, room: Room, *, limit: int) -> None:
-        """`limit`: bytes of one frame. What is longer is handed on at its head, for the protocol to refuse."""
+        """`limit`: bytes of one frame."""
         self._room = room
         self._limit = limit
         self._frame = bytearray()
@@ -33,6 +40,8 @@ class Frames:
         self._is_refused = False
         self.held = 0
         """Bytes of the message that is being sent, which is not whole."""
+        self.moved = 0
+        """How often something of a message came: who pings in the middle of one does not go on with it."""
 
     @property
     def is_half(self) -> bool:
@@ -50,22 +59,26 @@ class Frames:
                 if len(self._frame) < _head_size(self._frame):
                     continue
                 self._left = _length(self._frame)
-                if self._left > self._limit:
+                wrong = self._wrong(self._left)
+                if wrong is not None:
                     self._is_broken = True
-                    yield bytes(self._frame)
-                    break
+                    yield wrong
+                    return
+                self.moved += not self._is_control()
             else:
                 piece = rest[: self._left]
                 rest = rest[len(piece) :]
                 self._left -= len(piece)
+                self.moved += not self._is_control()
                 if self._take(len(piece)):
                     self._frame += piece
                 elif not self._is_dropping:
                     yield self._refuse()
             if self._left == 0:
-                yield from self._end()
-        if self._is_broken and rest:
-            yield bytes(rest)
+                if self._is_dropping and not self._is_control():
+                    self._leave_out()
+                else:
+                    yield self._end()
 
     def whole(self) -> int:
         """The bytes of the message that has just become whole; they are not counted here any more."""
@@ -85,6 +98,18 @@ class Frames:
     def _is_control(self) -> bool:
         return self._frame[0] & _OPCODE >= _FIRST_CONTROL
 
+    def _wrong(self, length: int) -> bytes | None:
+        """What stands for a frame that must not be, as short as it can be refused. None: it may be."""
+        first, masked = self._frame[0], self._frame[1] & _MASKED
+        if first & _RESERVED or first & _OPCODE not in _OPCODES or not masked:
+            return bytes((first, masked)) + bytes(_MASK_BYTES)
+        if self._is_control():
+            if length > _MAX_CONTROL:
+                size = _MAX_CONTROL + 1
+                return bytes((first, masked | _SHORT)) + size.to_bytes(2) + bytes(_MASK_BYTES + size)
+            return None if first & _FIN else bytes((first, masked)) + bytes(_MASK_BYTES)
+        return bytes(self._frame) if length > self._limit else None
+
     def _take(self, size: int) -> bool:
         if self._is_control():
             return True
@@ -102,14 +127,14 @@ class Frames:
         del self._frame[_HEAD_BYTES:]
         return bytes((_FIN | opcode, _MASKED)) + bytes(_MASK_BYTES)
 
-    def _end(self) -> Iterator[bytes]:
-        is_last = bool(self._frame[0] & _FIN) and not self._is_control()
-        if self._is_control() or not self._is_dropping:
-            yield bytes(self._frame)
-        elif is_last:
-            self._is_dropping = False
-        self._frame = bytearray()
-        self._left = None
+    def _leave_out(self) -> None:
+        self._is_dropping = not self._frame[0] & _FIN
+        self._end()
+
+    def _end(self) -> bytes:
+        """The frame, which is nowhere here any more: nobody knows when the next one is asked for."""
+        whole, self._frame, self._left = bytes(self._frame), bytearray(), None
+        return whole
 
 
 def _head_size(frame: bytearray) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from holodeck.gateway.readers import Reader
 from holodeck.lib.limits import GATHERED_BYTES
 
 
@@ -37,6 +38,13 @@ class Gathering:
     def close(self) -> None:
         self.send()
         self._transport.close()
+        protocol = self.get_protocol()
+        if isinstance(protocol, Reader):
+            protocol.say_goodbye()
+
+    def write_eof(self) -> None:
+        self.send()
+        self._transport.write_eof()
 
     def send(self) -> None:
         """Hold nothing any longer."""

@@ -28,6 +28,7 @@ from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.tool_search import with_found_tools
 from holodeck.gateway.wire.writer import ResponseWriter, takes_functions_for_its_own
 from holodeck.lib import trace
+from holodeck.lib.errors import StorageError
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import TAKE_ATTEMPTS
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
@@ -112,6 +113,7 @@ class ResponseMaker:
                     continue
                 live = await self._claimed(request, caller, before, response_id, dialect, recent, hold)
             except BaseException:
+                threads.forget(hold)
                 await asyncio.shield(threads.give_back(hold, caller))
                 raise
             return live, before
@@ -221,7 +223,12 @@ class ResponseMaker:
                 recent.keep(live.id, Kept(items=items, size=size, waiting=waiting, is_chain=request.store))
             if request.conversation_id is not None:
                 # First: what has ended is not gone on with, and adding to a conversation again does nothing.
-                await leave(live, resource["output"], waiting)
+                try:
+                    await leave(live, resource["output"], waiting)
+                except StorageError:
+                    if hold is not None and not request.background:  # in the background it is tried again
+                        self._continuing.threads.forget(hold)
+                    raise
             if not request.store:
                 return
             if not live.is_durable:

@@ -27,6 +27,13 @@ class Reader(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._forget_reader()
         super().resume_writing()
+        if self.transport.is_closing():
+            self.say_goodbye()
+
+    def say_goodbye(self) -> None:
+        """The connection is closed once the last bytes are taken: that is not waited for any longer than for others."""
+        if self._patience is None and self.transport.get_write_buffer_size():
+            self._wait_for_reader(self.reader_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_reader()
@@ -44,10 +51,11 @@ class Reader(asyncio.Protocol):
         self._patience = self.loop.call_later(seconds, self._look_at_reader, seconds)
 
     def _look_at_reader(self, seconds: float) -> None:
-        if self.transport.get_write_buffer_size() < self._left:
+        self._patience = None
+        left = self.transport.get_write_buffer_size()
+        if 0 < left < self._left:
             self._wait_for_reader(seconds)
-        else:
-            self._patience = None
+        elif left:
             self.transport.abort()
 
     def _forget_reader(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any, ClassVar
 
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -16,20 +17,32 @@ from websockets.frames import CloseCode, Frame
 from holodeck.gateway.frames import Frames
 from holodeck.gateway.readers import Reader
 from holodeck.gateway.room import NO_ROOM, Room
+from holodeck.lib.limits import FRAMES_AT_ONCE
 
 
 class BoundedSocket(Reader, WebSocketsSansIOProtocol):
     """A WebSocket whose reader may not stop reading, nor its writer in the middle of a message.
 
     Messages are bytes, whichever kind they came as, and take room, which whoever receives one gives back. One for
-    which there is none is received as `NO_ROOM`.
+    which there is none is received as `NO_ROOM`. What comes is taken apart one message at a time, as they are received,
+    and not so much of it at once that all others would wait.
     """
 
     seconds: ClassVar[float]
     room: ClassVar[Room]
     _silence: asyncio.TimerHandle | None = None
+    _moved = 0
+    """How far the message had come when its time began."""
+    _moved_at_ping = 0
+    _came: Iterator[bytes] | None = None
+    """The frames of what has come and is not handed on yet."""
+    _next: asyncio.Handle | None = None
+    _pong = b""
+    """What is owed to a client that does not read: to its last ping only, as it may send any number of them."""
     _is_over = False
     """Nobody receives messages any more."""
+    _is_deaf = False
+    """What comes is taken and left: who still sends would else lose the word that it was shown out with, and why."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
@@ -38,13 +51,59 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         if not self.handshake_initiated:
             super().data_received(data)
+            if not self.handshake_initiated:
+                self._refuse()
             return
-        for frame in self._coming.feed(data):
-            if not self.transport.is_closing():
+        if self._is_deaf:
+            return
+        more = self._coming.feed(data)
+        self._came = more if self._came is None else chain(self._came, more)
+        if self._next is None:
+            self._hand_on()
+
+    def _refuse(self) -> None:
+        """A request for a WebSocket that is none, or too large: uvicorn would say nothing, and wait for ever."""
+        said = b"".join(self.conn.data_to_send())
+        no = self.conn.reject(400, "This is not a valid request for a WebSocket.\n")
+        self.transport.write(said or no.serialize())
+        self.handshake_complete = self.close_sent = True
+        self.transport.close()
+
+    def _hand_on(self) -> None:
+        """Also what came too early, before we said that this is a WebSocket: it waits until then."""
+        self._next = None
+        for _ in range(FRAMES_AT_ONCE):
+            if self._came is None or self._is_paused():
+                break
+            frame = next(self._came, None)
+            if frame is None or self._is_ending():
+                self._came = None
+            else:
                 super().data_received(frame)
-        self._stop()
-        if self._coming.is_half and not self.transport.is_closing():
-            self._silence = self.loop.call_later(self.seconds, self._look_at_writer)
+        if self._came is None:
+            self._listen()
+            return
+        self.transport.pause_reading()
+        self._go_on()
+
+    def _is_ending(self) -> bool:
+        return self._is_deaf or self.transport.is_closing()
+
+    def _is_paused(self) -> bool:
+        return self.read_paused or not self.handshake_complete
+
+    def _go_on(self) -> None:
+        if self._came is not None and self._next is None and not self._is_paused():
+            self._next = self.loop.call_soon(self._hand_on)
+
+    def _listen(self) -> None:
+        """All that came is handed on."""
+        if self._is_ending() or not self._coming.is_half:
+            self._stop()
+        elif self._silence is None:
+            self._wait_for_writer()
+        if not self.read_paused and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def handle_text(self, event: Frame) -> None:
         self.handle_bytes(event)
@@ -63,6 +122,27 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
         if event.fin:
             self.send_receive_event_to_app()
 
+    def handle_ping(self) -> None:
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self._pong = self.conn.data_to_send()[-1]
+
+    def handle_close(self, event: Frame) -> None:
+        super().handle_close(event)
+        self.close_sent = True  # it was answered; uvicorn would say goodbye once more at its end, and fail
+
+    def handle_parser_exception(self) -> None:
+        """As uvicorn, but whoever is in the middle of sending gets the time to hear of it."""
+        close = self.conn.close_sent
+        assert close is not None  # noqa: S101 - the parser has said why
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
+        self.stop_keepalive()
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = self._is_deaf = True
+        self.transport.write_eof()
+        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.close)
+
     def send_receive_event_to_app(self) -> None:
         size, is_refused = self._coming.whole(), self._coming.was_refused()
         self._message = bytearray()
@@ -77,6 +157,15 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
                 self.read_paused = True
                 self.transport.pause_reading()
 
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await self.queue.get()
+        if self.read_paused and self.queue.empty():
+            self.read_paused = False
+            if self._came is None:
+                self.transport.resume_reading()
+            self._go_on()
+        return message
+
     async def run_asgi(self) -> None:
         try:
             await super().run_asgi()
@@ -86,32 +175,67 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
                 left: Mapping[str, Any] = self.queue.get_nowait()
                 self.room.give(len(left.get("bytes") or b""))
 
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._pong and not self._is_ending():
+            self.transport.write(self._pong)
+        self._pong = b""
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        if self._next is not None:
+            self._next.cancel()
+        self._came = None
         self._coming.drop()
         super().connection_lost(exc)
 
+    def _wait_for_writer(self) -> None:
+        self._moved = self._coming.moved
+        self._silence = self.loop.call_later(self.seconds, self._look_at_writer)
+
     def _look_at_writer(self) -> None:
         self._silence = None
-        if self.read_paused:  # we do not listen ourselves
-            self._silence = self.loop.call_later(self.seconds, self._look_at_writer)
+        if self.transport.is_closing():
+            return
+        if self._is_heard_late() or self._coming.moved != self._moved:
+            self._wait_for_writer()
             return
         self.conn.fail(CloseCode.POLICY_VIOLATION, f"Nothing of the message came for {self.seconds:g} seconds.")
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.transport.close()
 
+    def _is_heard_late(self) -> bool:
+        """We do not listen ourselves."""
+        return self.read_paused or self._came is not None
+
     def _stop(self) -> None:
         if self._silence is not None:
             self._silence.cancel()
             self._silence = None
 
+    def send_keepalive_ping(self) -> None:
+        self._moved_at_ping = self._coming.moved
+        super().send_keepalive_ping()
+
+    def keepalive_timeout(self) -> None:
+        """The answer to a ping stands behind the message that is being sent, and the ping behind what is not read."""
+        is_moving = self._coming.moved != self._moved_at_ping
+        self._moved_at_ping = self._coming.moved
+        if self.ping_timeout and (is_moving or self._is_heard_late() or not self.writable.is_set()):
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+        else:
+            super().keepalive_timeout()
+
     async def send(self, message: ASGISendEvent) -> None:
+        await self.writable.wait()
         if self.close_sent:  # by the protocol itself, which whoever answers hears a moment later
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # it was refused; uvicorn would log that nobody has answered
+        elif message["type"] != "websocket.send":
+            self._go_on()
 
 
 def bounded_socket(seconds: float, reader_seconds: float, room: Room) -> type[BoundedSocket]:

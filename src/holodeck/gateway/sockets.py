@@ -28,10 +28,15 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _GOING_AWAY = 1001
+_NO_TEXT = 1007
 
 
 class _LeftError(Exception):
     """Nobody is at the other end any more."""
+
+
+class _NoTextError(Exception):
+    """A message that is not UTF-8, whichever kind it came as."""
 
 
 class ResponseSockets:
@@ -97,6 +102,9 @@ class ResponseSockets:
                         await _close(send, shutting_down())  # the next one is elsewhere
                         return
                     await self._answer(message, caller, dialect, recent, send)
+                except _NoTextError:
+                    await _close(send, _no_text(), _NO_TEXT)
+                    return
                 finally:
                     messages.forget(message)
                     del message  # else it would be in memory until the next one comes
@@ -114,7 +122,7 @@ class ResponseSockets:
                         for payload in batch:
                             await _tell(send, payload)
             is_failed = live.result is None or live.result.status == "failed"
-        except _LeftError:
+        except (_LeftError, _NoTextError):
             raise
         except Exception as error:  # the boundary: whatever it was, the connection goes on
             is_failed = True
@@ -176,7 +184,19 @@ def _data(message: bytes) -> object:
     try:
         return orjson.loads(message)
     except ValueError:
+        _check_text(message)
         raise BadRequestError("The message is not valid JSON.", code="invalid_json") from None
+
+
+def _check_text(message: bytes) -> None:
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        raise _NoTextError from None
+
+
+def _no_text() -> WireError:
+    return WireError(400, "The message is not valid UTF-8.", kind="invalid_request", code="invalid_json")
 
 
 def _too_long(seconds: float) -> WireError:
@@ -192,9 +212,9 @@ def _too_many(most_bytes: int) -> WireError:
     return WireError(429, message, kind="too_many_requests", code="too_many_messages")
 
 
-async def _close(send: Send, reason: WireError) -> None:
+async def _close(send: Send, reason: WireError, code: int = _GOING_AWAY) -> None:
     await _tell(send, envelope_for(reason))
-    await _send(send, {"type": "websocket.close", "code": _GOING_AWAY})
+    await _send(send, {"type": "websocket.close", "code": code})
 
 
 async def _tell(send: Send, payload: bytes) -> None:

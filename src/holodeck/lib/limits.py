@@ -272,6 +272,7 @@ MIN_UNIQUE_ID_CHARS = 9  # of an id that a model gives to one call only; shorter
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
 MAX_RECENT_BYTES = 8 * MIB  # of them together, unless the latest alone is more
 MAX_SOCKET_SECONDS = 3_600.0  # the Responses API ends a WebSocket after an hour
+FRAMES_AT_ONCE = 100  # of one WebSocket, which may send a million empty ones: two milliseconds, then others have theirs
 MAX_QUEUED_MESSAGES = 16  # of a WebSocket whose response is still being made
 CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, roughly
 TOKENS_PER_ITEM = 4  # what the role and the ends of a message take
