@@ -27,6 +27,12 @@ APPLY_PATCH = {
     "format": {"type": "grammar", "syntax": "lark", "definition": "start: begin_patch hunk+ end_patch"},
 }
 EXEC = {"type": "function", "name": "exec_command", "parameters": {"type": "object", "properties": {}}}
+SEARCH = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Searches for tools.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+}
 TOOLS = [EXEC, EVERYTHING, APPLY_PATCH]
 PATCH = "*** Begin Patch\n*** Add File: a.txt\n+hé\n*** End Patch\n"
 GO = {"type": "message", "id": "msg_1", "role": "user", "content": [{"type": "input_text", "text": "Go"}]}
@@ -142,11 +148,46 @@ async def test_such_calls_are_kept_listed_and_streamed_again_like_others(tmp_pat
 
 
 @pytest.mark.proves("D-25")
+@pytest.mark.parametrize("is_chain", [False, True], ids=["all sent again", "previous response"])
+@aio(30)
+async def test_tools_that_codex_finds_for_the_model_can_be_called_from_then_on(tmp_path: Path, is_chain: bool) -> None:
+    model = ScriptedModel(call("tool_search", query="echo"), call("mcp__everything__echo", message="yo"), say("Yo."))
+    async with serving(tmp_path, model) as stand:
+        given: list[Any] = [GO]
+        more: dict[str, Any] = {"tools": [EXEC, SEARCH], "store": is_chain}
+
+        async def answered(answer: dict[str, Any]) -> dict[str, Any]:
+            """The call that comes next, answered as Codex does."""
+            nonlocal given
+            events = await stream(stand, given, **more)
+            (called,) = done(events)
+            given = [*([] if is_chain else [*given, called]), {**answer, "call_id": called.get("call_id")}]
+            if is_chain:
+                more["previous_response_id"] = events[-1]["response"]["id"]
+            return called
+
+        found = {**EVERYTHING, "tools": [{**ECHO, "defer_loading": True}]}
+        output = {"type": "tool_search_output", "status": "completed", "execution": "client", "tools": [found]}
+        searched = await answered(output)
+        assert (searched["type"], searched["execution"]) == ("tool_search_call", "client")
+        assert searched["arguments"] == {"query": "echo"}
+        called = await answered({"type": "function_call_output", "output": "yo"})
+        assert (called["type"], called["namespace"], called["name"]) == ("function_call", "mcp__everything", "echo")
+        (said,) = done(await stream(stand, given, **more))
+        assert said["content"][0]["text"] == "Yo."
+        offered = [[tool["function"]["name"] for tool in asked["tools"]] for asked in stand.asked]
+        assert offered == [
+            ["exec_command", "tool_search"],
+            *[["exec_command", "tool_search", "mcp__everything__echo"]] * 2,
+        ]
+
+
+@pytest.mark.proves("D-25")
 @pytest.mark.parametrize(
     ("kind", "advice"),
     [
         ("web_search", 'In Codex, write web_search = "disabled" into config.toml.'),
-        ("tool_search", "write features.multi_agent = false into config.toml"),
+        ("tool_search", "Only a search that the client itself makes"),
         ("image_generation", "an MCP server may do the same"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -24,6 +25,7 @@ from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.tool_search import with_found_tools
 from holodeck.gateway.wire.writer import ResponseWriter, takes_functions_for_its_own
 from holodeck.lib import trace
 from holodeck.lib.errors import StorageError
@@ -158,6 +160,7 @@ class ResponseMaker:
 
         `hold` and `claim` are kept for as long as the run is.
         """
+        request = with_found_tools(request, chain(before.items, request.input.items))
         start = await self._starter.start(
             request,
             response_id,
@@ -212,7 +215,8 @@ class ResponseMaker:
                 if is_found and not request.store:
                     self._continuing.unstored.keep(caller.id, live.id, waiting)
             if forgets and before.given and live.result is not None and live.result.tool_calls:
-                self._continuing.untold.keep(caller.id, before.given, live.result.items, is_client=request.is_client)
+                made = (*before.decided.run, *live.result.items)
+                self._continuing.untold.keep(caller.id, before.given, made, is_client=request.is_client)
             if recent is not None:
                 items = (*before.items, *_added(live, request, before))
                 size = len(record.items) + (before.size if before.is_stored else 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from holodeck.gateway.wire.ids import stem_of
@@ -16,7 +17,8 @@ from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 from holodeck.models.items_codec import decode_items, encode_items
 
-_Key = tuple[str, bytes]
+_Key = tuple[str, str, bytes]
+"""Whose it is, the call before which it was done, and what had been said by then."""
 
 
 class Untold:
@@ -27,29 +29,33 @@ class Untold:
         self._most = most
         self._size = 0
         self._kept: dict[_Key, tuple[bytes, float]] = {}
+        self._calls: Counter[tuple[str, str]] = Counter()
+        """How much is kept for each caller and call id: most requests need to look no further."""
 
     def keep(
         self, owner: str, given: Sequence[Item], made: Sequence[Item], *, is_client: Callable[[str], bool]
     ) -> None:
-        """Remember what a run did that ended with calls of the client's functions; `given` is what the client sent."""
+        """Remember what a run did that ended with calls of the client's functions; `given` is what the client sent.
+
+        `made`: all that came of it, with the calls that had waited for it.
+        """
         first = next((item for item in made if isinstance(item, FunctionCall) and is_client(item.name)), None)
         if first is None:
             return
-        answered = {item.call_id for item in made if isinstance(item, FunctionCallOutput)}
-        ours = [
-            item
-            for item in made
-            if isinstance(item, FunctionCallOutput) or (isinstance(item, FunctionCall) and item.call_id in answered)
-        ]
+        about = [item for item in made if isinstance(item, FunctionCall | FunctionCallOutput)]
+        about = [item for item in about if not (isinstance(item, FunctionCall) and is_client(item.name))]
+        called = {item.call_id for item in about if isinstance(item, FunctionCall)}
+        whole = {item.call_id for item in about if isinstance(item, FunctionCallOutput)} & called
+        ours = [item for item in about if item.call_id in whole]
         if ours:
             *_, (key, _) = _keys(owner, (*given, first))
             self._put(key, encode_items(ours))
 
     def recall(self, owner: str, given: Sequence[Item]) -> list[Item]:
         """What a client sent, with what it did not know where it was done."""
-        if not self._kept or not any(isinstance(item, FunctionCall) for item in given):
+        calls = [item for item in given if isinstance(item, FunctionCall)] if self._kept else []
+        if not any((owner, call.call_id) in self._calls for call in calls):
             return list(given)
-        calls = [item for item in given if isinstance(item, FunctionCall)]
         known = {stem_of(call) for call in calls} | {_named(call) for call in calls}
         found: list[Item] = []
         keys = {index: key for key, index in _keys(owner, given)}
@@ -69,15 +75,24 @@ class Untold:
     def _put(self, key: _Key, encoded: bytes) -> None:
         if len(encoded) > self._most:
             return
-        self._size += len(encoded) - len(self._kept.pop(key, (b"", 0.0))[0])
+        if key in self._kept:
+            self._drop(key)
         self._kept[key] = (encoded, self._clock())
+        self._calls[key[:2]] += 1
+        self._size += len(encoded)
         while self._kept:
             oldest = next(iter(self._kept))
-            encoded, since = self._kept[oldest]
+            since = self._kept[oldest][1]
             if self._size <= self._most and since > self._clock() - UNSTORED_SECONDS:
                 return
-            del self._kept[oldest]
-            self._size -= len(encoded)
+            self._drop(oldest)
+
+    def _drop(self, key: _Key) -> None:
+        encoded, _ = self._kept.pop(key)
+        self._size -= len(encoded)
+        self._calls[key[:2]] -= 1
+        if not self._calls[key[:2]]:
+            del self._calls[key[:2]]
 
 
 def _keys(owner: str, items: Sequence[Item]) -> Iterator[tuple[_Key, int]]:
@@ -90,8 +105,8 @@ def _keys(owner: str, items: Sequence[Item]) -> Iterator[tuple[_Key, int]]:
     for index, item in enumerate(items):
         if isinstance(item, FunctionCall):
             own = said.copy()
-            own.update(f"\0call {item.call_id} {item.name}".encode("utf-8", "surrogatepass"))
-            yield (owner, own.digest()), index
+            own.update(item.name.encode("utf-8", "surrogatepass"))
+            yield (owner, item.call_id, own.digest()), index
         elif isinstance(item, FunctionCallOutput) or (isinstance(item, Message) and item.role == "user"):
             words = "\0".join(part.text for part in item.content if isinstance(part, TextContent))
             said.update(f"\0{item.type} {words}".encode("utf-8", "surrogatepass"))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.mcp_items import MCPRoute, OpenMCPCall, Routes, approval_request
-from holodeck.gateway.wire.open_items import OpenCall, OpenCustomCall
+from holodeck.gateway.wire.open_items import OpenCall, OpenCustomCall, OpenSearch
 from holodeck.gateway.wire.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.output import Output
 from holodeck.gateway.wire.parts import show_output
@@ -44,7 +44,7 @@ class Calls:
         self._label = label
         self._approved = frozenset(approved)
         self._waiting = {call.call_id: call for call in pending}
-        self._open: dict[str, OpenCall | OpenCustomCall] = {}
+        self._open: dict[str, OpenCall | OpenCustomCall | OpenSearch] = {}
         self._guises = request.tools.guises
         self._closed: set[str] = set()
         self._at_servers: dict[str, OpenMCPCall] = {}
@@ -124,18 +124,20 @@ class Calls:
             return MCPRoute(server_label=self._label, tool=call.name)
         return route
 
-    def _opened(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall:
+    def _opened(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall | OpenSearch:
         found = self._open.get(item_id)
         if found is None:
             found = self._open[item_id] = self._begun(item_id, call_id, name)
         return found
 
-    def _begun(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall:
+    def _begun(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall | OpenSearch:
         guise, encoder, place = self._guises.get(name), self._output.encoder, self._output.reserve()
         if guise is None:
             return OpenCall(encoder, place, item_id, call_id, name)
-        if guise.is_custom:
+        if guise.form == "custom":
             return OpenCustomCall(encoder, place, item_id, call_id, guise)
+        if guise.form == "search":
+            return OpenSearch(encoder, place, item_id, call_id)
         return OpenCall(encoder, place, item_id, call_id, guise.name, guise.namespace)
 
     def _close_whole(self) -> None:

@@ -1,12 +1,13 @@
-"""Tools of the client that models know only as functions: those in a namespace, and those that take plain text.
+"""Tools of the client that models know only as functions: those in a namespace, that take text, or that find others.
 
-Codex has its own MCP servers in namespaces, and `apply_patch` as a tool that takes text.
+Codex has its own MCP servers in namespaces, `apply_patch` as a tool that takes text, and, with models that it knows by
+name, a tool by which the model finds those of its servers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -15,6 +16,7 @@ from holodeck.tools.mcp.names import normalize_tool_name
 
 _INPUT = "input"
 _BETWEEN = "__"
+SEARCH = "tool_search"
 
 
 @record
@@ -23,8 +25,8 @@ class Guise:
 
     name: str
     namespace: str | None = None
-    is_custom: bool = False
-    """It takes text, not arguments."""
+    form: Literal["function", "custom", "search"] = "function"
+    """`custom` takes text, not arguments; `search` finds more tools."""
 
 
 def model_name(name: str, namespace: str | None) -> str:

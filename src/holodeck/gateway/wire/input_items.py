@@ -9,12 +9,13 @@ import orjson
 
 from holodeck.gateway.wire.compaction import unfold
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
-from holodeck.gateway.wire.guises import arguments_of, model_name
+from holodeck.gateway.wire.guises import SEARCH, arguments_of, model_name
 from holodeck.gateway.wire.ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.parts import read_parts
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
 from holodeck.gateway.wire.seal import REASONING_PURPOSE, BrokenSealError
 from holodeck.gateway.wire.sealed_calls import read_sealed_call
+from holodeck.gateway.wire.tools import read_found
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.models.content import TextContent
@@ -107,6 +108,29 @@ def _function_call_output(fields: Fields, into: Input) -> None:
     into.items.append(FunctionCallOutput(call_id=call_id, content=content, id=item_id))
     shown = output if isinstance(output, str) else parts
     into.shown.append({"id": item_id, "type": kind, "status": status, "call_id": call_id, "output": shown})
+
+
+def _tool_search_call(fields: Fields, into: Input) -> None:
+    item_id = fields.text("id") or new_id("tsc")
+    fields.choice("execution", ("client",))
+    fields.choice("status", _STATUSES)
+    call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
+    arguments = orjson.dumps(fields.take("arguments")).decode()
+    into.items.append(FunctionCall(call_id=call_id, name=SEARCH, arguments=arguments, id=item_id_of(item_id)))
+    into.shown.append({**fields.value, "id": item_id})
+
+
+def _tool_search_output(fields: Fields, into: Input) -> None:
+    """What was found is told to the model as it is; that it may call it is seen to later."""
+    item_id = fields.text("id") or new_id("tso")
+    fields.choice("execution", ("client",))
+    fields.choice("status", _STATUSES)
+    call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
+    tools = fields.value.get("tools") or []
+    read_found(fields, {})
+    text = orjson.dumps({"tools": tools}).decode()
+    into.items.append(FunctionCallOutput(call_id=call_id, content=(TextContent(text=text),), id=item_id))
+    into.shown.append({**fields.value, "id": item_id})
 
 
 def _direct(fields: Fields) -> None:
@@ -259,6 +283,8 @@ ITEM_READERS: dict[str, Callable[[Fields, Input], None]] = {
     "function_call_output": _function_call_output,
     "custom_tool_call": _custom_tool_call,
     "custom_tool_call_output": _function_call_output,
+    "tool_search_call": _tool_search_call,
+    "tool_search_output": _tool_search_output,
     "reasoning": _reasoning,
     "compaction": _compaction,
     "mcp_list_tools": _mcp_list_tools,

@@ -7,7 +7,7 @@ import orjson
 from holodeck.gateway.wire.dialects import REASONING_NAMES, Dialect
 from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.guises import Guise, text_of
-from holodeck.gateway.wire.ids import custom_id_of
+from holodeck.gateway.wire.ids import custom_id_of, search_id_of
 from holodeck.gateway.wire.output import WireItem
 
 
@@ -174,6 +174,37 @@ class OpenCustomCall:
         if text:
             self._encoder.delta(self._encoder.head("response.custom_tool_call_input.delta", **self._at), text)
         self._encoder.emit("response.custom_tool_call_input.done", **self._at, input=text)
+        self._encoder.emit("response.output_item.done", output_index=self.place, item=item)
+        return item
+
+
+class OpenSearch:
+    """A search for tools. What it looks for is an object, which has no parts."""
+
+    def __init__(self, encoder: Encoder, index: int, item_id: str, call_id: str) -> None:
+        self._encoder = encoder
+        self.place = index
+        self._item: WireItem = {
+            "id": search_id_of(item_id),
+            "type": "tool_search_call",
+            "status": "in_progress",
+            "call_id": call_id,
+            "execution": "client",
+            "arguments": {},
+        }
+        self._texts: list[str] = []
+        encoder.emit("response.output_item.added", output_index=index, item=self._item)
+
+    @property
+    def is_whole(self) -> bool:
+        return _is_json("".join(self._texts))
+
+    def more(self, arguments: str) -> None:
+        self._texts.append(arguments)
+
+    def close(self, status: str = "completed") -> WireItem:
+        text = "".join(self._texts)
+        item = {**self._item, "status": status, "arguments": orjson.loads(text) if _is_json(text) else {"query": text}}
         self._encoder.emit("response.output_item.done", output_index=self.place, item=item)
         return item
 

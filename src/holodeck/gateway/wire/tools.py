@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import Any, Literal, NoReturn, cast
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
-from holodeck.gateway.wire.guises import Guise, model_name, text_parameters
+from holodeck.gateway.wire.guises import SEARCH, Guise, model_name, text_parameters
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
@@ -22,9 +22,7 @@ _NONE_OF_OPENAI = "This gateway runs none of OpenAI's own tools; an MCP server m
 _ADVICE = {
     "": _NONE_OF_OPENAI,
     "web_search": f'{_NONE_OF_OPENAI} In Codex, write web_search = "disabled" into config.toml.',
-    "tool_search": "All tools are offered at once here. Codex searches only with models that it knows by name: ask for "
-    "this one by another name, which the gateway's file gives it, or write features.multi_agent = false into "
-    "config.toml and do without MCP servers there.",
+    SEARCH: "Only a search that the client itself makes ('execution': 'client') is known here.",
 }
 """What to do about a kind of tool that is not here."""
 
@@ -95,20 +93,47 @@ def read_tools(fields: Fields) -> Tools:
         elif kind == "mcp":
             declarations.append(read_declaration(entry))
             echo.append(declarations[-1].echo)
-        elif kind == "custom":
-            functions.append(_custom(entry, None, guises))
-            echo.append(dict(entry.value))
-        elif kind == "namespace":
-            functions += _namespace(entry, guises)
-            echo.append(dict(entry.value))
         else:
-            _no_such_kind(entry, kind)
+            functions += _disguised(entry, kind, guises)
+            echo.append(dict(entry.value))
     _unique([spec.name for spec in functions], "function name")
     _unique([each.server_label for each in declarations], "server_label")
     return Tools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), guises=guises)
 
 
-def _namespace(fields: Fields, guises: dict[str, Guise]) -> list[ToolSpec]:
+def read_found(fields: Fields, guises: dict[str, Guise]) -> list[ToolSpec]:
+    """Tools of the client that a search has found."""
+    found: list[ToolSpec] = []
+    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            found.append(_function(entry, is_found=True))
+        else:
+            found += _disguised(entry, kind, guises, is_found=True)
+    return found
+
+
+def _disguised(fields: Fields, kind: object, guises: dict[str, Guise], *, is_found: bool = False) -> list[ToolSpec]:
+    """Tools that the model knows otherwise than the client."""
+    if kind == "custom":
+        return [_custom(fields, None, guises, is_found=is_found)]
+    if kind == SEARCH and fields.value.get("execution") == "client" and not is_found:
+        return [_search(fields, guises)]
+    if kind != "namespace":
+        _no_such_kind(fields, kind)
+    return _namespace(fields, guises, is_found=is_found)
+
+
+def _search(fields: Fields, guises: dict[str, Guise]) -> ToolSpec:
+    fields.take("type")
+    fields.take("execution")
+    about, parameters = fields.text("description") or "", fields.mapping("parameters") or _NO_PARAMETERS
+    fields.done()
+    guises[SEARCH] = Guise(name=SEARCH, form="search")
+    return ToolSpec(name=SEARCH, description=about, parameters=parameters)
+
+
+def _namespace(fields: Fields, guises: dict[str, Guise], *, is_found: bool) -> list[ToolSpec]:
     """The tools of a namespace: its name is part of theirs, and the first says what is said of all."""
     fields.take("type")
     namespace = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
@@ -117,12 +142,12 @@ def _namespace(fields: Fields, guises: dict[str, Guise]) -> list[ToolSpec]:
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
-            given = _function(entry)
+            given = _function(entry, is_found=is_found)
             name = model_name(given.name, namespace)
             guises[name] = Guise(name=given.name, namespace=namespace)
             specs.append(replace(given, name=name))
         elif kind == "custom":
-            specs.append(_custom(entry, namespace, guises))
+            specs.append(_custom(entry, namespace, guises, is_found=is_found))
         else:
             entry.missing("type") if kind is None else not_one_of(entry.at("type"), kind, ("function", "custom"))
     fields.done()
@@ -132,16 +157,16 @@ def _namespace(fields: Fields, guises: dict[str, Guise]) -> list[ToolSpec]:
     return specs
 
 
-def _custom(fields: Fields, namespace: str | None, guises: dict[str, Guise]) -> ToolSpec:
+def _custom(fields: Fields, namespace: str | None, guises: dict[str, Guise], *, is_found: bool) -> ToolSpec:
     """A tool that takes text: for the model, a function with one argument."""
     fields.take("type")
     form = fields.mapping("format")
-    if fields.flag("defer_loading"):
+    if fields.flag("defer_loading") and not is_found:
         _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
     given = function_spec(fields)
     fields.done()
     name = model_name(given.name, namespace)
-    guises[name] = Guise(name=given.name, namespace=namespace, is_custom=True)
+    guises[name] = Guise(name=given.name, namespace=namespace, form="custom")
     return replace(given, name=name, parameters=text_parameters(form))
 
 
@@ -223,9 +248,9 @@ def _named(fields: Fields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str
     return found
 
 
-def _function(fields: Fields) -> ToolSpec:
+def _function(fields: Fields, *, is_found: bool = False) -> ToolSpec:
     fields.take("type")
-    if fields.flag("defer_loading"):
+    if fields.flag("defer_loading") and not is_found:
         _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
     if fields.flag("async"):
         _unsupported(fields, "async", "Calls are answered in order.")
