@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
@@ -69,3 +70,26 @@ def test_what_is_longer_than_anything_may_be_is_handed_on_at_its_head() -> None:
     assert long.startswith(head)
     assert list(frames.feed(long)) == [], "nothing comes after it"
     assert room.left == 1_000
+
+
+@pytest.mark.parametrize("room", [0, 5, 1_000], ids=["no room", "room for half", "room"])
+def test_somebody_is_in_the_middle_of_a_message_until_its_last_byte(room: int) -> None:
+    sent = b"".join(_frames([3, 4]))
+    for cut in range(1, len(sent)):
+        frames = Frames(Room(room), limit=100)
+        list(frames.feed(sent[:cut]))
+        assert frames.is_half
+        list(frames.feed(sent[cut:]))
+        frames.whole()
+        assert not frames.is_half
+
+
+def test_each_piece_of_a_message_moves_it_on_and_no_ping_does() -> None:
+    frames = Frames(Room(1_000), limit=100)
+    first, ping, last = _frames([3, 0])
+    moved = [frames.moved]
+    for piece in (first[:-2], first[-2:-1], first[-1:], ping, ping[:4], ping[4:], last):
+        list(frames.feed(piece))
+        moved.append(frames.moved)
+    is_moved = [one < other for one, other in pairwise(moved)]
+    assert is_moved == [True, True, True, False, False, False, True]

@@ -12,6 +12,11 @@ from aio import aio
 from gateway.process import process_of, write_file
 from gateway.stand import MODEL, Stand, serving
 from gateway.wire.contract import event_problems, problems
+from openai.lib.responses_websocket import (
+    AsyncResponsesWebSocketSession,
+    ResponsesWebSocketError,
+    ResponsesWebSocketLimits,
+)
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
@@ -19,6 +24,9 @@ from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import status
 
+LANES = ResponsesWebSocketLimits(
+    max_lanes=4, max_events_per_lane=500, max_events=1_000, max_bytes_per_lane=1 << 20, max_bytes=1 << 22
+)
 ENDS = ("response.completed", "response.failed", "response.incomplete")
 GET_TIME = {"type": "function", "name": "get_time", "description": "The time.", "parameters": {"type": "object"}}
 
@@ -53,6 +61,29 @@ async def test_the_stock_package_makes_responses_over_a_socket(tmp_path: Path) -
                 assert event.type != "error"
             assert event.response.output_text == "Bye."
         assert [message["role"] for message in stand.asked[-1]["messages"]][:2] == ["user", "assistant"]
+
+
+@pytest.mark.proves("D-25")
+@aio(30)
+async def test_the_lanes_of_the_stock_package_each_get_their_own_events(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda asked: say(f"You said {asked.json['messages'][-1]['content']}."))
+    async with (
+        serving(tmp_path, model) as stand,
+        (await stand.openai()).responses.connect() as connection,
+        AsyncResponsesWebSocketSession(connection, limits=LANES) as session,
+    ):
+        lanes = [session.default, *[session.lane(name) for name in ("one", "two.2")]]
+        for turn in ("first", "second"):
+            for number, lane in enumerate(lanes):
+                await lane.send({"type": "response.create", "model": MODEL, "input": f"{turn} {number}"})
+            for number, lane in enumerate(lanes):
+                assert (await lane.get_final_response()).output_text == f"You said {turn} {number}."
+        await lanes[1].send({"type": "response.create", "model": "unknown", "input": "Hi"})
+        with pytest.raises(ResponsesWebSocketError):
+            await lanes[1].get_final_response()
+        await connection.send_raw(orjson.dumps({"type": "response.create", "input": "Hi", "stream_id": 'a"b'}).decode())
+        told: dict[str, Any] = (await session.default.recv()).to_dict()
+        assert (told["type"], told["error"]["param"]) == ("error", "stream_id")
 
 
 @pytest.mark.proves("D-25", "D-28")

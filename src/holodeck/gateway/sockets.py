@@ -19,7 +19,7 @@ from holodeck.gateway.recent import Memory, Recent
 from holodeck.gateway.room import NO_ROOM, Room, no_room
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect
-from holodeck.gateway.wire.request import read_message
+from holodeck.gateway.wire.request import lane_of, read_message
 from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import MAX_QUEUED_MESSAGES
@@ -111,8 +111,10 @@ class ResponseSockets:
 
     async def _answer(self, message: bytes, caller: Caller, dialect: Dialect, recent: Recent, send: Send) -> None:
         body: object = None
+        lane: str | None = None
         try:
             body = _data(message)
+            lane = lane_of(body)
             find = await self._continuing.found(body, caller)
             request = replace(read_message(body, seal=self._seal, find=find), stream=True)
             with self._rates.request(caller):
@@ -120,13 +122,13 @@ class ResponseSockets:
                 async with aclosing(self._runs.advance(live, is_asked=False)) as batches:
                     async for batch in batches:
                         for payload in batch:
-                            await _tell(send, payload)
+                            await _tell(send, payload, lane)
             is_failed = live.result is None or live.result.status == "failed"
         except (_LeftError, _NoTextError):
             raise
         except Exception as error:  # the boundary: whatever it was, the connection goes on
             is_failed = True
-            await _tell(send, envelope_for(error))
+            await _tell(send, envelope_for(error), lane)
         if is_failed and isinstance(body, dict):
             recent.forget(str(body.get("previous_response_id")))
 
@@ -217,7 +219,9 @@ async def _close(send: Send, reason: WireError, code: int = _GOING_AWAY) -> None
     await _send(send, {"type": "websocket.close", "code": code})
 
 
-async def _tell(send: Send, payload: bytes) -> None:
+async def _tell(send: Send, payload: bytes, lane: str | None = None) -> None:
+    if lane is not None:
+        payload = b'%b,"stream_id":"%b"}' % (payload[:-1], lane.encode())
     await _send(send, {"type": "websocket.send", "text": payload.decode()})
 
 

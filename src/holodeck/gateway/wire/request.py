@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 
@@ -23,7 +24,8 @@ _REFUSED = {
     **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
     **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
 }
-_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background")
+_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background", "stream_id")
+_LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")  # as OpenAI's own packages have it
 
 
 @record
@@ -143,9 +145,19 @@ def read_message(
     if fields.flag("background") or fields.has("stream_options"):
         key = "stream_options" if fields.has("stream_options") else "background"
         unsupported(key, "A WebSocket has no use for it.")
+    lane = fields.text("stream_id")
+    if lane is not None and not _LANE.fullmatch(lane):
+        words = "Expected 1 to 256 letters, digits, underscores, hyphens or periods."
+        refuse(f"Invalid 'stream_id': {words}", "stream_id", "invalid_value")
     generates = fields.flag("generate") is not False
     body = {key: value for key, value in fields.value.items() if key not in _OF_A_SOCKET}
     return replace(read_request(body, find=find, tool_name=tool_name, seal=seal), generates=generates)
+
+
+def lane_of(body: object) -> str | None:
+    """The lane of a connection that a message belongs to; all that is answered to it says so. None: to none."""
+    lane = body.get("stream_id") if isinstance(body, dict) else None
+    return lane if isinstance(lane, str) and _LANE.fullmatch(lane) else None
 
 
 def _conversation(fields: Fields) -> str | None:
