@@ -146,9 +146,10 @@ class Gateway:
                     raise
                 await _write_reply(write, reply_for(error, visit.id))
             except asyncio.CancelledError:
-                if visit.status or not self.is_draining:
+                if not self.is_draining:
                     raise
-                await _write_reply(write, reply_for(shutting_down(), visit.id))
+                if not visit.status:  # else there is nothing more to say, and an error would be told with a traceback
+                    await _write_reply(write, reply_for(shutting_down(), visit.id))
             finally:
                 self._bodies.give_back(visit)
 
