@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,6 +16,8 @@ from holodeck.testing import FaultyMCPServer, read_pids, stand_in
 from holodeck.testing.command import CommandOptions
 from holodeck.testing.scripted import ScriptedModel
 from holodeck.testing.scripted_server import ScriptedServer
+
+GONE_WITHIN = 20.0  # seconds: who is killed ends once the kernel has a moment for it
 
 
 class Project:
@@ -47,6 +50,12 @@ class Project:
     def pids(self) -> list[int]:
         return read_pids(self.pid_file)
 
+    async def servers_gone(self) -> None:
+        """Wait until every server that was started has ended: who is killed has not ended yet."""
+        async with asyncio.timeout(GONE_WITHIN):
+            for pid in self.pids():
+                await _ended(pid)
+
     async def holodeck(self, *args: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run the command while the servers of this test go on."""
         return await asyncio.to_thread(holodeck, *args, cwd=self.path, env=self.env, stdin=stdin)
@@ -70,9 +79,15 @@ def messages(server: ScriptedServer, turn: int) -> list[Mapping[str, Any]]:
     return found
 
 
-def is_alive(pid: int) -> bool:
+async def _ended(pid: int) -> None:
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    gone, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.add_reader(handle, gone.set)
+    try:
+        await gone.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)

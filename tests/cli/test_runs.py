@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from agents import Project, is_alive, messages, scripted
+from agents import Project, messages, scripted
 from aio import aio
 from cli.durable_run import asked, begun, listed
 from typing_terminal import CTRL_C, TypingTerminal
@@ -81,7 +81,7 @@ async def test_a_killed_run_goes_on_from_its_last_finished_step(project: Project
     assert calls(project) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}], "no finished call was repeated"
     assert len(model.received) == 4, "only the turn that had no answer was asked again"
     assert messages(model, 3) == messages(model, 2)
-    assert not any(is_alive(pid) for pid in project.pids())
+    await project.servers_gone()
 
 
 @pytest.mark.proves("D-32")
@@ -174,7 +174,7 @@ async def test_a_run_in_another_process_is_cancelled_and_stops(project: Project)
         resumed = await project.holodeck("runs", "resume", run_id)
         assert resumed.returncode == 1
         assert f"{run_id} has ended: cancelled." in resumed.stderr
-    assert not any(is_alive(pid) for pid in project.pids())
+    await project.servers_gone()
 
 
 @aio(120)
@@ -419,7 +419,7 @@ async def test_a_second_ctrl_c_does_not_wait_for_a_call(project: Project) -> Non
         done = await project.holodeck("runs", "resume", "--last")
         assert (done.returncode, done.stdout) == (0, "I will look first.\n"), done.stderr
     assert len(calls(project)) == 1
-    assert not any(is_alive(pid) for pid in project.pids())
+    await project.servers_gone()
 
 
 @aio(120)

@@ -2,16 +2,19 @@
 
 Nothing is replaced: every seam does what it does, and is told before it begins, when its work is done and not yet
 kept, and after it was kept. A seam is counted each time that the first background response of this process reaches it,
-so what is left of another can be finished before.
+so what is left of another can be finished before. The type of an event is a seam as well: it is reached when the stream
+that has it is written, since how much is written at once is a matter of time. Of two, as in "call 1 done and grow 1
+after", it is the one that comes last.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ class Boundaries:
     """Counts what is reached, and ends the process at the one that was chosen."""
 
     def __init__(self, chosen: str) -> None:
-        self._chosen = chosen
+        self._left = set(chosen.split(" and "))
         self._reached: Counter[tuple[str, str]] = Counter()
         self._response = ""
 
@@ -33,8 +36,10 @@ class Boundaries:
         if response != self._response:
             return
         self._reached[seam, moment] += 1
-        if self._chosen == f"{seam} {self._reached[seam, moment]} {moment}":
+        point = f"{seam} {self._reached[seam, moment]} {moment}"
+        if self._left == {point}:
             os.kill(os.getpid(), signal.SIGKILL)
+        self._left.discard(point)
 
     def around(self, owner: type[Any], method: str, seam: str, response: Callable[[Any], str | None]) -> None:
         """Tell before and after a method of a class. `response` says whose it is, by the first argument."""
@@ -48,6 +53,21 @@ class Boundaries:
             return result
 
         setattr(owner, method, told)
+
+    def around_stream(self, owner: type[Any]) -> None:
+        """Tell of every piece of the stream that is kept, `grow`, and of each event in it."""
+        inner = owner.grow
+
+        async def grow(this: Any, response: str, first: int, events: Sequence[bytes], **state: Any) -> Any:
+            seams = ["grow", *(json.loads(event)["type"] for event in events)]
+            for seam in seams:
+                self.reached(seam, "before", response)
+            result = await inner(this, response, first, events, **state)
+            for seam in seams:
+                self.reached(seam, "after", response)
+            return result
+
+        owner.grow = grow
 
     def around_steps(self, owner: type[Any]) -> None:
         """Tell of every checkpoint: `turn`, `send` and `call`."""
@@ -85,7 +105,7 @@ def main() -> None:
     boundaries.around(dbos_engine.DBOSEngine, "submit", "submit", str)
     boundaries.around(MCPExecutor, "execute", "dispatch", lambda _: DBOS.workflow_id)
     for store in (SQLiteStore, PostgresStore):
-        boundaries.around(store, "grow", "grow", str)
+        boundaries.around_stream(store)
         boundaries.around(store, "finish", "finish", lambda record: record.id)
         boundaries.around(store, "add_items", "add_items", lambda _: DBOS.workflow_id)
     holodeck()

@@ -215,7 +215,8 @@ def half_told() -> Case:
     def script(messages: list[dict[str, Any]]) -> Turn:
         return say("done") if answers(messages) else call("slow", seconds=PAUSE)
 
-    return Case(name="<half told>", point="grow 2 after", script=script, body={"tools": [MCP]})
+    point = "response.mcp_call.in_progress 1 after and dispatch 1 before"
+    return Case(name="<half told>", point=point, script=script, body={"tools": [MCP]})
 
 
 def check_half_told(survivor: Survivor) -> None:
@@ -231,7 +232,7 @@ def half_said() -> Case:
     def script(messages: list[dict[str, Any]]) -> Turn:
         return say("All of it.") if next(times) else [say("Half of"), wait(never)]
 
-    return Case(name=HALF_SAID, point="grow 2 after", script=script)
+    return Case(name=HALF_SAID, point="response.output_text.delta 1 after", script=script)
 
 
 def check_half_said(survivor: Survivor) -> None:

@@ -14,15 +14,18 @@ from holodeck.testing import call, say
 from holodeck.testing.script import Turn
 
 SECONDS = 600.0
-PAUSE = 0.5  # longer than the stream waits before more of it is written
+PAUSE = 1.5  # longer than the stream waits before more of it is written, and than a quick call takes
+
+TOLD = "response.output_item.done 5"
+"""The calls of the second turn are told."""
 
 QUIET = [
     *("submit 1 after", "turn 1 before", "turn 1 done", "turn 1 after"),
     *("send 1 before", "send 1 done", "call 1 after"),
 ]
 LATER = [
-    *("turn 2 done", "call 2 after", "turn 3 done", "grow 1 before", "grow 1 after", "grow 2 after"),
-    *("finish 1 before", "finish 1 after"),
+    *("turn 2 done", "call 2 after", "turn 3 done", "finish 1 before", "finish 1 after"),
+    *(f"{TOLD} before and call 2 after", f"{TOLD} after and call 2 after", "grow 2 after and call 2 after"),
 ]
 """Where no call is under way that could have done harm."""
 NOT_BEGUN = ["send 1 after", "dispatch 1 before"]

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, ParamSpec
 
 P = ParamSpec("P")
-REAL_SECONDS = 10.0
+REAL_SECONDS = 30.0
 
 
 class HurriedLoop(asyncio.SelectorEventLoop):

@@ -25,6 +25,9 @@ class Caller:
     def hold(self) -> None:
         """Nothing is held here."""
 
+    def cut(self) -> None:
+        """Nothing is cut here."""
+
     def leave(self) -> None:
         self.is_gone = True
         if self._on_leaving is not None:

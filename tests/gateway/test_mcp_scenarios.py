@@ -64,6 +64,7 @@ async def test_a_declared_server_shows_in_openai_s_form_and_its_tools_are_listed
         first = await _ask(stand, tools=[_declared(allowed_tools=["add", "fail"])])
         assert _types(first) == ["mcp_list_tools", "mcp_call", "message"]
         assert [tool["name"] for tool in first["output"][0]["tools"]] == ["add", "fail"]
+        assert [tool["annotations"] for tool in first["output"][0]["tools"]] == [{}, {}], "the AI SDK takes no null"
         assert (first["output"][1]["output"], first["output"][1]["status"]) == ("3", "completed")
         assert [tool["function"]["name"] for tool in stand.asked[0]["tools"]] == ["add", "fail"]
         second = await _ask(stand, tools=[_declared()], previous_response_id=first["id"])

@@ -89,3 +89,77 @@ async def test_functions_that_hang_take_nobodys_place_and_do_not_keep_the_gatewa
         assert await told(served) == ["hello"]
         served.stop()
         assert await served.ended() == 0
+
+
+LOUD = """
+import sys
+print("at import")
+
+def loud():
+    print("in a function", 1)
+    print("two\\nlines")
+    sys.stdout.write("x" * 100_000 + "\\n")
+    return "done"
+
+async def loud_later():
+    print("in a coroutine")
+"""
+
+
+@aio(30)
+async def test_in_json_what_is_printed_is_a_line_of_the_log_for_its_request(tmp_path: Path) -> None:
+    turns = [call("loud"), call("loud_later")], say("ok")
+    async with ScriptedModel(*turns).serve() as scripted:
+        file = project(tmp_path, scripted.url, "loud", "loud_later", code=LOUD)
+        async with process_of(file, "--log-format", "json") as served:
+            assert served.process.stdout is not None
+            status, _, headers = await served.ask(model="helper")
+            served.stop()
+            said = await served.process.stdout.read()
+            await served.ended()
+    assert (status, said) == (200, b"")
+    lines = [orjson.loads(line) for line in served.said]
+    printed = {line["text"]: line for line in lines if line["event"] == "function.printed"}
+    assert {"at import", "in a function 1", "two", "lines", "in a coroutine"} < printed.keys()
+    assert all(len(text) < 20_000 for text in printed)
+    for text in ("in a function 1", "in a coroutine"):
+        assert printed[text]["request"] == headers["x-request-id"]
+
+
+@aio(30)
+async def test_in_text_what_is_printed_is_on_stdout_at_once(tmp_path: Path) -> None:
+    async with (
+        ScriptedModel(call("loud_later"), say("ok")).serve() as scripted,
+        process_of(project(tmp_path, scripted.url, "loud_later", code=LOUD)) as served,
+    ):
+        assert served.process.stdout is not None
+        assert (await served.ask(model="helper"))[0] == 200
+        said = [await served.process.stdout.readline() for _ in range(2)]
+        assert said == [b"at import\n", b"in a coroutine\n"]
+        assert not any("in a coroutine" in line for line in served.said)
+
+
+@aio(30)
+async def test_files_are_imported_before_anybody_waits_for_it(tmp_path: Path) -> None:
+    async with ScriptedModel(say("ok")).serve() as scripted:
+        file = project(tmp_path, scripted.url, "loud", code=LOUD)
+        async with process_of(file, "--log-format", "json") as served:
+            events = [orjson.loads(line)["event"] for line in served.said]
+            assert events.index("function.printed") < events.index("gateway.serving")
+            assert (await served.ask(model="helper"))[0] == 200
+    assert sum("at import" in line for line in served.said) == 1
+
+
+@aio(30)
+async def test_a_file_that_cannot_be_imported_is_told_of_at_the_start_and_not_tried_with_each_request(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedModel(say("still here")).serve() as scripted:
+        file = project(tmp_path, scripted.url, "loud", code=f"{LOUD}\nraise OSError('no disk')\n")
+        async with process_of(file, "--log-format", "json") as served:
+            assert "mine.py cannot be imported: OSError: no disk" in "".join(served.said)
+            for _ in range(2):
+                status, answer, _ = await served.ask(model="helper")
+                assert (status, "mine.py cannot be imported: OSError: no disk" in str(answer)) == (500, True)
+            assert (await served.ask())[0] == 200
+    assert sum("at import" in line for line in served.said) == 1

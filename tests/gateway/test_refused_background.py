@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from gateway.stand import MODEL, Stand, gateway_file, serving
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 ASKING = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
+AT_ONCE = 8.0  # less than a writer waits for another one
 ONE = {"key": {"background": 1}, "drain_seconds": 0}
 
 
@@ -56,6 +59,24 @@ async def test_an_approval_that_was_refused_for_lack_of_room_can_be_given_again(
         events = await stand.stream(f"/v1/responses/{queued['id']}?stream=true")
         assert events[-1]["response"]["status"] == "completed"
         assert len(mcp.calls("add")) == 1
+
+
+@pytest.mark.proves("D-29")
+@aio(30)
+async def test_one_too_many_is_refused_before_anything_is_looked_for_or_waited_for(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    model = ScriptedModel(lambda _: [say("One"), wait(gate), say(" moment.")])
+    async with serving(tmp_path, model, limits=ONE, storage={"url": "sqlite:///kept.db"}) as stand:
+        assert (await _send(stand, "Wait", background=True, tools=[]))[0] == 200
+        with closing(sqlite3.connect(tmp_path / "kept.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # whoever writes waits
+            async with asyncio.timeout(AT_ONCE):
+                for given in ("Go", [{"type": "item_reference", "id": "msg_none"}]):
+                    more = {"previous_response_id": "resp_none", "tools": []}
+                    status, refused = await _send(stand, given, background=True, **more)
+                    assert (status, refused["error"]["code"]) == (429, "rate_limit_exceeded")
+            other.execute("COMMIT")
+        gate.set()
 
 
 @pytest.mark.proves("D-26", "D-32")

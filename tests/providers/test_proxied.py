@@ -183,21 +183,60 @@ async def test_a_proxy_that_cannot_be_used_is_an_error(env: pytest.MonkeyPatch, 
             await words(model)
 
 
-@both_loops
-async def test_a_proxy_that_refuses_is_named(env: pytest.MonkeyPatch) -> None:
-    async def refusing(peer: Peer) -> None:
+class Refusing:
+    """A proxy that says no to everybody."""
+
+    def __init__(self, status: str) -> None:
+        self._status = status
+
+    async def __call__(self, peer: Peer) -> None:
         await peer.head()
-        await peer.send(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+        await peer.send(f"HTTP/1.1 {self._status}\r\nContent-Length: 0\r\n\r\n".encode())
         await peer.gone()
 
-    async with serving(refusing) as proxy:
+
+async def at_once(seconds: float) -> None:
+    """No pause."""
+
+
+@both_loops
+@pytest.mark.parametrize("url", [PLAIN, SECURE])
+async def test_a_proxy_that_wants_a_login_is_named_and_asked_once(env: pytest.MonkeyPatch, url: str) -> None:
+    async with serving(Refusing("407 Proxy Authentication Required")) as proxy:
+        env.setenv("ALL_PROXY", f"http://user:hidden@127.0.0.1:{proxy.port}")
+        said = (
+            rf"its proxy at 127\.0\.0\.1:{proxy.port} refused \(407 Proxy Authentication Required\), it wants the login"
+        )
+        async with asking(Retrying(model_at(url), sleep=at_once)) as model:
+            with pytest.raises(ModelError, match=said) as found:
+                await words(model)
+        assert (found.value.is_retryable, len(proxy.peers)) == (False, 1)
+        assert "Check HTTPS_PROXY" in str(found.value)
+        assert "hidden" not in "".join(traceback.format_exception(found.value))
+
+
+@both_loops
+@pytest.mark.parametrize("url", [PLAIN, SECURE])
+async def test_a_proxy_that_forbids_is_named_and_asked_once(env: pytest.MonkeyPatch, url: str) -> None:
+    async with serving(Refusing("403 Forbidden")) as proxy:
+        env.setenv("ALL_PROXY", f"127.0.0.1:{proxy.port}")
+        async with asking(Retrying(model_at(url), sleep=at_once)) as model:
+            with pytest.raises(
+                ModelError, match=rf"403 Forbidden.*proxy|proxy at 127\.0\.0\.1:{proxy.port}.*403"
+            ) as found:
+                await words(model)
+        assert (found.value.is_retryable, len(proxy.peers)) == (False, 1)
+        assert f"proxy at 127.0.0.1:{proxy.port}" in str(found.value)
+
+
+@both_loops
+async def test_a_proxy_that_does_not_reach_the_model_is_asked_again(env: pytest.MonkeyPatch) -> None:
+    async with serving(Refusing("503 Service Unavailable")) as proxy:
         env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")
-        async with asking(model_at(SECURE)) as model:
-            with pytest.raises(ModelError, match=r"its proxy at 127.0.0.1:\d+ refused \(407 Proxy Authentication"):
+        async with asking(Retrying(model_at(SECURE), attempts=3, sleep=at_once)) as model:
+            with pytest.raises(ModelError, match=r"its proxy at 127.0.0.1:\d+ refused \(503 Service Unavailable\)"):
                 await words(model)
-        async with asking(model_at(PLAIN)) as model:
-            with pytest.raises(ModelError, match="it answered 407 Proxy Authentication Required"):
-                await words(model)
+        assert len(proxy.peers) == 3
 
 
 @both_loops
@@ -211,9 +250,6 @@ async def test_a_proxy_that_leaves_in_the_middle_is_an_error_that_can_be_retried
         else:
             await peer.send(answer("hello"))
             await peer.gone()
-
-    async def at_once(seconds: float) -> None:
-        """No pause."""
 
     async with serving(leaving) as proxy:
         env.setenv("ALL_PROXY", f"http://127.0.0.1:{proxy.port}")

@@ -285,6 +285,67 @@ def test_only_one_caller_tries_and_a_caller_that_leaves_decides_nothing() -> Non
     run(exchange())
 
 
+@pytest.mark.parametrize("late", [say("late"), fail(BUSY), fail(WRONG)])
+def test_what_was_asked_before_it_opened_neither_closes_it_nor_lets_another_try(late: Any) -> None:
+    async def exchange() -> None:
+        slow, trying = wait(asyncio.Event()), wait(asyncio.Event())
+        model, breaker, clock = broken([slow, late], *[fail(BUSY)] * 3, [trying, fail(BUSY)], say("back"))
+        early = asyncio.create_task(collected(breaker, question()))
+        await slow.reached.wait()
+        for _ in range(3):
+            await error_of(breaker)
+        clock.now = 31
+        probe = asyncio.create_task(collected(breaker, question()))
+        await trying.reached.wait()
+        slow.until.set()
+        await asyncio.wait({early})
+        assert isinstance(early.exception(), ModelError) is (late != say("late"))
+        assert "by another caller" in str(await error_of(breaker))
+        assert len(model.requests) == 5, "one tries, and nobody else"
+        clock.now = 40
+        trying.until.set()
+        await asyncio.wait({probe})
+        assert "in 30 s" in str(await error_of(breaker)), "the pause begins with the failure of who tried"
+        clock.now = 71
+        assert words(await collected(breaker, question())) == "back"
+
+    run(exchange())
+
+
+def test_those_that_fail_late_do_not_make_the_pause_longer() -> None:
+    async def exchange() -> None:
+        slow = wait(asyncio.Event())
+        _, breaker, clock = broken([slow, fail(BUSY)], *[fail(BUSY)] * 3, say("back"))
+        early = asyncio.create_task(collected(breaker, question()))
+        await slow.reached.wait()
+        for _ in range(3):
+            await error_of(breaker)
+        clock.now = 29
+        slow.until.set()
+        await asyncio.wait({early})
+        assert str(early.exception()) == "busy"
+        clock.now = 31
+        assert words(await collected(breaker, question())) == "back"
+
+    run(exchange())
+
+
+def test_others_are_let_in_as_soon_as_the_one_who_tries_is_answered() -> None:
+    async def exchange() -> None:
+        rest = wait(asyncio.Event())
+        _, breaker, clock = broken(*[fail(BUSY)] * 3, [say("a long "), rest, say("answer")], say("meanwhile"))
+        for _ in range(3):
+            await error_of(breaker)
+        clock.now = 31
+        probe = asyncio.create_task(collected(breaker, question()))
+        await rest.reached.wait()
+        assert words(await collected(breaker, question())) == "meanwhile"
+        rest.until.set()
+        assert words(await probe) == "a long answer"
+
+    run(exchange())
+
+
 def test_refusals_and_successes_keep_it_closed() -> None:
     async def exchange() -> None:
         turns: list[Turn] = [fail(BUSY), fail(BUSY), fail(WRONG), fail(BUSY), fail(BUSY), say("ok"), fail(BUSY)]

@@ -59,6 +59,7 @@ async def test_only_what_is_in_the_making_counts_and_the_same_one_counts_once(tm
         assert await store.enter(queued("a"), most=1, is_durable=True) == 1
         assert await store.enter(queued("a"), most=1, is_durable=True) == 1
         assert await store.enter(queued("b"), most=1, is_durable=True) is None
+        assert [await store.count_unfinished(owner) for owner in (queued("a").owner, "somebody else")] == [1, 0]
         assert await store.get("b", "alice") is None
         await store.finish(replace(queued("a"), status="completed"))
         assert await store.enter(queued("b"), most=1, is_durable=False) == 1

@@ -117,7 +117,7 @@ def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting()
     ended.close()
 
     async def ask() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             for word in ("one", "two"):
                 assert await worker.run(adding(word)) == 1
             assert {"one", "two"} <= set(await kept(worker))

@@ -93,7 +93,7 @@ def test_a_slow_call_reports_progress_and_ends_when_it_is_released(door: Door, e
             slow = asyncio.create_task(
                 client.call_tool("slow", {"seconds": 500, "steps": 2}, progress_callback=progress)
             )
-            await asyncio.wait_for(started.wait(), 5)
+            await asyncio.wait_for(started.wait(), 20)
             while not slow.done():
                 await client.call_tool("release", {})
             assert text_of(await slow) == "done"
@@ -139,9 +139,9 @@ def test_a_tool_that_is_added_is_announced_to_who_listens(door: Door, era: Era) 
             if era == "modern":
                 async with client.listen(tools_list_changed=True):
                     await client.call_tool("grow", {})
-                    await asyncio.wait_for(announced.wait(), 5)
+                    await asyncio.wait_for(announced.wait(), 20)
             else:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     # A legacy client opens its stream in the background, so the first notice may find nobody.
                     while not announced.is_set():
                         await client.call_tool("grow", {})

@@ -35,9 +35,9 @@ class Form:
     as_json: bool = False
     as_events: bool = False
 
-    def print_result(self, result: RunResult, more: Mapping[str, Any]) -> None:
+    def print_result(self, result: RunResult, more: Mapping[str, Any], terminal: Terminal) -> None:
         if self.as_json:
-            click.echo(json_text({**result_data(result), **more}, indent=2))
+            terminal.say(json_text({**result_data(result), **more}, indent=2))
 
 
 def form_of(*, as_json: bool, as_events: bool) -> Form:
@@ -63,12 +63,12 @@ async def show_answer(
         result = shown.record.stopped()
         if form.as_events and not kept_as:
             shown.print_line(RunFinished(result=result))
-        form.print_result(result, {**more, "status": "interrupted"} if kept_as else more)
+        form.print_result(result, {**more, "status": "interrupted"} if kept_as else more, terminal)
         raise
     if shown.record.result is None:
         shown.add(RunFinished(result=shown.record.stopped()))
     result = shown.record.result or shown.record.stopped()
-    form.print_result(result, more)
+    form.print_result(result, more, terminal)
     return result
 
 
@@ -76,6 +76,7 @@ class _Shown:
     def __init__(self, agent: Agent, terminal: Terminal, form: Form) -> None:
         self.record = Record()
         self._form = form
+        self._terminal = terminal
         shows_answer = not (form.as_json or form.as_events)
         self._follower = None if form.as_events else Follower(agent, terminal, writes_answer=shows_answer)
         self._number = 0
@@ -88,5 +89,5 @@ class _Shown:
             self._follower.show(event)
 
     def print_line(self, event: Event) -> None:
-        click.echo(event_line(self._number, event))
+        self._terminal.say(event_line(self._number, event))
         self._number += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +18,21 @@ from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
 _NOT_JUDGED = "shown for you to compare; it is not judged"
 
 
-def show(verdict: Verdict) -> None:
+def show(verdict: Verdict, say: Callable[[str], None]) -> None:
     """One case: whether it passed, why not, what was called, and the answer beside the truth."""
     passed = verdict.is_passed
-    click.echo(
+    say(
         click.style("PASS" if passed else "FAIL", fg="green" if passed else "red", bold=True)
         + f"  {printable(verdict.name)}  {duration(verdict.result.seconds)}"
     )
     for reason in verdict.reasons:
-        _line("why", reason, fg="red")
+        say(_line("why", reason, fg="red"))
     for call in verdict.called:
-        _line("called", f"{call}{' - it failed' if call.call_id in verdict.failed_calls else ''}", dim=True)
+        say(_line("called", f"{call}{' - it failed' if call.call_id in verdict.failed_calls else ''}", dim=True))
     if not passed or verdict.case.ground_truth:
-        _line("answer", verdict.result.text or "(none)", dim=True)
+        say(_line("answer", verdict.result.text or "(none)", dim=True))
     if verdict.case.ground_truth:
-        _line("truth", f"{verdict.case.ground_truth} ({_NOT_JUDGED})", dim=True)
+        say(_line("truth", f"{verdict.case.ground_truth} ({_NOT_JUDGED})", dim=True))
 
 
 def summary_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, str, str, str]]:
@@ -134,5 +134,5 @@ def _cell(text: str) -> str:
     return " ".join(printable(text).split()).replace("|", "\\|")
 
 
-def _line(label: str, text: str, **style: Any) -> None:
-    click.secho(f"      {label:<8}{one_line(text, MAX_FAILURE_SHOWN)}", **style)
+def _line(label: str, text: str, **style: Any) -> str:
+    return click.style(f"      {label:<8}{one_line(text, MAX_FAILURE_SHOWN)}", **style)

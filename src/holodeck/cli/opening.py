@@ -35,6 +35,7 @@ async def opened(loaded: LoadedAgent, screen: Screen) -> AsyncIterator[tuple[Age
     def tell(sentence: str, is_bad: bool) -> None:
         screen.note(sentence, **({"fg": "yellow"} if is_bad else {"dim": True}))
 
+    screen.keep_output()
     with noticing(tell) as notices:
         async with _traced(), screen, wire(loaded, people=people_at(screen)) as agent:
             try:

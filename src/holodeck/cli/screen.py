@@ -41,6 +41,9 @@ class LiveScreen:
         self._waiting_for = ""
         self._since = time.monotonic()
 
+    def keep_output(self) -> None:
+        """The conversation and what functions print are on the same terminal; each in its place, while it is drawn."""
+
     # Lines that stay
 
     def note(self, text: str, *, always: bool = False, **style: Any) -> None:
@@ -111,8 +114,8 @@ class LiveScreen:
             console=self.console,
             auto_refresh=False,
             transient=True,
-            redirect_stdout=False,
-            redirect_stderr=False,
+            redirect_stdout=True,  # what the project's own code prints is shown above the picture
+            redirect_stderr=True,
             vertical_overflow="crop",
         )
         self._live.start()

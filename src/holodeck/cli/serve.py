@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import click
 
+from holodeck.cli.printed import beside_log
 from holodeck.cli.report import show_problems
 from holodeck.cli.usual_file import file_or_usual
 from holodeck.config.loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
@@ -57,6 +58,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     loaded = read_gateway(file_or_usual(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
     form = log_format or loaded.gateway.log.format
     write_log(form, log_level or loaded.gateway.log.level)
+    beside_log(form)
     if form == "json":
         for problem in loaded.warnings:
             log.warning("gateway.file", where=problem.where, key=problem.key, message=problem.message, fix=problem.fix)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
@@ -13,10 +14,11 @@ import click
 
 from holodeck.cli import standard_input
 from holodeck.cli.colours import are_welcome
+from holodeck.cli.printed import own_output, write_aside
 from holodeck.cli.progress import Progress
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ExecutionError
-from holodeck.lib.limits import PIPE_WIDTH
+from holodeck.lib.limits import PIPE_WIDTH, TURN_WAIT
 
 
 class Screen(Protocol):
@@ -24,6 +26,10 @@ class Screen(Protocol):
 
     is_quiet: bool
     can_ask: bool
+
+    def keep_output(self) -> None:
+        """See to it that what the project's own code prints does not get between what is written here."""
+        ...
 
     def note(self, text: str, *, always: bool = False, **style: Any) -> None: ...
 
@@ -45,14 +51,17 @@ class Terminal:
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self.is_quiet = is_quiet
+        self._out: TextIO = sys.stdout
         self.is_watched = sys.stdout.isatty()
         """Somebody reads the answer as it comes."""
         self.can_ask = standard_input.is_terminal() and sys.stderr.isatty()
         """Somebody can be asked."""
         self._has_colours = sys.stderr.isatty() and are_welcome()
         self._progress = Progress()
-        self._is_inside_line = False
+        self._line: TextIO | None = None
+        """Where a line has begun that is not at its end."""
         self._waiting_for = ""
+        self._lock = threading.RLock()
         for stream in (sys.stdout, sys.stderr):
             _never_fail(stream)
 
@@ -60,35 +69,73 @@ class Terminal:
         """More of the answer. A terminal gets it harmless, a file or a pipe gets it as it is."""
         if not text:
             return
-        self._is_inside_line = self.is_watched and not text.endswith("\n")
-        self._progress.restart("" if self._is_inside_line else self._waiting_for)
+        with self._turn():
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        if self._line is not self._out:
+            self.end_line()
+        self._line = self._out if self.is_watched and not text.endswith("\n") else None
+        self._progress.restart("" if self._line else self._waiting_for)
         try:
-            sys.stdout.write(printable(text) if self.is_watched else text)
-            sys.stdout.flush()
+            self._out.write(printable(text) if self.is_watched else text)
+            self._out.flush()
         except BrokenPipeError:
             raise
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the end would try to write it again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())  # or the end would try to write it again
             raise ExecutionError(f"The answer cannot be written: {error.strerror}.") from None
+
+    def say(self, text: str = "") -> None:
+        """A line that was asked for, on stdout: part of a result, or all of it."""
+        with self._turn():
+            self.end_line()
+            self._progress.clear()
+            click.echo(text, file=self._out)
+
+    def keep_output(self) -> None:
+        """From now on stdout is for what is written here, and what the project's own code prints goes to stderr."""
+        if self._out is sys.stdout:
+            self._out = own_output(self._aside)
+
+    def _aside(self, printed: bytes) -> None:
+        """It comes from any thread, in any pieces."""
+        with self._turn():
+            if self._line is not sys.stderr:
+                self.end_line()
+            self._progress.clear()
+            self._line = None if printed.endswith(b"\n") else sys.stderr
+            write_aside(printed)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One after the other, so that none begins in another's line. Who is stuck is not waited for long."""
+        is_ours = self._lock.acquire(timeout=TURN_WAIT)
+        try:
+            yield
+        finally:
+            if is_ours:
+                self._lock.release()
 
     def end_line(self) -> None:
         """Whatever comes next begins on a line of its own."""
-        if self._is_inside_line:
-            sys.stdout.write("\n")
-            sys.stdout.flush()
-            self._is_inside_line = False
+        line, self._line = self._line, None
+        if line is not None:
+            line.write("\n")
+            line.flush()
             self._progress.restart(self._waiting_for)
 
     def note(self, text: str, *, always: bool = False, **style: Any) -> None:
         """A line about the run, on stderr. `always`: also when the person wants quiet."""
         if self.is_quiet and not always:
             return
-        self.end_line()
-        self._progress.clear()
         shown = printable(text)
-        with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
-            sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
-            sys.stderr.flush()
+        with self._turn():
+            self.end_line()
+            self._progress.clear()
+            with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
+                sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
+                sys.stderr.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows of text, on stdout: they are what was asked for."""
@@ -97,12 +144,13 @@ class Terminal:
         from holodeck.cli.screen import show_table
 
         self.end_line()
-        show_table(Console(highlight=False, markup=False, width=None if self.is_watched else PIPE_WIDTH), columns, rows)
+        width = None if self.is_watched else PIPE_WIDTH
+        show_table(Console(file=self._out, highlight=False, markup=False, width=width), columns, rows)
 
     def wait_for(self, what: str) -> None:
         """Say what everybody is waiting for, if it takes longer than a moment. Nothing: the end of waiting."""
         self._waiting_for = what
-        if not self._is_inside_line:
+        if self._line is None:
             self._progress.restart(what)
 
     @contextmanager

@@ -63,11 +63,11 @@ def command(file: str, as_json: bool, report: Path | None, pattern: str, quiet: 
         raise click.Abort from None
     made = case_report.as_report(loaded.agent.name, file, verdicts)
     if as_json:
-        click.echo(json_text(made, indent=2))
+        terminal.say(json_text(made, indent=2))
     else:
-        click.echo()
+        terminal.say()
         terminal.table(("Verdict", "Case", "Calls", "Turns", "Tokens", "Time"), case_report.summary_rows(verdicts))
-        click.echo(f"\n{case_report.counted(verdicts)}")
+        terminal.say(f"\n{case_report.counted(verdicts)}")
     if report is not None:
         case_report.write(report, made)
     return 0 if all(verdict.is_passed for verdict in verdicts) else 1
@@ -96,7 +96,7 @@ async def _run(
             verdict = await _judged(agent, name, case, terminal)
             verdicts.append(verdict)
             if shows:
-                case_report.show(verdict)
+                case_report.show(verdict, terminal.say)
     return verdicts
 
 

@@ -11,6 +11,7 @@ from dbos import DBOS, DBOSClient
 
 from holodeck.durable.dbos_engine import SCHEMA, STAGES, WORK_VERSION, PlainJSON, first_line, listen_to_its_log
 from holodeck.durable.engine import KeptStep, KeptWork, Plain
+from holodeck.durable.old_sqlite import give_clock
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import FORGET_BATCH
 
@@ -24,6 +25,7 @@ class DBOSArchive:
     def __init__(self, url: str) -> None:
         self._place = url.removeprefix("sqlite:///").rpartition("@")[2]  # a URL may have a password before its host
         listen_to_its_log()
+        give_clock()
         self._asked(lambda: DBOS.migrate(url, schema=SCHEMA))  # whoever began to make it may have died over that
         self._client = self._asked(
             lambda: DBOSClient(

@@ -30,7 +30,9 @@ from dbos._schemas.system_database import SystemSchema
 
 from holodeck.durable.drafts import draft_of, remove_left_drafts
 from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
+from holodeck.durable.old_sqlite import give_clock
 from holodeck.lib import log
+from holodeck.lib.busy_files import waiting_for
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import (
     DURABLE_CLOSE_WAIT,
@@ -40,6 +42,7 @@ from holodeck.lib.limits import (
     FORGET_BATCH,
     KEEP_RETRY,
     MAX_DURABLE_ATTEMPTS,
+    SQLITE_BUSY_SECONDS,
 )
 from holodeck.lib.private_files import make_private
 
@@ -93,6 +96,7 @@ class DBOSEngine:
             raise StorageError("Durable runs are kept for one gateway in a process, and this process has one already.")
         self._work = work
         listen_to_its_log()
+        give_clock()
         await asyncio.to_thread(_prepare, self._url)  # making it takes a while
         config: DBOSConfig = {
             "name": f"{_APPLICATION}-{self._circle}".rstrip("-"),
@@ -357,13 +361,25 @@ def _prepare(url: str) -> None:
         remove_left_drafts(path)
         if not path.exists():
             _make(path)
-        connection = sqlite3.connect(path)
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-        finally:
-            connection.close()
+        _await_turn(path)
     except Exception as error:  # of the disk, of SQLite, or of DBOS in its own words
         raise StorageError(f"Durable runs cannot be kept in {path}: {first_line(error)}") from error
+
+
+def _await_turn(path: Path) -> None:
+    """Wait until the file can be written to. DBOS would wait as well, without a word and in everybody's way."""
+    connection = sqlite3.connect(path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None)
+    try:
+        with waiting_for(path, at_most=SQLITE_BUSY_SECONDS):
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise
+        raise StorageError("another process keeps it locked. Stop that one.") from None
+    finally:
+        connection.close()
 
 
 def _make(path: Path) -> None:

@@ -141,5 +141,7 @@ class EngineToCome:
 
     make: Callable[[], WorkEngine]
     """Takes its time, so in a thread. Raises `StorageError`."""
+    is_lost: Callable[[], bool]
+    """Whether what the engine writes into was deleted or replaced. It is asked once there is one."""
     is_missed: Callable[[], bool]
     """Whether work may be kept already, for which somebody must be there."""

@@ -19,7 +19,7 @@ from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, client_gone, reply_for, shutting_down, unauthorized
 from holodeck.gateway.rates import Rates
-from holodeck.gateway.replies import Reply, Streamed
+from holodeck.gateway.replies import CutOffError, Reply, Streamed
 from holodeck.gateway.room import Room
 from holodeck.gateway.silence import Silence
 from holodeck.gateway.visits import Visit, request_id, socket_span
@@ -146,9 +146,10 @@ class Gateway:
                     raise
                 await _write_reply(write, reply_for(error, visit.id))
             except asyncio.CancelledError:
-                if visit.status or not self.is_draining:
+                if not self.is_draining:
                     raise
-                await _write_reply(write, reply_for(shutting_down(), visit.id))
+                if not visit.status:  # else there is nothing more to say, and an error would be told with a traceback
+                    await _write_reply(write, reply_for(shutting_down(), visit.id))
             finally:
                 self._bodies.give_back(visit)
 
@@ -251,7 +252,7 @@ class Gateway:
                 client.hold()
             await _write_reply(send, answer)
         else:
-            await _write_stream(send, Attended(receive, client), answer, Silence(send, self._silent_seconds))
+            await _write_stream(send, Attended(receive, client), answer, Silence(send, self._silent_seconds), client)
 
 
 async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, client: Client | None) -> Reply | Streamed:
@@ -282,7 +283,9 @@ async def _refuse_socket(send: Send, reply: Reply, request: str) -> None:
     await _write_reply(write, reply)
 
 
-async def _write_stream(send: Send, attended: Attended, answer: Streamed, silence: Silence) -> None:
+async def _write_stream(
+    send: Send, attended: Attended, answer: Streamed, silence: Silence, client: Client | None
+) -> None:
     headers = [
         (b"content-type", answer.content_type.encode()),
         (b"cache-control", b"no-store"),
@@ -291,7 +294,13 @@ async def _write_stream(send: Send, attended: Attended, answer: Streamed, silenc
     headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     with attended:  # leaving it early closes the pieces, and with them the run behind them
-        await _write_pieces(send, answer, silence)
+        try:
+            await _write_pieces(send, answer, silence)
+        except CutOffError:
+            if client is None:  # a server that is not ours cuts what fails
+                raise
+            client.cut()
+            await asyncio.Event().wait()  # until it is gone, and this block is left
 
 
 async def _write_pieces(send: Send, answer: Streamed, silence: Silence) -> None:

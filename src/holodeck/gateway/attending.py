@@ -31,6 +31,10 @@ class Client(Protocol):
         """The answer comes now and whole: it may be sent in one piece at its end."""
         ...
 
+    def cut(self) -> None:
+        """End the connection in the middle of an answer."""
+        ...
+
 
 def client_of(scope: MutableMapping[str, Any]) -> Client | None:
     """None behind a server that is not ours."""

@@ -37,6 +37,7 @@ from holodeck.lib.limits import (
     TAKE_OVER_INTERVAL,
 )
 from holodeck.models.items import Usage
+from holodeck.storage.same_file import LOST
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 STOPPED = "The gateway stopped while this response was being made."
@@ -98,6 +99,7 @@ class Background:
         self._over: set[str] = set()
         """The ids of work that had not ended at the last look, although its response had."""
         self._opening: asyncio.Task[WorkEngine] | None = None
+        self._taking_back: set[asyncio.Task[None]] = set()
         self.is_leaving = False
         """True once nothing more is begun here."""
 
@@ -115,12 +117,14 @@ class Background:
             log.warning("gateway.storage_failed", error=error)
 
     async def _open_if_missed(self) -> None:
-        if self._to_come is not None and self._engine is None and self._to_come.is_missed():
+        if self._to_come is not None and (self._engine is not None or self._to_come.is_missed()):
             await self._opened(self._to_come)
 
     async def _opened(self, to_come: EngineToCome) -> WorkEngine:
         """The engine, made by the first who needs it, but not as a part of their request, nor only for as long."""
         if self._engine is not None:
+            if to_come.is_lost():
+                raise StorageError(LOST)
             return self._engine
         if self._opening is None or self._opening.done():
             nobodys = contextvars.Context()
@@ -133,6 +137,7 @@ class Background:
         await self._store.is_healthy()  # the engine asks in a way for which everybody would have to wait
         engine = await asyncio.to_thread(to_come.make)
         await engine.open(self._work)
+        to_come.is_lost()  # from now on
         self._engine = engine
         return engine
 
@@ -146,6 +151,8 @@ class Background:
         return True
 
     async def close(self) -> None:
+        for task in self._taking_back:
+            task.cancel()
         if self._opening is not None:
             await asyncio.wait({self._opening})
         if self._engine is not None:
@@ -169,6 +176,39 @@ class Background:
         if not is_here:
             self._ready.pop(live.id, None)
 
+    async def take_back(self, live: Live, record: StoredResponse) -> None:
+        """A response is not begun: nothing of it is kept, and what waited for it is there for another.
+
+        Storage that does not do that now is asked again. Until then nobody goes on with what waited: `live` has it.
+        """
+        try:
+            await self._take_back(record)
+        except StorageError as error:
+            log.warning("gateway.storage_failed", response=live.id, error=error)
+            task = asyncio.create_task(self._take_back_later(live, record), name=f"take back {live.id}")
+            self._taking_back.add(task)
+            task.add_done_callback(self._taking_back.discard)
+
+    async def _take_back_later(self, live: Live, record: StoredResponse) -> None:
+        while True:
+            await asyncio.sleep(KEEP_RETRY)
+            try:
+                await self._take_back(record)
+            except StorageError as error:
+                log.debug("gateway.storage_failed", response=live.id, error=error)
+            else:
+                return
+
+    async def _take_back(self, record: StoredResponse) -> None:
+        await self._store.delete(record.id, record.owner)
+        await self._let_go(record)
+
+    async def _let_go(self, record: StoredResponse) -> None:
+        """What waited for a response, none of which was run, is there for another."""
+        await self._store.return_calls(record.owner, record.id)
+        if record.conversation_id is not None:
+            await self._store.give_back(record.conversation_id, record.owner, record.id)
+
     async def begun(self, live: Live) -> None:
         """Wait a moment for a run that was given to this gateway to be on its way: its reader need not look for it."""
         with suppress(TimeoutError):
@@ -188,8 +228,8 @@ class Background:
         if (await self._engine.whereabouts([record.id]))[record.id].stage != "waiting":
             return False
         await self._engine.drop(record.id)
+        await self._let_go(record)  # first: what a response has that has ended may have been run
         await self._end(record, "cancelled")
-        await self._store.return_calls(record.owner, record.id)  # what a person approved for it was not run
         return True
 
     @property

@@ -12,6 +12,7 @@ from holodeck.gateway.problems import reply_for_failed_run
 from holodeck.gateway.replies import Reply, Streamed, json_reply
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.starting import Starter
+from holodeck.gateway.untold import Untold
 from holodeck.gateway.wire.chat import ChatWriter, chat_sse
 from holodeck.gateway.wire.chat_request import ChatRequest, read_chat
 from holodeck.gateway.wire.context import check_answered
@@ -20,11 +21,12 @@ from holodeck.lib.ids import new_id
 
 
 class ChatCompletions:
-    """Nothing is kept: a client of this API sends the whole conversation each time."""
+    """Nothing is kept but what its clients cannot send back: they send the whole conversation each time."""
 
-    def __init__(self, starter: Starter, runs: Runs) -> None:
+    def __init__(self, starter: Starter, runs: Runs, untold: Untold) -> None:
         self._starter = starter
         self._runs = runs
+        self._untold = untold
 
     async def create(self, body: object, caller: Caller) -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more."""
@@ -39,7 +41,9 @@ class ChatCompletions:
         return json_reply(completion)
 
     async def _prepare(self, chat: ChatRequest, caller: Caller) -> LiveRun[ChatWriter]:
-        check_answered(chat.response.input.items, pending=(), param="messages")
+        given = tuple(chat.response.input.items)
+        check_answered(given, pending=(), param="messages")
+        chat.response.input.items = self._untold.recall(caller.id, given)
         # A call of ours beside the client's would leave no trace in the messages that come back: the model would ask
         # for it again. So it waits, and is forgotten; once it knows what the client's functions gave, it asks anew.
         start = await self._starter.start(chat.response, new_id("chatcmpl"), can_wait=True, caller=caller.id)
@@ -50,7 +54,12 @@ class ChatCompletions:
             model=start.backend.name,
             is_silent=not chat.response.stream,
         )
-        return LiveRun(start.request, start.backend.provider, start.toolbox, writer, owner=caller.id)
+
+        async def keep(live: LiveRun[ChatWriter]) -> None:
+            if live.result is not None and live.result.tool_calls:
+                self._untold.keep(caller.id, given, live.result.items, is_client=chat.response.is_client)
+
+        return LiveRun(start.request, start.backend.provider, start.toolbox, writer, owner=caller.id, keep=keep)
 
 
 async def _framed(batches: AsyncGenerator[list[bytes], None]) -> AsyncGenerator[bytes, None]:

@@ -43,6 +43,9 @@ class BoundedProtocol(Reader, HttpToolsProtocol):
     def hold(self) -> None:
         self._gathering.hold()
 
+    def cut(self) -> None:
+        self.transport.close()
+
     def on_response_complete(self) -> None:
         self._gathering.send()
         super().on_response_complete()

@@ -14,11 +14,12 @@ from holodeck.gateway.problems import WireError
 from holodeck.gateway.recent import Kept, Recent
 from holodeck.gateway.threads import Standing, Threads, check_size, too_long
 from holodeck.gateway.unstored import Unstored
+from holodeck.gateway.untold import Untold
 from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
-from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls
+from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls, without_told_again
 from holodeck.gateway.wire.ids import approval_id
-from holodeck.gateway.wire.input import references
+from holodeck.gateway.wire.input import references, without_results
 from holodeck.gateway.wire.paused import put_back, returning, sent_back, was_gone_on_from
 from holodeck.gateway.wire.reading import ApprovalAnswer, Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
@@ -57,6 +58,8 @@ class Continued:
     """The conversation from which the response must take what waits in it."""
     turn: tuple[FunctionCall, ...] = ()
     """The calls of a turn that paused, some of which the client has sent again without having seen the others."""
+    given: tuple[Item, ...] = ()
+    """What the client sent, when that is all there is: it may not send back what is done here."""
 
     @property
     def to_claim(self) -> tuple[FunctionCall, ...]:
@@ -65,6 +68,8 @@ class Continued:
 
     def complete(self, request: ResponseRequest) -> None:
         """Put what the client did not see into the request's own input, and what was decided behind its calls."""
+        if self.items and any(isinstance(item, FunctionCall) for item in request.input.items):
+            request.input.items = without_told_again(request.input.items, self.items)
         put_back(request.input, self.turn)
         answer_in_place(request.input, self.in_place)
 
@@ -113,10 +118,12 @@ class Continuing:
         self.threads = Threads(store, seal, most=most)
         self.claims = Claims(store)
         self.unstored = Unstored()
+        self.untold = Untold()
 
     async def before(self, request: ResponseRequest, caller: Caller, recent: Recent | None = None) -> Continued:
         """The context of a request. Raises when it does not exist, is not finished, or is not answered."""
         items: tuple[Item, ...] = ()
+        given: tuple[Item, ...] = ()
         turn: tuple[FunctionCall, ...] = ()
         waiting, is_stored, is_in_input, size = waiting_in(request.input), True, False, 0
         standing = Standing()
@@ -131,6 +138,8 @@ class Continuing:
             items, waiting, size = standing.items, standing.waiting, standing.size
         else:
             is_in_input = True
+            given = tuple(request.input.items)
+            request.input.items = self.untold.recall(caller.id, given)
             waiting, turn = await self._sent_again(request.input, waiting, caller)
         answers = (*standing.approvals, *request.input.approvals)
         decided = await self._decided(waiting, answers, standing.unknown, caller)
@@ -149,6 +158,7 @@ class Continuing:
             unknown=standing.unknown,
             to_take=standing.to_take,
             turn=turn,
+            given=given,
         )
         before.complete(request)
         check_answered((*before.items, *request.input.items), pending=decided.run)
@@ -234,11 +244,14 @@ class Continuing:
                         raise _gone(response_id, called)
 
     async def found(self, body: object, caller: Caller) -> Find:
-        """Finds the items that a body only refers to, in what its caller has stored."""
-        ids = set(references(body.get("input"))) if isinstance(body, dict) else set()
+        """Finds the items that a body only refers to, or sends in part, in what its caller has stored."""
+        given = body.get("input") if isinstance(body, dict) else None
+        ids = set(references(given))
         if len(ids) > MAX_REFERENCES:
             message = f"Invalid 'input': at most {MAX_REFERENCES} items may be referred to."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="input")
+        if room := MAX_REFERENCES - len(ids):
+            ids.update(without_results(given)[-room:])
         items: dict[str, dict[str, Any]] = {}
         size = 0
         for item_id in ids:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -24,8 +25,10 @@ from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.past import Past
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
-from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.gateway.wire.tool_search import with_found_tools
+from holodeck.gateway.wire.writer import ResponseWriter, takes_functions_for_its_own
 from holodeck.lib import trace
+from holodeck.lib.errors import StorageError
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import TAKE_ATTEMPTS
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
@@ -110,6 +113,7 @@ class ResponseMaker:
                     continue
                 live = await self._claimed(request, caller, before, response_id, dialect, recent, hold)
             except BaseException:
+                threads.forget(hold)
                 await asyncio.shield(threads.give_back(hold, caller))
                 raise
             return live, before
@@ -156,6 +160,7 @@ class ResponseMaker:
 
         `hold` and `claim` are kept for as long as the run is.
         """
+        request = with_found_tools(request, chain(before.items, request.input.items))
         start = await self._starter.start(
             request,
             response_id,
@@ -172,12 +177,14 @@ class ResponseMaker:
         if claim is not None:
             start.servers.begun = claim.begun
         output = self._starter.config.mcp_output
+        mode = None if output == "auto" else output
+        forgets = takes_functions_for_its_own(mode, dialect)
         writer = ResponseWriter(
             request,
             response_id=start.request.run_id,
             created_at=time.time() if again is None else again.created_at,
             model=start.backend.name,
-            mode=None if output == "auto" else output,
+            mode=mode,
             routes=start.servers,
             pending=start.request.pending,
             approved=before.decided.approved,
@@ -207,13 +214,21 @@ class ResponseMaker:
                 await self._continuing.claims.leave(waiting, caller.id, live.id, is_found=is_found)
                 if is_found and not request.store:
                     self._continuing.unstored.keep(caller.id, live.id, waiting)
+            if forgets and before.given and live.result is not None and live.result.tool_calls:
+                made = (*before.decided.run, *live.result.items)
+                self._continuing.untold.keep(caller.id, before.given, made, is_client=request.is_client)
             if recent is not None:
                 items = (*before.items, *_added(live, request, before))
                 size = len(record.items) + (before.size if before.is_stored else 0)
                 recent.keep(live.id, Kept(items=items, size=size, waiting=waiting, is_chain=request.store))
             if request.conversation_id is not None:
                 # First: what has ended is not gone on with, and adding to a conversation again does nothing.
-                await leave(live, resource["output"], waiting)
+                try:
+                    await leave(live, resource["output"], waiting)
+                except StorageError:
+                    if hold is not None and not request.background:  # in the background it is tried again
+                        self._continuing.threads.forget(hold)
+                    raise
             if not request.store:
                 return
             if not live.is_durable:

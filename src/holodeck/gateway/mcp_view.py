@@ -250,11 +250,12 @@ def _reads(route: Route) -> bool:
 
 
 def _shown(route: Route) -> dict[str, Any]:
+    """A tool in a list. What its server left out is empty: the AI SDK takes no null in such a list."""
     tool = route.tool
     annotations = asdict(tool.annotations) if is_dataclass(tool.annotations) else dict(tool.annotations)
     return {
         "name": tool.name,
-        "description": tool.description,
+        "description": tool.description or "",
         "input_schema": dict(tool.input_schema),
-        "annotations": annotations or None,
+        "annotations": annotations,
     }

@@ -11,7 +11,7 @@ from holodeck.gateway.rates import TooManyError
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.endings import ERROR_TYPES
 from holodeck.lib import log
-from holodeck.lib.errors import BadRequestError, HoloDeckError, StorageError
+from holodeck.lib.errors import OVERLOADED, BadRequestError, HoloDeckError, StorageError
 from holodeck.lib.limits import LEAVING_RETRY_AFTER
 from holodeck.models.events import RunResult
 
@@ -126,7 +126,7 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
         headers["x_should_retry"] = "false"
     elif result.error is not None and result.error.retry_after is not None:
         headers["retry_after"] = str(max(1, math.ceil(result.error.retry_after)))
-    return json_reply(body, _STATUSES.get(kind, 500), **headers)
+    return json_reply(body, 503 if code == OVERLOADED else _STATUSES.get(kind, 500), **headers)
 
 
 def _reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:

@@ -19,10 +19,11 @@ class Reader(asyncio.Protocol):
     loop: asyncio.AbstractEventLoop
     _patience: asyncio.TimerHandle | None = None
     _left = 0
+    _is_ending = False
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait_for_reader(self.reader_seconds)
+        self._wait_for_reader(min(self.reader_seconds, GOODBYE_SECONDS) if self._is_ending else self.reader_seconds)
 
     def resume_writing(self) -> None:
         self._forget_reader()
@@ -41,6 +42,7 @@ class Reader(asyncio.Protocol):
 
     def shutdown(self) -> None:
         """The gateway ends: who takes nothing gets only a moment more."""
+        self._is_ending = True  # before it: a goodbye is written as well
         super().shutdown()  # type: ignore[misc] # uvicorn's protocols have it
         if self._patience is not None:
             self._forget_reader()

@@ -33,6 +33,10 @@ class Streamed:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
+class CutOffError(Exception):
+    """A stream ends here although it is not over. Its connection is cut: every client tells that from an end."""
+
+
 def json_reply(data: Any, status: int = 200, **headers: str) -> Reply:
     """An answer of plain data."""
     return Reply(status=status, body=orjson.dumps(data), headers={k.replace("_", "-"): v for k, v in headers.items()})

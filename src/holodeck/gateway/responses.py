@@ -16,7 +16,7 @@ from holodeck.gateway.making import Live, ResponseMaker
 from holodeck.gateway.pages import flag_of, integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.rates import Rates, too_many_in_background
-from holodeck.gateway.replies import Reply, Streamed, json_reply
+from holodeck.gateway.replies import CutOffError, Reply, Streamed, json_reply
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect, in_dialect
 from holodeck.gateway.wire.encoder import DONE, sse
@@ -24,6 +24,7 @@ from holodeck.gateway.wire.input import whole
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
+from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import CANCEL_POLL, CANCEL_WAIT, STORED_STREAM_POLL
 from holodeck.storage.store import UNFINISHED, ResponseStore, StoredResponse
@@ -52,6 +53,8 @@ class Responses:
 
     async def create(self, body: object, caller: Caller, *, dialect: Dialect = "openai") -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
+        if isinstance(body, dict) and body.get("background") is True:
+            await self._check_background(caller)
         find = await self._continuing.found(body, caller)
         request = read_request(body, seal=self._seal, find=find)
         if request.background:
@@ -64,6 +67,12 @@ class Responses:
             raise live.failure
         return _answer(live)
 
+    async def _check_background(self, caller: Caller) -> None:
+        """Refuse one too many before anything is read for it. Whoever comes at the same moment is refused later."""
+        most = self._rates.most_in_background(caller)
+        if await self._store.count_unfinished(caller.id) >= most:
+            raise too_many_in_background(most)
+
     async def get(
         self, response_id: str, caller: Caller, query: Mapping[str, str], *, dialect: Dialect = "openai"
     ) -> Reply | Streamed:
@@ -72,7 +81,7 @@ class Responses:
         if flag_of(query, "stream"):
             after = integer_of(query, "starting_after", -1, least=-1)
             if live is not None:
-                return Streamed(pieces=_framed(live.follow(after), dialect))
+                return Streamed(pieces=_framed(self._followed(live, after), dialect))
             record = await self._record(response_id, caller)
             return Streamed(pieces=_framed(self._stored_events(record, after), dialect))
         if live is not None:
@@ -125,11 +134,28 @@ class Responses:
         record = await self._record(response_id, caller)
         return json_reply(page_of(orjson.loads(record.input_items), query))
 
+    async def _followed(self, live: Live, after: int) -> AsyncGenerator[list[bytes], None]:
+        """The stream of a response in the making; what another gateway has gone on with is followed there."""
+        async with aclosing(live.follow(after)) as batches:
+            async for batch in batches:
+                after += len(batch)
+                yield batch
+        if live.is_left:
+            record = await self._store.get(live.id, live.owner)
+            if record is None:
+                raise CutOffError
+            async with aclosing(self._stored_events(record, after)) as batches:
+                async for batch in batches:
+                    yield batch
+
     async def _stored_events(self, record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
-        """A stored stream after a number; that of a response which another gateway makes is followed to its end."""
+        """A stored stream after a number; that of a response which another gateway makes is followed to its end.
+
+        Raises `CutOffError` where this gateway cannot tell that end.
+        """
         while record.status in UNFINISHED:
             if self._background.is_leaving:  # the reader goes on where it was, at another gateway
-                return
+                raise CutOffError
             fresh = await self._store.grown(record.id, record.owner, after) or []
             if fresh:
                 after += len(fresh)
@@ -138,7 +164,7 @@ class Responses:
                 await asyncio.sleep(STORED_STREAM_POLL)
             newer = await self._store.get(record.id, record.owner)
             if newer is None:
-                return
+                raise CutOffError
             record = newer
         events = record.events.split(b"\n") if record.events else replay(orjson.loads(record.resource))
         yield events[after + 1 :]
@@ -160,25 +186,18 @@ class Responses:
         """False, and nothing is kept: its owner has `most` of them."""
         queued = live.writer.queue()
         is_durable = given is not None and self._background.is_durable
-        turn = await self._store.enter(record, most=most, is_durable=is_durable)
-        if turn is None:
-            await self._let_go(record)
-            return False
-        await self._store.grow(live.id, 0, queued)
-        live.payloads += queued
         try:
-            await self._background.begin(live, given, turn)
+            turn = await self._store.enter(record, most=most, is_durable=is_durable)
+            if turn is not None:
+                await self._store.grow(live.id, 0, queued)
+                live.payloads += queued
+                await self._background.begin(live, given, turn)
+                return True
         except StorageError:
-            await self._store.delete(live.id, record.owner)
-            await self._let_go(record)
+            await self._background.take_back(live, record)
             raise
-        return True
-
-    async def _let_go(self, record: StoredResponse) -> None:
-        """What waited for a response that is not begun is there for another."""
-        await self._store.return_calls(record.owner, record.id)
-        if record.conversation_id is not None:
-            await self._store.give_back(record.conversation_id, record.owner, record.id)
+        await self._background.take_back(live, record)
+        return False
 
     async def _begin_background(
         self, request: ResponseRequest, body: object, caller: Caller, *, dialect: Dialect
@@ -213,7 +232,11 @@ async def _framed(
     batches: AsyncGenerator[list[bytes], None], dialect: Dialect | None = None
 ) -> AsyncGenerator[bytes, None]:
     """Batches of events as they stand in a stream; each event is in one piece. `dialect`: of a later reader."""
-    async with aclosing(batches) as source:
-        async for batch in source:
-            yield b"".join(map(sse, batch if dialect is None else in_dialect(batch, dialect)))
+    try:
+        async with aclosing(batches) as source:
+            async for batch in source:
+                yield b"".join(map(sse, batch if dialect is None else in_dialect(batch, dialect)))
+    except StorageError as error:  # a stored stream, of which the rest cannot be read now
+        log.warning("gateway.storage_failed", error=error)
+        raise CutOffError from error
     yield DONE

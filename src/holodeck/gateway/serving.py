@@ -44,8 +44,8 @@ from holodeck.gateway.tracing import start_tracing, stop_tracing
 from holodeck.gateway.windows import Windows
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.work import work_engine
-from holodeck.lib import log
-from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.lib import log, shortage
+from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
 from holodeck.lib.limits import (
     CONNECTIONS_GRACE,
     DAY,
@@ -57,6 +57,7 @@ from holodeck.lib.limits import (
 from holodeck.models.url import is_loopback
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
+from holodeck.tools.function import FunctionExecutor
 
 _PORT_IS_WRONG = frozenset({errno.EADDRINUSE, errno.EACCES})
 
@@ -128,7 +129,7 @@ class Service:
                     background=self.background,
                 ),
                 Windows(starter, continuing, seal),
-                ChatCompletions(starter, self.runs),
+                ChatCompletions(starter, self.runs, continuing.untold),
             ),
             sockets={"/v1/responses": sockets.serve},
             callers=callers,
@@ -169,9 +170,11 @@ class Service:
         host, port = listener.getsockname()[:2]
         keeping: list[asyncio.Task[None]] = []
         try:
+            self._import_functions()
             await self.background.open(self._revive)
             keeping = [
                 asyncio.create_task(self._keep_house(), name="housekeeping"),
+                asyncio.create_task(shortage.watch(), name="open files"),
                 asyncio.create_task(self.background.watch_keepers(), name="keepers"),
                 asyncio.create_task(self.background.watch_cancels(), name="cancels"),
             ]
@@ -198,6 +201,16 @@ class Service:
         await asyncio.gather(self.pool.close(), *(backend.mcp.close() for backend in self.backends.values()))
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
+
+    def _import_functions(self) -> None:
+        """Before anybody waits. An agent whose files cannot be imported is no reason not to serve the others."""
+        for name, backend in self.backends.items():
+            for functions in backend.functions:
+                try:
+                    if isinstance(functions, FunctionExecutor):
+                        functions.prepare()
+                except ExecutionError as error:
+                    log.error("gateway.functions_failed", model=name, error=error)
 
     async def _drain(self) -> None:
         self.app.is_draining = True

@@ -76,7 +76,7 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
             if self._came is None or self._is_paused():
                 break
             frame = next(self._came, None)
-            if frame is None or self._is_ending():
+            if frame is None or self._is_closing():
                 self._came = None
             else:
                 super().data_received(frame)
@@ -86,7 +86,7 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
         self.transport.pause_reading()
         self._go_on()
 
-    def _is_ending(self) -> bool:
+    def _is_closing(self) -> bool:
         return self._is_deaf or self.transport.is_closing()
 
     def _is_paused(self) -> bool:
@@ -98,7 +98,7 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
 
     def _listen(self) -> None:
         """All that came is handed on."""
-        if self._is_ending() or not self._coming.is_half:
+        if self._is_closing() or not self._coming.is_half:
             self._stop()
         elif self._silence is None:
             self._wait_for_writer()
@@ -177,7 +177,7 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._pong and not self._is_ending():
+        if self._pong and not self._is_closing():
             self.transport.write(self._pong)
         self._pong = b""
 

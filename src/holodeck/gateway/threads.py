@@ -118,6 +118,10 @@ class Threads:
         """The response was not begun; it may not have come to taking anything."""
         await self._store.give_back(hold.conversation_id, caller.id, hold.response_id)
 
+    def forget(self, hold: Hold) -> None:
+        """Nobody goes on with what a response has taken. An error of storage may keep a hold alive for long."""
+        self._holds.pop(hold.response_id, None)
+
     async def extend(
         self, request: ResponseRequest, output: Sequence[dict[str, Any]], waiting: Waiting, caller: Caller, by: str
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from holodeck.gateway.background import executor_name
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.models.gateway import GatewayFile
 from holodeck.storage.factory import is_in_memory, sqlite_path
+from holodeck.storage.same_file import SameFile
 
 
 def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> EngineToCome | None:
@@ -42,4 +44,19 @@ def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> EngineToCo
         return DBOSEngine(url, executor=executor_name(keeper), at_once=config.background.at_once)
 
     # In a file of its own nobody has kept anything before there is that file; a database may be shared.
-    return EngineToCome(make=make, is_missed=kept.exists if kept is not None else lambda: True)
+    return EngineToCome(
+        make=make,
+        is_lost=_loss_of(kept) if kept is not None else lambda: False,
+        is_missed=kept.exists if kept is not None else lambda: True,
+    )
+
+
+def _loss_of(path: Path) -> Callable[[], bool]:
+    """Tells whether a file is lost; it is the one that is there when that is first asked."""
+    file = SameFile(path)
+
+    def is_lost() -> bool:
+        file.opened()
+        return file.is_lost()
+
+    return is_lost

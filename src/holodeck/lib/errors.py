@@ -114,6 +114,8 @@ class StorageError(ExecutionError):
 
 BAD_QUESTION = "invalid_prompt"
 """The code of a question that a model does not take."""
+OVERLOADED = "overloaded"
+"""The code of a question that was not asked, because this machine can do no more at once."""
 
 
 class ModelError(ExecutionError):

@@ -162,6 +162,9 @@ REQUEST_SERVER_START = 30.0  # seconds for such a server to answer for the first
 MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server that a stranger chose
 MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose from, and few enough to prepare at once
 MAX_REQUEST_HEADERS = 32  # for such a server
+SHORTAGE_LOG_PAUSE = 10.0  # seconds between two lines of the log about a lack of files: one says it for all
+SHORTAGE_LOOK = 2.0  # seconds between two looks whether there is room for one more
+SHORTAGE_RETRY_AFTER = 1.0  # seconds; some of what is going on has ended by then
 MAX_OPEN_FILES = 65_536  # of a gateway: a request takes two or three, and the usual 1,024 are for one user's program
 LAST_WAIT = 3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process
 GC_NEW_OBJECTS = (
@@ -183,6 +186,7 @@ MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
 MAX_APPROVAL_SHOWN = 10_000  # characters of what a person is asked to agree to: all of it, unless it is absurd
 LIVE_STEP = 0.08  # seconds between two pictures of an answer that is being written: fluent, and cheap
 MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered each time; a longer one is shown plain
+TURN_WAIT = 1.0  # seconds for another thread to end its line; one that was left behind may never do so
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model
@@ -198,6 +202,7 @@ MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundr
 MAX_SCHEMA_DEPTH = 16  # deeper arguments are beyond every model that was tried; OpenAI's strict mode stops at 10
 
 # Storage
+SQLITE_BUSY_SECONDS = 10.0  # for another process that writes to the same file; it is soon done
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 AT_HAND_BYTES = 64 * KIB  # of a row that the serving thread writes itself, when it has nothing else to do
 AT_HAND_IN_A_ROW = 100  # of those; then the writing thread takes one, and tidies up what they have left in the journal
@@ -253,6 +258,7 @@ KEEP_RETRY = 1.0  # seconds before a background response that could not be store
 MAX_PAUSED_TURNS = 8  # looked at for a call that came back: there are models that give one id to several calls
 TAKE_ATTEMPTS = 5  # of a request to take what waits in a conversation that others change at the same moment
 STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is asked again
+MAX_PRINTED_CHARS = 16_384  # of a line that a function prints: more is a document, and no line of a log
 LOG_PAUSE = 0.05  # seconds that a line of the log may wait for others
 MAX_LOG_LINES_WAITING = 10_000  # while nobody reads them; a few MB
 TRACE_FLUSH_SECONDS = 5.0  # for the last spans at the end; a collector that is away must not keep us
@@ -261,6 +267,7 @@ MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
 MAX_UNSTORED_BYTES = 16 * MIB  # of calls that wait in responses which nobody stores; each has a few hundred
+MAX_UNTOLD_BYTES = 64 * MIB  # of what was done before clients' functions were called, which they do not send back
 UNSTORED_SECONDS = 3_600.0  # that they are remembered: as long as a connection would be
 MIN_UNIQUE_ID_CHARS = 9  # of an id that a model gives to one call only; shorter ones are numbers
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 import aiohttp
 
 from holodeck.lib.addresses import Dialling
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
+from holodeck.lib.proxies import proxy_for, proxy_login, without_login
 from holodeck.lib.tls import tls
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -50,6 +53,35 @@ def http_client(*, connect_timeout: float, dialling: Dialling | None = None) -> 
         read_bufsize=HTTP_READ_CHUNK,
         auto_decompress=True,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How a request goes out: through a proxy, or straight. A proxy's URL is quoted in errors, so it has no login."""
+
+    proxy: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """For the server, unless these are for the proxy alone."""
+    proxy_headers: Mapping[str, str] | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Of the request, beside its headers."""
+        return {"proxy": self.proxy, "proxy_headers": self.proxy_headers} if self.proxy else {}
+
+
+def way_to(url: str) -> Way:
+    """Through the proxy that the environment names for this URL, if it does."""
+    named = proxy_for(url)
+    if named is None:
+        return Way()
+    proxy = named if "://" in named else f"http://{named}"
+    try:
+        bare, login = without_login(proxy), proxy_login(proxy)
+    except ValueError:
+        return Way(proxy="http://")  # which is refused as none; what is written there may have a password in it
+    is_tunnelled = urlsplit(url).scheme == "https"
+    return Way(proxy=bare, headers={} if is_tunnelled else login, proxy_headers=login if is_tunnelled else None)
 
 
 def _socket_maker(dialling: Dialling) -> Callable[[aiohttp.AddrInfoType], socket.socket]:

@@ -30,6 +30,11 @@ class UnsendableError(ValueError):
 class NoWayThroughError(OSError):
     """A proxy is not there, or does not let us through; the text says which."""
 
+    def __init__(self, what: str, *, is_final: bool = False) -> None:
+        """`is_final`: it will say the same the next time."""
+        super().__init__(what)
+        self.is_final = is_final
+
 
 class UnreachedError(OSError):
     """No connection; `reason` is why: its name, the network, TLS, or the time that it took."""

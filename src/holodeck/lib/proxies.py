@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
+import base64
+from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 
@@ -15,3 +16,18 @@ def proxy_for(url: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     return None if proxy is None or proxy_bypass(host) else proxy
+
+
+def without_login(url: str) -> str:
+    """All of a URL but the name and the password in it."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def proxy_login(proxy: str) -> dict[str, str]:
+    """What a login in its URL is sent as: in UTF-8, which not every client can do."""
+    parts = urlsplit(proxy)
+    if parts.username is None:
+        return {}
+    who = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(who).decode()}"}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from holodeck.lib import log
-from holodeck.lib.errors import ModelError
+from holodeck.lib.errors import OVERLOADED, ModelError
 from holodeck.lib.limits import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
 from holodeck.models.exchange import ModelRequest
 from holodeck.providers.batches import Batches, Batching, batches_of
@@ -31,6 +31,8 @@ class Breaker(Batching):
         self._failures = 0
         self._opened = 0.0
         self._is_probing = False
+        self._era = 0
+        """Another one begins whenever it opens or closes: what was asked in an earlier one says nothing about this."""
 
     @property
     def name(self) -> str:
@@ -44,15 +46,22 @@ class Breaker(Batching):
     async def batches(self, request: ModelRequest) -> Batches:
         """Ask, unless the provider is being left alone."""
         is_probe = self._admit()
+        era = self._era
         batches = batches_of(self._inner, request)
         try:
             async for batch in batches:
+                if is_probe:  # it answers: the others need not wait for the end of that
+                    is_probe = False
+                    self._close()
+                    era = self._era
                 yield batch
         except ModelError as error:
-            self._failed(error)
+            if era == self._era:
+                self._failed(error)
             raise
         else:
-            self._failures = 0
+            if era == self._era:
+                self._close()
         finally:
             if is_probe:
                 self._is_probing = False
@@ -77,11 +86,20 @@ class Breaker(Batching):
         )
 
     def _failed(self, error: ModelError) -> None:
+        if error.code == OVERLOADED:  # it was not asked
+            return
         if not error.is_retryable:
             # It answered, if only to refuse: the provider is there.
-            self._failures = 0
+            self._close()
             return
         self._failures += 1
         if self.is_open:
+            self._era += 1
             self._opened = self._clock()
             log.warning("model.left_alone", model=self.name, failures=self._failures, pause=self._pause)
+
+    def _close(self) -> None:
+        if self.is_open:
+            self._era += 1
+            self._is_probing = False
+        self._failures = 0

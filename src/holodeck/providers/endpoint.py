@@ -13,18 +13,20 @@ from typing import Any, NoReturn, Protocol
 
 import orjson
 
-from holodeck.lib.errors import ModelError
+from holodeck.lib.errors import OVERLOADED, ModelError
 from holodeck.lib.limits import (
     MAX_MODEL_BODY_BYTES,
     MAX_MODEL_ERROR_BYTES,
     MODEL_CONNECT_TIMEOUT,
     MODEL_REFUSAL,
     MODEL_TAIL,
+    SHORTAGE_RETRY_AFTER,
 )
 from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
 from holodeck.lib.posting import NotAURLError, NoWayThroughError, Poster, UnreachedError, UnsendableError
 from holodeck.lib.proxies import proxy_for
-from holodeck.providers.address import Address
+from holodeck.lib.shortage import WHAT, is_short
+from holodeck.providers.address import Address, host_of
 from holodeck.providers.failures import refused
 from holodeck.providers.sse import EventDecoder, LineTooLongError
 
@@ -73,6 +75,7 @@ class Endpoint:
         self.address = address
         self._headers = headers
         self._carrier: Carrier | None = None
+        self._proxy = ""
 
     async def ask(
         self, body: Mapping[str, Any], *, is_over: Callable[[], bool]
@@ -127,6 +130,7 @@ class Endpoint:
             else:
                 from holodeck.providers.proxied import ProxiedPoster
 
+                self._proxy = host_of(proxy if "://" in proxy else f"//{proxy}")
                 self._carrier = ProxiedPoster(self._url, proxy, connect_timeout=MODEL_CONNECT_TIMEOUT)
         return self._carrier
 
@@ -176,7 +180,8 @@ class Endpoint:
         with suppress(OSError):  # the status says enough, whatever becomes of the words
             async with asyncio.timeout(MODEL_REFUSAL):
                 await _read_into(pieces, answer, MAX_MODEL_ERROR_BYTES)
-        raise refused(self.address, answer.status, answer.headers, b"".join(pieces)[:MAX_MODEL_ERROR_BYTES])
+        words = b"".join(pieces)[:MAX_MODEL_ERROR_BYTES]
+        raise refused(self.address, answer.status, answer.headers, words, through=self._proxy)
 
     async def _body(self, answer: Answer) -> bytes:
         """All of a body, or its beginning when it goes over the limit."""
@@ -196,7 +201,12 @@ class Endpoint:
                     await answer.read()
 
     def _explanation(self, error: Exception) -> ModelError:
+        if isinstance(error, OSError) and not isinstance(error, AnswerLostError) and is_short(error):
+            what = f"it was not asked: {WHAT}. Ask again in a moment."
+            return self.address.error(what, is_retryable=True, retry_after=SHORTAGE_RETRY_AFTER, code=OVERLOADED)
         match error:
+            case UnreachedError(reason=NoWayThroughError(is_final=True) as reason):
+                return self.address.error(_why(reason))
             case UnreachedError():
                 return self._unreached(_why(error.reason))
             case NotAURLError():

@@ -25,13 +25,13 @@ _RETRYABLE_CODES = frozenset(
 )
 
 
-def refused(address: Address, status: int, headers: Mapping[str, str], body: bytes) -> ModelError:
-    """The error for an answer with an HTTP status that is not success."""
+def refused(address: Address, status: int, headers: Mapping[str, str], body: bytes, *, through: str = "") -> ModelError:
+    """The error for an answer with an HTTP status that is not success. `through`: the proxy that it came through."""
     said, code = _explanation(body)
     wait = retry_after(headers)
     title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "unknown status"
     what = address.quoted(f"it answered {status} {title}" + (f": {said}" if said else ""))
-    advice = _advice(address, status, wait)
+    advice = _advice(address, status, wait, through)
     return ModelError(
         f"{address.who}: {what.rstrip('.')}." + (f" {advice}" if advice else ""),
         provider=address.provider,
@@ -99,7 +99,9 @@ def _is_retryable(status: int, headers: Mapping[str, str], code: str) -> bool:
     return (status in RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR) and code not in _FINAL_CODES
 
 
-def _advice(address: Address, status: int, wait: float | None) -> str:
+def _advice(address: Address, status: int, wait: float | None, through: str) -> str:
+    if status == HTTPStatus.FORBIDDEN and through:  # either of them may have said so
+        return f"Check the key in {address.key_source}, and whether the proxy at {through} lets this model be asked."
     if status in {401, 403}:
         return f"Check the key in {address.key_source}."
     if status == HTTPStatus.NOT_FOUND:

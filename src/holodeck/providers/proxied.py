@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import io
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from urllib.parse import unquote, urlsplit, urlunsplit
+from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -16,7 +16,9 @@ from holodeck.lib import net
 from holodeck.lib.limits import HTTP_READ_CHUNK
 from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
 from holodeck.lib.posting import NotAURLError, NoWayThroughError, UnreachedError, header_lines
+from holodeck.lib.proxies import proxy_login, without_login
 from holodeck.providers.address import host_of
+from holodeck.providers.failures import RETRYABLE_STATUSES
 
 
 class ProxiedAnswer:
@@ -55,7 +57,7 @@ class ProxiedPoster:
         if not _is_http(self._url):
             raise NotAURLError
         if not _is_http(self._proxy):
-            raise UnreachedError(NoWayThroughError("the proxy in the environment is no HTTP proxy"))
+            raise UnreachedError(NoWayThroughError("the proxy in the environment is no HTTP proxy", is_final=True))
         loop = asyncio.get_running_loop()
         client = self._client
         if client is None or self._loop is not loop:
@@ -64,17 +66,20 @@ class ProxiedPoster:
             await _closed(*before)
         # What is large goes in several pieces, so that others get their turn.
         data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
-        login = _login(self._proxy)
+        login = proxy_login(self._proxy)
         is_tunnelled = urlsplit(self._url).scheme == "https"
         with _explained(), self._explained():
             response = await client.post(
-                _without_login(self._url) if "Authorization" in headers else self._url,
+                without_login(self._url) if "Authorization" in headers else self._url,
                 data=data,
                 headers=headers if is_tunnelled else {**headers, **login},
                 allow_redirects=False,
-                proxy=_without_login(self._proxy),
+                proxy=without_login(self._proxy),
                 proxy_headers=login if is_tunnelled else None,
             )
+        if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # which no model says
+            response.close()
+            raise self._refused(response.status, response.reason)
         return ProxiedAnswer(response)
 
     async def close(self) -> None:
@@ -87,7 +92,7 @@ class ProxiedPoster:
         try:
             yield
         except aiohttp.ClientHttpProxyError as error:
-            raise self._no_way(f"refused ({error.status} {error.message})") from None
+            raise self._refused(error.status, error.message) from None
         except aiohttp.ClientSSLError as error:
             raise UnreachedError(error.os_error) from error
         except aiohttp.ClientConnectorDNSError:
@@ -95,8 +100,14 @@ class ProxiedPoster:
         except aiohttp.ClientConnectorError as error:
             raise self._no_way(f"could not be reached ({_reason(error.os_error)})") from None
 
-    def _no_way(self, what: str) -> UnreachedError:
-        return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}"))
+    def _refused(self, status: int, reason: str | None) -> UnreachedError:
+        wants_login = status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
+        wish = ", it wants the login of somebody it knows: http://NAME:PASSWORD@HOST" if wants_login else ""
+        is_final = status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in RETRYABLE_STATUSES
+        return self._no_way(f"refused ({status} {reason or ''}".rstrip() + f"){wish}", is_final=is_final)
+
+    def _no_way(self, what: str, *, is_final: bool = False) -> UnreachedError:
+        return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}", is_final=is_final))
 
 
 async def _closed(client: aiohttp.ClientSession | None, loop: asyncio.AbstractEventLoop | None) -> None:
@@ -115,20 +126,6 @@ def _is_http(url: str) -> bool:
         return parts.scheme in {"http", "https"} and bool(host) and parts.port != 0
     except ValueError:
         return False
-
-
-def _without_login(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _login(proxy: str) -> dict[str, str]:
-    """What a login in its URL is sent as: in UTF-8, which not every client can do."""
-    parts = urlsplit(proxy)
-    if parts.username is None:
-        return {}
-    who = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(who).decode()}"}
 
 
 def _reason(error: OSError) -> str | None:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from holodeck.durable.engine import WorkArchive, WorkEngine
+from holodeck.lib.busy_files import waiting_for
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.storage.presence_files import FilePresence
 
@@ -53,7 +54,8 @@ class Home:
         except OSError as error:
             raise StorageError(f"Durable runs cannot be kept in {self.folder}: {error.strerror}.") from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            with waiting_for(self.database):
+                fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
             os.close(handle)

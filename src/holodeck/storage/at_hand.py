@@ -6,6 +6,7 @@ that is shared, and so is the transaction; for one that is alone it is all there
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -46,6 +47,10 @@ class AtHand:
         if (now := self._clock()) - began > AT_HAND_SECONDS:
             self._rests_until = now + AT_HAND_REST  # a slow disk must not hold up who comes next
         return is_added
+
+    def pause(self, *, is_over: bool) -> None:
+        """Leave all rows to the writing thread, or no longer."""
+        self._rests_until = 0.0 if is_over else math.inf
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

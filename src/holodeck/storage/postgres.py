@@ -84,6 +84,9 @@ class PostgresStore:
         async with self._entrance(record.owner):
             return await self._pool.run(enter, is_repeatable=True)
 
+    async def count_unfinished(self, owner: str) -> int:
+        return int(await self._pool.run(lambda db: db.fetchval(unfinished.COUNT, owner), is_repeatable=True))
+
     @asynccontextmanager
     async def _entrance(self, owner: str) -> AsyncIterator[None]:
         """Requests of an owner wait for each other here, and not with all the connections that others need."""

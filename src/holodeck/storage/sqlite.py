@@ -15,10 +15,12 @@ from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 
+from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.storage import forgetting, searching, sqlite_unfinished, threads, unfinished, waiting_calls
 from holodeck.storage.at_hand import AtHand
 from holodeck.storage.presence_files import Alone, FilePresence
+from holodeck.storage.same_file import LOST, SameFile
 from holodeck.storage.sqlite_file import Durability, connected
 from holodeck.storage.store import Conversation, ConversationItem, Order, StoredResponse, Thread, WaitingCall
 from holodeck.storage.unfinished import for_sqlite
@@ -51,6 +53,7 @@ class SQLiteStore:
         self._writer = Worker(self._entered, writes=True, name="storage writer")
         self._at_hand = AtHand()
         self._has_at_hand = durability == "fast" and not shared  # whoever waits for the disk waits elsewhere
+        self._file = None if shared else SameFile(Path(self._path))
         self._opening = threading.Lock()
         self._reader = self._writer if shared else Worker(self._connect, writes=False, name="storage reader")
 
@@ -60,7 +63,10 @@ class SQLiteStore:
 
     def _connect(self) -> sqlite3.Connection:
         with self._opening:
-            return connected(self._path, self._durability)
+            connection = connected(self._path, self._durability)
+            if self._file is not None:
+                self._file.opened()
+            return connection
 
     def _entered(self) -> sqlite3.Connection:
         """A connection to write with: what this process writes, it is there for."""
@@ -74,6 +80,18 @@ class SQLiteStore:
             with suppress(sqlite3.Error, OSError):  # it can be done without
                 self._at_hand.use(connected(self._path, self._durability, is_handed_on=True))
         return connection
+
+    def _look_at_file(self) -> bool:
+        """Whether the file is lost. Looked at every second, and not for every row."""
+        return self._file is not None and self._file.is_lost()
+
+    def _heed(self, is_lost: bool) -> None:
+        """Write nothing more into a file that nobody will find. Raises `StorageError` while it is lost."""
+        if is_lost != (self._writer.refusal is not None):
+            self._writer.refusal = StorageError(LOST) if is_lost else None
+            self._at_hand.pause(is_over=not is_lost)
+        if self._writer.refusal is not None:
+            raise self._writer.refusal
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         values = (*_values(record), self.keeper)
@@ -100,6 +118,10 @@ class SQLiteStore:
             return turn
 
         return await self._writer.run(enter)
+
+    async def count_unfinished(self, owner: str) -> int:
+        sql = for_sqlite(unfinished.COUNT)
+        return int(await self._reader.run(lambda db: db.execute(sql, (owner,)).fetchone()[0]))
 
     async def finish(self, record: StoredResponse) -> bool:
         values = (*_values(record), self.keeper)
@@ -157,7 +179,12 @@ class SQLiteStore:
         return await self._reader.run(read)
 
     async def orphans(self) -> dict[str, int | None]:
-        return await self._reader.run(lambda db: sqlite_unfinished.orphans(db, self._presence.is_there))
+        def look(db: sqlite3.Connection) -> tuple[bool, dict[str, int | None]]:
+            return self._look_at_file(), sqlite_unfinished.orphans(db, self._presence.is_there)
+
+        is_lost, found = await self._reader.run(look)
+        self._heed(is_lost)
+        return found
 
     async def in_the_making(self, ids: Collection[str]) -> set[str]:
         sql = for_sqlite(unfinished.KEEPER)
@@ -358,7 +385,9 @@ class SQLiteStore:
         return gone
 
     async def is_healthy(self) -> bool:
-        return await self._reader.run(lambda db: db.execute("SELECT 1").fetchone()) is not None
+        row, is_lost = await self._reader.run(lambda db: (db.execute("SELECT 1").fetchone(), self._look_at_file()))
+        self._heed(is_lost)
+        return row is not None
 
     async def close(self) -> None:
         await self._writer.close()

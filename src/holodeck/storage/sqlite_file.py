@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from holodeck.lib.busy_files import waiting_for
+from holodeck.lib.limits import SQLITE_BUSY_SECONDS
 from holodeck.lib.private_files import make_private
 from holodeck.storage.schema import steps_after
 
 Durability = Literal["fast", "safe"]
 
-_BUSY_SECONDS = 10.0  # another process may be writing; it is soon done
 _BUSY_PAUSE = 0.01
 _KIND = 0xFF  # of SQLite's codes; what is above it says more
 
@@ -22,17 +23,22 @@ def connected(path: str, durability: Durability, *, is_handed_on: bool = False) 
     if path != ":memory:":
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         make_private(Path(path))
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=not is_handed_on)
-    _use_wal(connection)
+    connection = sqlite3.connect(
+        path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None, check_same_thread=not is_handed_on
+    )
+    with waiting_for(path, at_most=SQLITE_BUSY_SECONDS):
+        _use_wal(connection)
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'safe' else 'NORMAL'}")
     connection.execute("PRAGMA foreign_keys = ON")
+    with waiting_for(path, at_most=SQLITE_BUSY_SECONDS):
+        connection.execute("BEGIN IMMEDIATE")
     _migrate(connection)
     return connection
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
     """Turn the journal over. SQLite does not wait when another connection does the same, so this does."""
-    deadline = time.monotonic() + _BUSY_SECONDS
+    deadline = time.monotonic() + SQLITE_BUSY_SECONDS
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
@@ -46,8 +52,7 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 
 def _migrate(db: sqlite3.Connection) -> None:
-    """Bring the file up to date; several processes may try at once, and one does it."""
-    db.execute("BEGIN IMMEDIATE")
+    """Bring the file up to date, in the transaction that is begun; several processes may try at once."""
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         for step in steps_after(version):

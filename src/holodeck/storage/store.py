@@ -104,6 +104,10 @@ class ResponseStore(Protocol):
         """
         ...
 
+    async def count_unfinished(self, owner: str) -> int:
+        """How many responses of an owner are in the making, whoever makes them."""
+        ...
+
     async def finish(self, record: StoredResponse) -> bool:
         """Keep the end of a response that is this process's own to finish, as `save` does.
 

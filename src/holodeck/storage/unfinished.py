@@ -32,6 +32,7 @@ DELETE FROM response_events WHERE NOT EXISTS (
 ASK_CANCEL = f"UPDATE responses SET cancel_asked = TRUE WHERE id = $1 AND owner = $2 AND {IS_UNFINISHED}"  # noqa: S608
 CANCELS = f"SELECT id FROM responses WHERE keeper = $1 AND cancel_asked AND {IS_UNFINISHED}"  # noqa: S608
 ADOPT = f"UPDATE responses SET keeper = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
+COUNT = f"SELECT COUNT(*) FROM responses WHERE owner = $1 AND {IS_UNFINISHED}"  # noqa: S608
 STANDING = f"""
 SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
     (SELECT MAX(turn) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),

@@ -36,16 +36,28 @@ class _Loaded:
 
 
 class FunctionExecutor:
-    """Runs the functions. Their files are imported when the first one is offered."""
+    """Runs the functions. Their files are imported when the first one is offered, unless somebody did so before."""
 
     def __init__(self, tools: Sequence[FunctionTool], folder: Path) -> None:
         self._tools = tuple(tools)
         self._folder = folder
         self._loaded: dict[str, _Loaded] | None = None
+        self._failure = ""
 
     @property
     def kind(self) -> ToolKind:
         return ToolKind.FUNCTION
+
+    def prepare(self) -> None:
+        """Import the files now, as long as nobody has to wait for it: a large library takes seconds.
+
+        Raises `ExecutionError`, and from then on whoever wants a function hears the same.
+        """
+        try:
+            self._load()
+        except ExecutionError as error:
+            self._failure = str(error)
+            raise
 
     async def specs(self) -> Sequence[ToolSpec]:
         """The functions as tools. Raises `ExecutionError` for a file of the project that cannot be imported."""
@@ -72,6 +84,8 @@ class FunctionExecutor:
         return ToolResult(call_id=call.call_id, content=_content(value), metadata={"function": item.tool.function})
 
     def _load(self) -> dict[str, _Loaded]:
+        if self._failure:
+            raise ExecutionError(self._failure)
         if self._loaded is None:
             self._loaded = {tool.name: self._one(tool) for tool in self._tools}
         return self._loaded

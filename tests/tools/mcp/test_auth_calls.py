@@ -18,6 +18,7 @@ from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.starts import StartLimits
 
 SECRET = "s3cr3t-of-the-client"
 TOOLS = [{"name": "meet", "inputSchema": {"type": "object"}}]
@@ -57,7 +58,9 @@ async def world() -> AsyncIterator[tuple[AuthServer, ResourceServer, Meeting]]:
         yield authority, server, Meeting(server)
 
 
-def plugin(server: ResourceServer, *, auth: MCPAuthProvider | None = None) -> MCPPlugin:
+def plugin(
+    server: ResourceServer, *, auth: MCPAuthProvider | None = None, limits: StartLimits | None = None
+) -> MCPPlugin:
     settings = {
         "type": "oauth_client_credentials",
         "client_id": "holodeck",
@@ -65,7 +68,7 @@ def plugin(server: ResourceServer, *, auth: MCPAuthProvider | None = None) -> MC
         "token_url": server.auth.token_url,
     }
     definition = {"name": "tickets", "transport": "http", "url": server.mcp, "description": "d", "server": "s"}
-    return create_mcp_plugin(MCPTool.model_validate({**definition, "auth": settings}), auth=auth)
+    return create_mcp_plugin(MCPTool.model_validate({**definition, "auth": settings}), auth=auth, limits=limits)
 
 
 @pytest.mark.proves("004:FR-011", "004:FR-013")

@@ -248,7 +248,7 @@ async def _headers(auth: MCPAuthProvider) -> Mapping[str, str]:
 
 
 async def _bounded(auth: MCPAuthProvider) -> Mapping[str, str]:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         return await auth.headers()
 
 

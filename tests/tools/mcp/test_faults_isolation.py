@@ -23,7 +23,7 @@ TELLTALE = "sk-very-secret-4711"
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("mode", ["hangs-at-start", "dies-at-start", "hangs", "http-500", "huge-stderr"])
 @pytest.mark.proves("000:SC-006", "004:SC-004", "D-14")
-@aio(10)
+@aio(40)
 async def test_a_slow_or_dead_server_never_delays_another(tmp_path: Path, mode: str, over: Over) -> None:
     fields = {"startup_timeout": 1.0, "request_timeout": 1}
     async with (
@@ -35,7 +35,7 @@ async def test_a_slow_or_dead_server_never_delays_another(tmp_path: Path, mode: 
         began = time.monotonic()
         for _ in range(20):
             await good.works()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10, "half of what it takes when each waits for the other"
         for result in await asyncio.gather(*trouble):
             assert result.success or "'bad'" in str(result.error)
         await good.works()

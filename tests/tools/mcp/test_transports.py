@@ -74,7 +74,7 @@ async def test_progress_is_reported_and_extends_the_time_of_a_call(transport: st
         await server.connect()
         seen: list[float] = []
         heard = lambda done, total, text: seen.append(done)  # noqa: E731
-        result = await server.call("wait", {"steps": 6, "step": 0.2}, on_progress=heard, timeout=0.6)
+        result = await server.call("wait", {"steps": 6, "step": 0.4}, on_progress=heard, timeout=2)
         assert result.success, result.error
         assert seen == [1, 2, 3, 4, 5, 6]
 

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec
 
 P = ParamSpec("P")
 GRACE = 0.01  # for bytes on their way through the kernel, before the clock may jump
-REAL_LIMIT = 10.0
+REAL_LIMIT = 30.0
 
 
 class _Jumping(selectors.DefaultSelector):

@@ -6,10 +6,13 @@ from collections.abc import Collection, Sequence
 
 from holodeck.gateway.wire.ids import approval_id
 from holodeck.gateway.wire.mcp_items import MCPRoute, OpenMCPCall, Routes, approval_request
-from holodeck.gateway.wire.open_items import OpenCall
+from holodeck.gateway.wire.open_items import OpenCall, OpenCustomCall, OpenSearch
+from holodeck.gateway.wire.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.output import Output
 from holodeck.gateway.wire.parts import show_output
 from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.sealed_calls import sealed_call
 from holodeck.lib.ids import new_id
 from holodeck.models.events import CallAdded, ToolFinished
 from holodeck.models.items import FunctionCall, FunctionCallOutput
@@ -28,15 +31,26 @@ class Calls:
         routes: Routes | None,
         pending: Sequence[FunctionCall],
         approved: Collection[str],
+        label: str | None = None,
+        seal: Seal | None = None,
     ) -> None:
+        """`label`: who shows as the server of a call that is at none. None: such a call shows as a function.
+
+        `seal`: for what came of our calls; only those who take every function for their own may fail to send it back.
+        """
         self._output = output
         self._request = request
         self._routes = routes
+        self._label = label
         self._approved = frozenset(approved)
         self._waiting = {call.call_id: call for call in pending}
-        self._open: dict[str, OpenCall] = {}
+        self._open: dict[str, OpenCall | OpenCustomCall | OpenSearch] = {}
+        self._guises = request.tools.guises
         self._closed: set[str] = set()
         self._at_servers: dict[str, OpenMCPCall] = {}
+        can_carry = label is not None and not request.store and ENCRYPTED_REASONING in request.include
+        self._seal = seal if can_carry else None
+        self._to_seal: dict[str, tuple[FunctionCall, MCPRoute]] = {}
         self._as_functions: set[str] = set()
         self.asks_client = False
         """True once the model has called a function of the client."""
@@ -68,6 +82,8 @@ class Calls:
         else:
             approval = approval_id(call) if call_id in self._approved else None
             self._at_servers[call_id] = OpenMCPCall(call, route, self._output, approval=approval)
+            if self._seal is not None:
+                self._to_seal[call_id] = (call, route)
 
     def finish(self, event: ToolFinished) -> None:
         call = self._at_servers.pop(event.call_id, None)
@@ -79,6 +95,11 @@ class Calls:
         if output.call_id in self._as_functions:
             self._as_functions.remove(output.call_id)
             self._write_output(output.call_id, output.id, show_output(output.content), "completed")
+        elif self._seal is not None and output.call_id in self._to_seal:
+            call, route = self._to_seal.pop(output.call_id)
+            self._output.write(
+                sealed_call(call, output, server_label=route.server_label, tool=route.tool, seal=self._seal)
+            )
 
     def abandon(self) -> None:
         """The run has ended: whatever is half done is closed as incomplete."""
@@ -98,14 +119,26 @@ class Calls:
         return bool(asked)
 
     def _route(self, call: FunctionCall) -> MCPRoute | None:
-        return None if self._routes is None else self._routes.route(call.name)
+        route = None if self._routes is None else self._routes.route(call.name)
+        if route is None and self._label is not None:
+            return MCPRoute(server_label=self._label, tool=call.name)
+        return route
 
-    def _opened(self, item_id: str, call_id: str, name: str) -> OpenCall:
+    def _opened(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall | OpenSearch:
         found = self._open.get(item_id)
         if found is None:
-            found = OpenCall(self._output.encoder, self._output.reserve(), item_id, call_id, name)
-            self._open[item_id] = found
+            found = self._open[item_id] = self._begun(item_id, call_id, name)
         return found
+
+    def _begun(self, item_id: str, call_id: str, name: str) -> OpenCall | OpenCustomCall | OpenSearch:
+        guise, encoder, place = self._guises.get(name), self._output.encoder, self._output.reserve()
+        if guise is None:
+            return OpenCall(encoder, place, item_id, call_id, name)
+        if guise.form == "custom":
+            return OpenCustomCall(encoder, place, item_id, call_id, guise)
+        if guise.form == "search":
+            return OpenSearch(encoder, place, item_id, call_id)
+        return OpenCall(encoder, place, item_id, call_id, guise.name, guise.namespace)
 
     def _close_whole(self) -> None:
         """Another call begins: those that can have nothing more are done. Some clients follow one item at a time."""

@@ -54,6 +54,22 @@ def with_calls(items: Iterable[Item]) -> list[Item]:
     return left
 
 
+def without_told_again(items: Iterable[Item], before: Sequence[Item]) -> list[Item]:
+    """Items without the calls that stand in what came before and wait there for their answers.
+
+    LlamaIndex names the previous response and sends its calls again as well.
+    """
+    waiting = {item.call_id: (item.name, item.arguments) for item in before if isinstance(item, FunctionCall)}
+    for item in before:
+        if isinstance(item, FunctionCallOutput):
+            waiting.pop(item.call_id, None)
+    return [
+        item
+        for item in items
+        if not isinstance(item, FunctionCall) or waiting.get(item.call_id) != (item.name, item.arguments)
+    ]
+
+
 def check_answered(items: Sequence[Item], *, pending: Collection[FunctionCall], param: str = "input") -> None:
     """Refuse a conversation in which a call has no answer, or an answer has no call before it that needs one."""
     unanswered: dict[str, int] = {}

@@ -15,8 +15,8 @@ REASONING_NAMES: dict[Dialect, str] = {
     "openai_agents": "response.reasoning_text",
     "open_responses": "response.reasoning",
 }
-_AGENTS = ("Agents/", "ai-sdk/", "langchainjs-openai/", "codex_")
-"""How OpenAI's own agents, the AI SDK of Vercel, LangChain's for JavaScript and Codex name themselves."""
+_AGENTS = ("Agents/", "ai-sdk/", "langchainjs-openai/", "codex_", "pydantic-ai/")
+"""How OpenAI's own agents, the AI SDK of Vercel, LangChain's for JavaScript, Codex and Pydantic AI name themselves."""
 
 
 def dialect_of(headers: Mapping[str, str]) -> Dialect:

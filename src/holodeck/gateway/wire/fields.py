@@ -34,11 +34,11 @@ def unsupported(param: str, reason: str) -> NoReturn:
     refuse(f"Unsupported parameter: '{param}'. {reason}", param, "unsupported_parameter")
 
 
-def not_one_of(param: str, value: object, choices: Collection[str]) -> NoReturn:
+def not_one_of(param: str, value: object, choices: Collection[str], *, advice: str = "") -> NoReturn:
     *most, last = (repr(choice) for choice in choices)
     listed = f"{', '.join(most)} and {last}" if most else last
     shown = repr(value)[:MAX_SHOWN_CHARS]
-    refuse(f"Invalid value for '{param}': {shown}. Supported values are: {listed}.", param)
+    refuse(f"Invalid value for '{param}': {shown}. Supported values are: {listed}. {advice}".rstrip(), param)
 
 
 class Fields:

@@ -31,8 +31,18 @@ def mcp_id_of(wire_id: str) -> str:
     return f"mcp_{_stem(wire_id)}"
 
 
+def custom_id_of(item_id: str) -> str:
+    """The id of a call of a tool that takes text, from the engine's."""
+    return f"ctc_{_stem(item_id)}"
+
+
+def search_id_of(item_id: str) -> str:
+    """The id of a search for tools, from the engine's."""
+    return f"tsc_{_stem(item_id)}"
+
+
 def item_id_of(wire_id: str) -> str:
-    """The engine's id of a call that the wire shows as `mcp_…` or `mcpr_…`."""
+    """The engine's id of a call that the wire shows under another."""
     return f"fc_{_stem(wire_id)}"
 
 

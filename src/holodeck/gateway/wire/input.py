@@ -58,19 +58,33 @@ def references(value: object) -> list[str]:
     return [entry["id"] for entry in entries if is_reference(entry)]
 
 
+def without_results(value: object) -> list[str]:
+    """The ids of the calls at servers of which an input does not say what came: some clients send no more of them."""
+    entries = value if isinstance(value, list) else []
+    return [entry["id"] for entry in entries if is_without_result(entry)]
+
+
+def is_without_result(entry: object) -> TypeGuard[dict[str, Any]]:
+    """True for a call at a server that comes back with neither its output nor its error."""
+    if not isinstance(entry, dict) or entry.get("type") != "mcp_call" or not isinstance(entry.get("id"), str):
+        return False
+    return entry.get("output") is None and entry.get("error") is None
+
+
 def is_reference(entry: object) -> TypeGuard[dict[str, Any]]:
     """True for an entry of an input that only names an item."""
     return isinstance(entry, dict) and _kind(entry) == "item_reference" and isinstance(entry.get("id"), str)
 
 
 def whole(body: object, find: Find) -> object:
-    """A body with the items that it only refers to, as far as they are found."""
+    """A body with the items that it only refers to, or sends in part, as far as they are found."""
     if not isinstance(body, dict) or not isinstance(body.get("input"), list):
         return body
-    return {
-        **body,
-        "input": [(find(entry["id"]) or entry) if is_reference(entry) else entry for entry in body["input"]],
-    }
+    return {**body, "input": [_found(entry, find) or entry for entry in body["input"]]}
+
+
+def _found(entry: object, find: Find) -> Mapping[str, Any] | None:
+    return find(entry["id"]) if is_reference(entry) or is_without_result(entry) else None
 
 
 def _say(text: str, into: Input) -> None:
@@ -88,6 +102,9 @@ def _read_item(entry: object, path: str, into: Input, *, is_found: bool = False)
         fields.missing("type")
     if kind == "item_reference":
         _follow(fields, into, is_found=is_found)
+        return
+    if not is_found and is_without_result(fields.value) and (kept := into.find(fields.value["id"])) is not None:
+        _read_item(dict(kept), path, into, is_found=True)
         return
     if not isinstance(kind, str) or kind not in ITEM_READERS:
         not_one_of(fields.at("type"), kind, (*ITEM_READERS, "item_reference"))

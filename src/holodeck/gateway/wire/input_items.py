@@ -9,20 +9,23 @@ import orjson
 
 from holodeck.gateway.wire.compaction import unfold
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
+from holodeck.gateway.wire.guises import SEARCH, arguments_of, model_name
 from holodeck.gateway.wire.ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.parts import read_parts
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
-from holodeck.gateway.wire.seal import BrokenSealError
+from holodeck.gateway.wire.seal import REASONING_PURPOSE, BrokenSealError
+from holodeck.gateway.wire.sealed_calls import read_sealed_call
+from holodeck.gateway.wire.tools import read_found
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
 
-REASONING_PURPOSE = "reasoning"
 _RESPONSES_KEY = "responses"  # under which the provider of that dialect keeps reasoning that it can read again
 _ROLES = ("user", "assistant", "system", "developer")
 _STATUSES = ("in_progress", "completed", "incomplete")
 _MCP_STATUSES = (*_STATUSES, "calling", "failed")
+_UNKNOWN = "This call has been run. What came of it is not known here."
 _NO_PROGRAMS = "This gateway runs no programs that call tools."
 
 
@@ -46,29 +49,55 @@ def _function_call(fields: Fields, into: Input) -> None:
     item_id = given_id or new_id("fc")
     if not given_id:
         into.unnamed.add(item_id)
+    name, namespace = _named(fields)
     call = FunctionCall(
         call_id=fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False),
-        name=fields.required("name", longest=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False),
+        name=model_name(name, namespace),
         arguments=fields.required("arguments"),
         id=item_id,
     )
     status = fields.choice("status", _STATUSES) or "completed"
     into.items.append(call)
-    into.shown.append(
-        {
-            "id": item_id,
-            "type": "function_call",
-            "status": status,
-            "call_id": call.call_id,
-            "name": call.name,
-            "arguments": call.arguments,
-        }
+    shown = {
+        "id": item_id,
+        "type": "function_call",
+        "status": status,
+        "call_id": call.call_id,
+        "name": name,
+        "arguments": call.arguments,
+    }
+    into.shown.append({**shown, "namespace": namespace} if namespace else shown)
+
+
+def _named(fields: Fields) -> tuple[str, str | None]:
+    name = fields.required("name", longest=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    return name, fields.text("namespace", longest=MAX_TOOL_NAME_CHARS)
+
+
+def _custom_tool_call(fields: Fields, into: Input) -> None:
+    """A call of a tool that takes text: the model sees the function that it knows."""
+    _direct(fields)
+    given_id = fields.text("id") or new_id("ctc")
+    name, namespace = _named(fields)
+    call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
+    call = FunctionCall(
+        call_id=call_id,
+        name=model_name(name, namespace),
+        arguments=arguments_of(fields.required("input", longest=MAX_INPUT_TEXT_CHARS)),
+        id=item_id_of(given_id),
     )
+    if not fields.has("id"):
+        into.unnamed.add(call.id)
+    fields.choice("status", _STATUSES)
+    into.items.append(call)
+    into.shown.append({**fields.value, "type": "custom_tool_call", "id": given_id})
 
 
 def _function_call_output(fields: Fields, into: Input) -> None:
     _direct(fields)
+    kind = fields.value["type"]
     fields.text("name")
+    fields.text("namespace")
     item_id = fields.text("id") or new_id("out")
     call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
     if not fields.has("output"):
@@ -78,13 +107,33 @@ def _function_call_output(fields: Fields, into: Input) -> None:
     status = fields.choice("status", _STATUSES) or "completed"
     into.items.append(FunctionCallOutput(call_id=call_id, content=content, id=item_id))
     shown = output if isinstance(output, str) else parts
-    into.shown.append(
-        {"id": item_id, "type": "function_call_output", "status": status, "call_id": call_id, "output": shown}
-    )
+    into.shown.append({"id": item_id, "type": kind, "status": status, "call_id": call_id, "output": shown})
+
+
+def _tool_search_call(fields: Fields, into: Input) -> None:
+    item_id = fields.text("id") or new_id("tsc")
+    fields.choice("execution", ("client",))
+    fields.choice("status", _STATUSES)
+    call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
+    arguments = orjson.dumps(fields.take("arguments")).decode()
+    into.items.append(FunctionCall(call_id=call_id, name=SEARCH, arguments=arguments, id=item_id_of(item_id)))
+    into.shown.append({**fields.value, "id": item_id})
+
+
+def _tool_search_output(fields: Fields, into: Input) -> None:
+    """What was found is told to the model as it is; that it may call it is seen to later."""
+    item_id = fields.text("id") or new_id("tso")
+    fields.choice("execution", ("client",))
+    fields.choice("status", _STATUSES)
+    call_id = fields.required("call_id", longest=MAX_CALL_ID_CHARS, may_be_empty=False)
+    tools = fields.value.get("tools") or []
+    read_found(fields, {})
+    text = orjson.dumps({"tools": tools}).decode()
+    into.items.append(FunctionCallOutput(call_id=call_id, content=(TextContent(text=text),), id=item_id))
+    into.shown.append({**fields.value, "id": item_id})
 
 
 def _direct(fields: Fields) -> None:
-    fields.refuse_given("This gateway has no tool namespaces.", "namespace")
     fields.refuse_given("Calls are answered in order.", "async")
     caller = fields.object("caller")
     if caller is not None and caller.take("type") != "direct":
@@ -109,9 +158,9 @@ def _reasoning(fields: Fields, into: Input) -> None:
     if encrypted is not None:
         shown["encrypted_content"] = encrypted
     opaque = {} if encrypted is None else _opened(encrypted, shown, fields, into)
-    into.items.append(
-        Reasoning(text="".join(text), summary="\n\n".join(summary), opaque=opaque, id=item_id),
-    )
+    if not read_sealed_call(opaque, into):
+        thought = Reasoning(text="".join(text), summary="\n\n".join(summary), opaque=opaque, id=item_id)
+        into.items.append(thought)
     into.shown.append(shown)
 
 
@@ -171,11 +220,11 @@ def _mcp_call(fields: Fields, into: Input) -> None:
     approval = fields.text("approval_request_id")  # a client that keeps no ids of items still says what it approved
     item_id = fields.text("id") or (mcp_id_of(approval) if approval else new_id("mcp"))
     call = _called(fields, into, item_id)
-    fields.choice("status", _MCP_STATUSES)
+    status = fields.choice("status", _MCP_STATUSES)
     output, error = fields.text("output"), fields.take("error")
     told = output if error is None else _words(error)
     if told is None:
-        told, error = "This call came to no result.", True
+        told, error = _UNKNOWN if status == "completed" else "This call came to no result.", True
     content = (TextContent(text=told),)
     into.items += [
         call,
@@ -232,6 +281,10 @@ ITEM_READERS: dict[str, Callable[[Fields, Input], None]] = {
     "message": _message,
     "function_call": _function_call,
     "function_call_output": _function_call_output,
+    "custom_tool_call": _custom_tool_call,
+    "custom_tool_call_output": _function_call_output,
+    "tool_search_call": _tool_search_call,
+    "tool_search_output": _tool_search_output,
     "reasoning": _reasoning,
     "compaction": _compaction,
     "mcp_list_tools": _mcp_list_tools,

@@ -6,6 +6,8 @@ import orjson
 
 from holodeck.gateway.wire.dialects import REASONING_NAMES, Dialect
 from holodeck.gateway.wire.encoder import Encoder
+from holodeck.gateway.wire.guises import Guise, text_of
+from holodeck.gateway.wire.ids import custom_id_of, search_id_of
 from holodeck.gateway.wire.output import WireItem
 
 
@@ -98,7 +100,9 @@ class OpenReasoning:
 class OpenCall:
     """A call of a function."""
 
-    def __init__(self, encoder: Encoder, index: int, item_id: str, call_id: str, name: str) -> None:
+    def __init__(
+        self, encoder: Encoder, index: int, item_id: str, call_id: str, name: str, namespace: str | None = None
+    ) -> None:
         self._encoder = encoder
         self.place = index
         self._at = {"item_id": item_id, "output_index": index}
@@ -110,6 +114,8 @@ class OpenCall:
             "name": name,
             "arguments": "",
         }
+        if namespace is not None:
+            self._item["namespace"] = namespace
         self._texts: list[str] = []
         self._head = encoder.head("response.function_call_arguments.delta", **self._at)
         encoder.emit("response.output_item.added", output_index=index, item=self._item)
@@ -117,11 +123,7 @@ class OpenCall:
     @property
     def is_whole(self) -> bool:
         """Whether the arguments are JSON by now, and so at their end."""
-        try:
-            orjson.loads("".join(self._texts))
-        except ValueError:
-            return False
-        return True
+        return _is_json("".join(self._texts))
 
     def more(self, arguments: str) -> None:
         if not arguments:
@@ -137,6 +139,82 @@ class OpenCall:
         emit("response.function_call_arguments.done", **self._at, name=name, arguments=arguments)
         emit("response.output_item.done", output_index=self.place, item=item)
         return item
+
+
+class OpenCustomCall:
+    """A call of a tool that takes text. The model writes it as arguments, so it is read once they are whole."""
+
+    def __init__(self, encoder: Encoder, index: int, item_id: str, call_id: str, guise: Guise) -> None:
+        self._encoder = encoder
+        self.place = index
+        self._at = {"item_id": custom_id_of(item_id), "output_index": index}
+        self._item: WireItem = {
+            "id": custom_id_of(item_id),
+            "type": "custom_tool_call",
+            "status": "in_progress",
+            "call_id": call_id,
+            "name": guise.name,
+            "input": "",
+        }
+        if guise.namespace is not None:
+            self._item["namespace"] = guise.namespace
+        self._texts: list[str] = []
+        encoder.emit("response.output_item.added", output_index=index, item=self._item)
+
+    @property
+    def is_whole(self) -> bool:
+        return _is_json("".join(self._texts))
+
+    def more(self, arguments: str) -> None:
+        self._texts.append(arguments)
+
+    def close(self, status: str = "completed") -> WireItem:
+        text = text_of("".join(self._texts))
+        item = {**self._item, "status": status, "input": text}
+        if text:
+            self._encoder.delta(self._encoder.head("response.custom_tool_call_input.delta", **self._at), text)
+        self._encoder.emit("response.custom_tool_call_input.done", **self._at, input=text)
+        self._encoder.emit("response.output_item.done", output_index=self.place, item=item)
+        return item
+
+
+class OpenSearch:
+    """A search for tools. What it looks for is an object, which has no parts."""
+
+    def __init__(self, encoder: Encoder, index: int, item_id: str, call_id: str) -> None:
+        self._encoder = encoder
+        self.place = index
+        self._item: WireItem = {
+            "id": search_id_of(item_id),
+            "type": "tool_search_call",
+            "status": "in_progress",
+            "call_id": call_id,
+            "execution": "client",
+            "arguments": {},
+        }
+        self._texts: list[str] = []
+        encoder.emit("response.output_item.added", output_index=index, item=self._item)
+
+    @property
+    def is_whole(self) -> bool:
+        return _is_json("".join(self._texts))
+
+    def more(self, arguments: str) -> None:
+        self._texts.append(arguments)
+
+    def close(self, status: str = "completed") -> WireItem:
+        text = "".join(self._texts)
+        item = {**self._item, "status": status, "arguments": orjson.loads(text) if _is_json(text) else {"query": text}}
+        self._encoder.emit("response.output_item.done", output_index=self.place, item=item)
+        return item
+
+
+def _is_json(text: str) -> bool:
+    try:
+        orjson.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _output_text(text: str) -> WireItem:

@@ -63,6 +63,7 @@ class _Replayed:
             "message": self._message,
             "reasoning": self._reasoning,
             "function_call": self._function_call,
+            "custom_tool_call": self._custom_tool_call,
             "mcp_call": self._mcp_call,
             "mcp_list_tools": self._mcp_list_tools,
         }
@@ -110,6 +111,13 @@ class _Replayed:
     def _function_call(self) -> None:
         self._added(arguments="")
         self._arguments("response.function_call_arguments", {"name": self._item["name"]})
+
+    def _custom_tool_call(self) -> None:
+        self._added(input="")
+        text = self._item["input"]
+        if text:
+            self._encoder.delta(self._encoder.head("response.custom_tool_call_input.delta", **self._place), text)
+        self._encoder.emit("response.custom_tool_call_input.done", **self._place, input=text)
 
     def _mcp_call(self) -> None:
         self._added(arguments="", output=None, error=None)

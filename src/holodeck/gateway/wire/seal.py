@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+REASONING_PURPOSE = "reasoning"
 _MARK = "hd1."
 _NONCE_BYTES = 12  # what AES-GCM takes
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import orjson
 
 from holodeck.gateway.wire.dialects import Dialect
-from holodeck.gateway.wire.input_items import REASONING_PURPOSE
 from holodeck.gateway.wire.open_items import OpenMessage, OpenReasoning
 from holodeck.gateway.wire.options import ENCRYPTED_REASONING
 from holodeck.gateway.wire.output import Output
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.seal import REASONING_PURPOSE, Seal
 from holodeck.lib.ids import new_id
 from holodeck.models.items import Message, Reasoning
 

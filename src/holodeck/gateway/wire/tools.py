@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal, NoReturn, cast
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
+from holodeck.gateway.wire.guises import SEARCH, Guise, model_name, text_parameters
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
@@ -16,6 +17,14 @@ from holodeck.models.exchange import ToolChoice, ToolSpec
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MODES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+_NONE_OF_OPENAI = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
+_ADVICE = {
+    "": _NONE_OF_OPENAI,
+    "web_search": f'{_NONE_OF_OPENAI} In Codex, write web_search = "disabled" into config.toml.',
+    SEARCH: "Only a search that the client itself makes ('execution': 'client') is known here.",
+}
+"""What to do about a kind of tool that is not here."""
 
 ServerNames = Callable[[str, str | None], Iterable[str]]
 """From a server's label, and one of its tools or None for all, to the names that the model knows."""
@@ -28,6 +37,8 @@ class Tools:
     functions: tuple[ToolSpec, ...] = ()
     declarations: tuple[MCPDeclaration, ...] = ()
     echo: tuple[Mapping[str, Any], ...] = ()
+    guises: Mapping[str, Guise] = field(default_factory=dict)
+    """How the client knows those functions, by their names, that it knows otherwise than the model."""
 
 
 @record
@@ -73,6 +84,7 @@ def read_tools(fields: Fields) -> Tools:
     functions: list[ToolSpec] = []
     declarations: list[MCPDeclaration] = []
     echo: list[Mapping[str, Any]] = []
+    guises: dict[str, Guise] = {}
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
@@ -81,13 +93,88 @@ def read_tools(fields: Fields) -> Tools:
         elif kind == "mcp":
             declarations.append(read_declaration(entry))
             echo.append(declarations[-1].echo)
-        elif kind is None:
-            entry.missing("type")
         else:
-            not_one_of(entry.at("type"), kind, ("function", "mcp"))
+            functions += _disguised(entry, kind, guises)
+            echo.append(dict(entry.value))
     _unique([spec.name for spec in functions], "function name")
     _unique([each.server_label for each in declarations], "server_label")
-    return Tools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo))
+    return Tools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), guises=guises)
+
+
+def read_found(fields: Fields, guises: dict[str, Guise]) -> list[ToolSpec]:
+    """Tools of the client that a search has found."""
+    found: list[ToolSpec] = []
+    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            found.append(_function(entry, is_found=True))
+        else:
+            found += _disguised(entry, kind, guises, is_found=True)
+    return found
+
+
+def _disguised(fields: Fields, kind: object, guises: dict[str, Guise], *, is_found: bool = False) -> list[ToolSpec]:
+    """Tools that the model knows otherwise than the client."""
+    if kind == "custom":
+        return [_custom(fields, None, guises, is_found=is_found)]
+    if kind == SEARCH and fields.value.get("execution") == "client" and not is_found:
+        return [_search(fields, guises)]
+    if kind != "namespace":
+        _no_such_kind(fields, kind)
+    return _namespace(fields, guises, is_found=is_found)
+
+
+def _search(fields: Fields, guises: dict[str, Guise]) -> ToolSpec:
+    fields.take("type")
+    fields.take("execution")
+    about, parameters = fields.text("description") or "", fields.mapping("parameters") or _NO_PARAMETERS
+    fields.done()
+    guises[SEARCH] = Guise(name=SEARCH, form="search")
+    return ToolSpec(name=SEARCH, description=about, parameters=parameters)
+
+
+def _namespace(fields: Fields, guises: dict[str, Guise], *, is_found: bool) -> list[ToolSpec]:
+    """The tools of a namespace: its name is part of theirs, and the first says what is said of all."""
+    fields.take("type")
+    namespace = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    about = fields.text("description")
+    specs: list[ToolSpec] = []
+    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            given = _function(entry, is_found=is_found)
+            name = model_name(given.name, namespace)
+            guises[name] = Guise(name=given.name, namespace=namespace)
+            specs.append(replace(given, name=name))
+        elif kind == "custom":
+            specs.append(_custom(entry, namespace, guises, is_found=is_found))
+        else:
+            entry.missing("type") if kind is None else not_one_of(entry.at("type"), kind, ("function", "custom"))
+    fields.done()
+    if about and specs:
+        told = f"About all tools whose names begin with {model_name('', namespace)!r}: {about}"
+        specs[0] = replace(specs[0], description=f"{specs[0].description}\n\n{told}".strip())
+    return specs
+
+
+def _custom(fields: Fields, namespace: str | None, guises: dict[str, Guise], *, is_found: bool) -> ToolSpec:
+    """A tool that takes text: for the model, a function with one argument."""
+    fields.take("type")
+    form = fields.mapping("format")
+    if fields.flag("defer_loading") and not is_found:
+        _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
+    given = function_spec(fields)
+    fields.done()
+    name = model_name(given.name, namespace)
+    guises[name] = Guise(name=given.name, namespace=namespace, form="custom")
+    return replace(given, name=name, parameters=text_parameters(form))
+
+
+def _no_such_kind(fields: Fields, kind: object) -> NoReturn:
+    if kind is None:
+        fields.missing("type")
+    advice = _ADVICE.get(kind, _ADVICE[""]) if isinstance(kind, str) else ""
+    not_one_of(fields.at("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
 
 
 def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +217,7 @@ def read_choice(value: object) -> Choice:
     kind = fields.required("type")
     if kind == "allowed_tools":
         return _allowed(fields, value)
-    found = _named(fields, kind, ("function", "mcp", "allowed_tools"))
+    found = _named(fields, kind, ("function", "custom", "mcp", "allowed_tools"))
     echo = dict(value)
     return Choice(function=found, echo=echo) if isinstance(found, str) else Choice(server=found, echo=echo)
 
@@ -141,7 +228,7 @@ def _allowed(fields: Fields, value: Mapping[str, Any]) -> Choice:
         fields.missing("tools")
     allowed = []
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
-        allowed.append(_named(entry, entry.required("type"), ("function", "mcp")))
+        allowed.append(_named(entry, entry.required("type"), ("function", "custom", "mcp")))
     fields.done()
     if not allowed:
         refuse("Invalid 'tool_choice.tools': empty array.", "tool_choice.tools", "empty_array")
@@ -150,8 +237,9 @@ def _allowed(fields: Fields, value: Mapping[str, Any]) -> Choice:
 
 
 def _named(fields: Fields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str, str | None]:
-    if kind == "function":
-        found: str | tuple[str, str | None] = fields.required("name", may_be_empty=False)
+    if kind in ("function", "custom"):
+        name = fields.required("name", may_be_empty=False)
+        found: str | tuple[str, str | None] = model_name(name, fields.text("namespace"))
     elif kind == "mcp":
         found = (fields.required("server_label", may_be_empty=False), fields.text("name"))
     else:
@@ -160,9 +248,9 @@ def _named(fields: Fields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str
     return found
 
 
-def _function(fields: Fields) -> ToolSpec:
+def _function(fields: Fields, *, is_found: bool = False) -> ToolSpec:
     fields.take("type")
-    if fields.flag("defer_loading"):
+    if fields.flag("defer_loading") and not is_found:
         _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
     if fields.flag("async"):
         _unsupported(fields, "async", "Calls are answered in order.")

@@ -47,7 +47,12 @@ def shows_openai(request: ResponseRequest, mode: Mode | None, dialect: Dialect) 
 
     Who takes every `function_call` for its own would look for functions that it does not have.
     """
-    return (mode is None and dialect == "openai_agents") or can_be_asked(request, mode)
+    return takes_functions_for_its_own(mode, dialect) or can_be_asked(request, mode)
+
+
+def takes_functions_for_its_own(mode: Mode | None, dialect: Dialect) -> bool:
+    """True when no call of ours may appear as a `function_call`, not even one that is at no server."""
+    return mode == "openai" or (mode is None and dialect == "openai_agents")
 
 
 class ResponseWriter:
@@ -90,7 +95,15 @@ class ResponseWriter:
         self._encoder = Encoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated, past=past)
         self._output = Output(self._encoder)
         self._speech = Speech(self._output, request, dialect=dialect, seal=seal)
-        self._calls = Calls(self._output, request, routes=self._routes, pending=pending, approved=approved)
+        self._calls = Calls(
+            self._output,
+            request,
+            routes=self._routes,
+            pending=pending,
+            approved=approved,
+            label=(model or request.model or "") if takes_functions_for_its_own(mode, dialect) else None,
+            seal=seal,
+        )
         self.is_silent = is_silent
         self.is_stored = request.store
         self._is_kept = is_kept

@@ -139,14 +139,15 @@ async def _attempt(
 ) -> None:
     import aiohttp
 
-    from holodeck.lib.proxies import proxy_for
+    from holodeck.lib.net import way_to
 
     have = _length(part)
-    headers = {"User-Agent": "holodeck", "Accept-Encoding": "identity"}
+    way = way_to(url)
+    headers = {"User-Agent": "holodeck", "Accept-Encoding": "identity", **way.headers}
     if have:
         headers["Range"] = f"bytes={have}-"
     patience = aiohttp.ClientTimeout(total=None, connect=DOWNLOAD_TIMEOUT, sock_read=DOWNLOAD_TIMEOUT)
-    async with client.get(url, headers=headers, proxy=proxy_for(url), timeout=patience) as answer:
+    async with client.get(url, headers=headers, **way.options, timeout=patience) as answer:
         if answer.status >= _FIRST_ERROR:
             _refused(answer.status, weights, url, part)
             return

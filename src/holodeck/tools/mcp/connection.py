@@ -10,6 +10,7 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import PROBE_TIMEOUT
+from holodeck.lib.shortage import is_short
 from holodeck.tools.mcp.era import Era
 from holodeck.tools.mcp.faults import Faults
 from holodeck.tools.mcp.handshake import negotiate
@@ -148,6 +149,8 @@ class Connection:
         except MCPError as error:
             return error
         except Exception as error:
+            if is_short(error):
+                return self._faults.no_room("start")
             log.error("mcp.start_bug", server=self._faults.server, error=repr(error))
             return self._faults.connection("start", f"unexpected {type(error).__name__}: {error}")
         self.state = State.CONNECTED

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.limits import MAX_RAW_SHOWN
 from holodeck.lib.secret import MASK, Secret
+from holodeck.lib.shortage import WHAT, is_short
 from holodeck.lib.unreachable import why_unreachable
 
 OUTCOME_UNKNOWN = "It is not known whether the call took effect."
@@ -33,8 +34,14 @@ class Faults:
         return self.make(MCPTimeoutError, phase, text, **details)
 
     def unreachable(self, url: str, error: OSError) -> MCPConnectionError:
+        if is_short(error):
+            return self.no_room("connect")
         text = f"{url} cannot be reached: {why_unreachable(error)}. Is the server running?"
         return self.connection("connect", text, url=url)
+
+    def no_room(self, phase: str) -> MCPConnectionError:
+        """It is we who could not."""
+        return self.connection(phase, f"it was not tried: {WHAT}. Try again in a moment.", shortage=True)
 
     def protocol(self, phase: str, text: str, **details: Any) -> MCPProtocolError:
         return self.make(MCPProtocolError, phase, text, **details)

@@ -49,6 +49,11 @@ class Starts:
     def started(self) -> None:
         self._times.append(time.monotonic())
 
+    def not_tried(self) -> None:
+        """The last start did not come to be, for a reason that is not the server's."""
+        if self._times:
+            self._times.pop()
+
     def failed(self) -> None:
         self._failures += 1
 

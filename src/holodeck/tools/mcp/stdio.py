@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import KIB, PROCESS_LAST_WORDS, STDERR_LINES_SHOWN
 from holodeck.lib.process import Process, spawn
+from holodeck.lib.shortage import is_short
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.environment import child_environment
 from holodeck.tools.mcp.faults import Faults
@@ -166,6 +167,8 @@ class StdioChannel(PipeChannel):
 
     def _not_started(self, error: Exception) -> MCPConnectionError:
         command = self._launch.argv[0]
+        if is_short(error):
+            return self._faults.no_room("start")
         if not self._cwd.is_dir():
             text = f"the folder '{self._cwd}' to start it in does not exist. Correct 'cwd'."
         elif isinstance(error, FileNotFoundError):

@@ -168,7 +168,10 @@ class Supervisor:
             log.debug("mcp.asked_again", server=self._faults.server, why="it ended when asked in the modern way")
             outcome = await self._open(Era.LEGACY)
         if isinstance(outcome, MCPError):
-            self._starts.failed()
+            if outcome.details.get("shortage"):
+                self._starts.not_tried()
+            else:
+                self._starts.failed()
             self._last_error = outcome
             return outcome
         terms = outcome.session.terms

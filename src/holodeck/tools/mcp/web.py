@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -12,8 +13,8 @@ from holodeck.lib import net
 from holodeck.lib.addresses import Dialling
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
-from holodeck.lib.proxies import proxy_for
 from holodeck.lib.secret import Secret
+from holodeck.lib.unreachable import why_unreachable
 from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.era import mapping
 from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
@@ -48,7 +49,7 @@ class Web:
         self.faults = faults
         self._headers = headers
         self._auth = auth
-        self._proxy = proxy_for(url) if dialling is None else None
+        self._way = net.way_to(url) if dialling is None else net.Way()
         self._connect_timeout = connect_timeout
         self._client = net.http_client(connect_timeout=connect_timeout, dialling=dialling)
 
@@ -107,6 +108,12 @@ class Web:
             return self.faults.connection(
                 "connect", f"the certificate of {self.url} is not trusted: {error.certificate_error}"
             )
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            text = f"the proxy at {_host(self._way.proxy)} refused ({error.status} {error.message}). Check HTTPS_PROXY."
+            return self.faults.connection("connect", text, url=self.url, status=error.status)
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            text = f"the proxy at {_host(self._way.proxy)} cannot be reached: {why_unreachable(error.os_error)}."
+            return self.faults.connection("connect", f"{text} Check HTTPS_PROXY.", url=self.url)
         if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, net.RefusedAddressError):
             return self.faults.connection("connect", f"it was not dialled: {error.os_error.strerror}.")
         if isinstance(error, aiohttp.ClientConnectorError):
@@ -123,14 +130,14 @@ class Web:
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, delivery: Delivery
     ) -> aiohttp.ClientResponse:
         sent = {name: value.reveal() for name, value in self._headers.items()}
-        sent.update(headers)
+        sent |= {**headers, **self._way.headers}
         for _ in range(MAX_REDIRECTS + 1):
             delivery.may_have_left = True
             try:
                 response = await self._client.request(
-                    method, url, data=_streamed(body), headers=sent, allow_redirects=False, proxy=self._proxy
+                    method, url, data=_streamed(body), headers=sent, allow_redirects=False, **self._way.options
                 )
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError):
                 delivery.may_have_left = False
                 raise
             target = net.redirect_target(response.status, response.headers.get("Location"), url)
@@ -190,6 +197,11 @@ _ADVICE = {
     405: ": this address does not take MCP messages. Check 'url' and 'transport'.",
     _TOO_MANY: ": too many requests.",
 }
+
+
+def _host(url: str | None) -> str:
+    """Host and port."""
+    return urlsplit(url or "").netloc
 
 
 def _streamed(body: bytes | None) -> bytes | io.BytesIO | None:

@@ -13,7 +13,7 @@ import orjson
 
 from holodeck.lib import net
 from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
-from holodeck.lib.proxies import proxy_for
+from holodeck.lib.shortage import WHAT, is_short
 from holodeck.lib.unreachable import why_unreachable
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
@@ -69,15 +69,19 @@ class AuthDoor:
         except net.BodyTooLargeError:
             text = f"{shown(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes."
         except (aiohttp.ClientError, OSError) as error:
+            if is_short(error):
+                text = f"{shown(url)} was not asked: {WHAT}. Try again in a moment."
+                raise auth_error(self._server, text, url=shown(url), shortage=True) from error
             # Their texts hold host and port, never headers or body.
             text = f"{shown(url)} cannot be reached: {_cause(error)}."
         raise auth_error(self._server, text, url=shown(url))
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        way = net.way_to(url)
         async with (
             net.http_client(connect_timeout=self._timeout) as client,
             client.request(
-                method, url, headers=headers, data=body or None, allow_redirects=False, proxy=proxy_for(url)
+                method, url, headers={**headers, **way.headers}, data=body or None, allow_redirects=False, **way.options
             ) as response,
         ):
             content = await net.read_body(response, MAX_AUTH_BODY_BYTES)

@@ -1,0 +1,46 @@
+"""Tools that a client has found for its model in the course of a conversation: from then on they are offered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import orjson
+
+from holodeck.gateway.wire.fields import Fields
+from holodeck.gateway.wire.guises import SEARCH, Guise
+from holodeck.gateway.wire.request import ResponseRequest
+from holodeck.gateway.wire.tools import read_found
+from holodeck.models.content import TextContent
+from holodeck.models.exchange import ToolSpec
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
+
+
+def with_found_tools(request: ResponseRequest, items: Iterable[Item]) -> ResponseRequest:
+    """The request with what searches have found by now, if it has a search at all. `items`: the whole conversation."""
+    if SEARCH not in request.tools.guises:
+        return request
+    known = {spec.name for spec in request.tools.functions}
+    found: list[ToolSpec] = []
+    guises: dict[str, Guise] = {}
+    searches: set[str] = set()
+    for item in items:
+        if isinstance(item, FunctionCall) and item.name == SEARCH:
+            searches.add(item.call_id)
+        elif isinstance(item, FunctionCallOutput) and item.call_id in searches:
+            found += read_found(Fields(_said(item), "input.tools"), guises)
+    new = {spec.name: spec for spec in found if spec.name not in known}
+    if not new:
+        return request
+    functions = (*request.tools.functions, *new.values())
+    tools = replace(request.tools, functions=functions, guises={**guises, **request.tools.guises})
+    return replace(request, tools=tools)
+
+
+def _said(output: FunctionCallOutput) -> object:
+    """What a search gave, which the model has read in the same words."""
+    try:
+        said = orjson.loads("".join(part.text for part in output.content if isinstance(part, TextContent)))
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,52 @@
+"""A gateway that may open no more files: callers hear that it has no room now, and the operator what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+from aio import aio
+from gateway.process import process_of, write_file
+from scarcity import no_more_files
+
+from holodeck.testing import ScriptedModel, say
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+@aio(60)
+async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_path: Path, path: str) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {"input": "hi"}
+    body = {"model": "demo", **asked}
+    async with (
+        ScriptedModel(say("Room.")).serve() as model,
+        process_of(write_file(tmp_path, model.url), "--log-format", "json") as served,
+    ):
+        await served.send("GET", "/healthz")  # over the connection that is then used again
+        with no_more_files(served.process.pid):
+            status, answer, headers = await served.send("POST", path, body)
+        assert (status, answer["error"]["code"], headers["Retry-After"]) == (503, "overloaded", "1")
+        assert "too many files and connections open. Ask again" in answer["error"]["message"]
+        status, answer, _ = await served.send("POST", path, body)
+        assert (status, "Room." in str(answer)) == (200, True)
+        served.stop()
+        await served.ended()
+    lines = [orjson.loads(line) for line in served.said]
+    (told,) = [line for line in lines if line["event"] == "process.out_of_files"]
+    assert "ulimit -n" in told["notice"]
+    assert len(model.received) == 1
+
+
+@aio(60)
+async def test_the_operator_hears_of_it_although_nobody_is_let_in(tmp_path: Path) -> None:
+    async with ScriptedModel().serve() as model, process_of(write_file(tmp_path, model.url)) as served:
+        await served.send("GET", "/healthz")  # it is at work, and this connection stays
+        with no_more_files(served.process.pid):
+            while not any("process.out_of_files" in line for line in served.said):  # noqa: ASYNC110 - a line of the log
+                await asyncio.sleep(0.05)
+            async with aiohttp.ClientSession() as stranger:
+                with pytest.raises(aiohttp.ClientError):
+                    await stranger.get(f"{served.url}/healthz")
+            assert (await served.send("GET", "/healthz"))[0] == 200
