@@ -23,7 +23,7 @@ class Reader(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._wait_for_reader(min(self.reader_seconds, GOODBYE_SECONDS) if self._is_ending else self.reader_seconds)
+        self._wait_for_reader()
 
     def resume_writing(self) -> None:
         self._forget_reader()
@@ -34,7 +34,7 @@ class Reader(asyncio.Protocol):
     def say_goodbye(self) -> None:
         """The connection is closed once the last bytes are taken: that is not waited for any longer than for others."""
         if self._patience is None and self.transport.get_write_buffer_size():
-            self._wait_for_reader(self.reader_seconds)
+            self._wait_for_reader()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_reader()
@@ -46,17 +46,18 @@ class Reader(asyncio.Protocol):
         super().shutdown()  # type: ignore[misc] # uvicorn's protocols have it
         if self._patience is not None:
             self._forget_reader()
-            self._wait_for_reader(min(self.reader_seconds, GOODBYE_SECONDS))
+            self._wait_for_reader()
 
-    def _wait_for_reader(self, seconds: float) -> None:
+    def _wait_for_reader(self) -> None:
+        seconds = min(self.reader_seconds, GOODBYE_SECONDS) if self._is_ending else self.reader_seconds
         self._left = self.transport.get_write_buffer_size()
-        self._patience = self.loop.call_later(seconds, self._look_at_reader, seconds)
+        self._patience = self.loop.call_later(seconds, self._look_at_reader)
 
-    def _look_at_reader(self, seconds: float) -> None:
+    def _look_at_reader(self) -> None:
         self._patience = None
         left = self.transport.get_write_buffer_size()
         if 0 < left < self._left:
-            self._wait_for_reader(seconds)
+            self._wait_for_reader()
         elif left:
             self.transport.abort()
 

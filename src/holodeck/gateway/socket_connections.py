@@ -49,7 +49,7 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
         self._coming = Frames(self.room, limit=config.ws_max_size)
 
     def data_received(self, data: bytes) -> None:
-        if self._is_ending():
+        if self._is_closing():
             return
         if not self.handshake_initiated:
             super().data_received(data)
