@@ -53,6 +53,7 @@ async def test_what_no_frame_may_be_is_refused_at_its_head(tmp_path: Path, wrong
             client = await raw_socket(stand.url)
             await client.send(before + wrong)
             assert await client.closed() == 1002
+            assert await client.reader.read() == b"", "nor is its own goodbye waited for"
             client.leave()
         await _is_empty(stand)
 
