@@ -14,6 +14,7 @@ from gateway.raw_socket import CLOSE, PING, PONG, TEXT, asking, dial, frame, hea
 from gateway.stand import Stand, serving
 
 from holodeck.gateway.socket_connections import BoundedSocket
+from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 from holodeck.testing import ScriptedModel, say
 
 KIB = 1024
@@ -258,3 +259,33 @@ async def test_who_sends_far_too_much_hears_why_it_is_shown_out(tmp_path: Path) 
             assert await client.closed() == 1009
             client.leave()
         assert (await served.ask("Still there?"))[0] == 200
+
+
+@aio
+async def test_what_is_sent_to_a_socket_that_we_have_closed_takes_no_room(tmp_path: Path) -> None:
+    async with serving(tmp_path, limits={**LIMITS, "socket_seconds": 0.01}) as stand:
+        client = await raw_socket(stand.url)
+        assert await client.closed() == 1001
+        await client.send(frame(TEXT, asking("x" * 50 * KIB)) + frame(CLOSE, CODE))
+        assert await client.reader.read() == b""
+        client.leave()
+        await _is_empty(stand)
+
+
+@aio(30)
+async def test_messages_that_nobody_came_to_take_give_their_room_back(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: say("x" * 12_000_000), chunk=100_000)
+    async with serving(tmp_path, model, limits=LIMITS) as stand:
+        client = await raw_socket(stand.url, is_reading=False)
+        (served,) = _connections(stand)
+        assert isinstance(served, BoundedSocket)
+        await client.send(frame(TEXT, asking()))
+        while served.writable.is_set():  # noqa: ASYNC110 - it is told nowhere
+            await asyncio.sleep(0.01)
+        waiting = [frame(TEXT, b"{}")] * (MAX_QUEUED_MESSAGES + 1)  # one too many, of which it does not hear
+        await client.send(b"".join(waiting) + frame(TEXT, asking("x" * 50 * KIB)))
+        while stand.service.room.left > LIMITS["bodies_bytes"] - 50 * KIB:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert served.queue.qsize() == 1
+        client.leave()
+        await _is_empty(stand)
