@@ -289,3 +289,20 @@ async def test_messages_that_nobody_came_to_take_give_their_room_back(tmp_path: 
         assert served.queue.qsize() == 1
         client.leave()
         await _is_empty(stand)
+
+
+@aio(30)
+async def test_who_reads_again_gets_the_answer_that_it_is_owed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as stand:
+        client = await raw_socket(stand.url, is_reading=False)
+        (served,) = _connections(stand)
+        assert isinstance(served, BoundedSocket)
+        while served.writable.is_set():
+            await client.send(frame(PING, b"x" * 125) * 100)
+            await asyncio.sleep(0)
+        await client.send(frame(PING, b"last"))
+        while not served._pong.endswith(b"last"):  # noqa: ASYNC110 - it is told nowhere
+            await asyncio.sleep(0.01)
+        while (await client.frame()) != (PONG, b"last"):
+            pass
+        client.leave()
