@@ -26,6 +26,15 @@ def connected(path: str, durability: Durability, *, is_handed_on: bool = False) 
     connection = sqlite3.connect(
         path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None, check_same_thread=not is_handed_on
     )
+    try:
+        _prepare(connection, path, durability)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: str, durability: Durability) -> None:
     with waiting_for(path, at_most=SQLITE_BUSY_SECONDS):
         _use_wal(connection)
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'safe' else 'NORMAL'}")
@@ -33,7 +42,6 @@ def connected(path: str, durability: Durability, *, is_handed_on: bool = False) 
     with waiting_for(path, at_most=SQLITE_BUSY_SECONDS):
         connection.execute("BEGIN IMMEDIATE")
     _migrate(connection)
-    return connection
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
