@@ -14,7 +14,7 @@ from agents import Project, scripted
 from aio import aio
 from typing_terminal import CTRL_C, TypingTerminal
 
-from holodeck.cli.interrupts import INTERRUPTED
+from holodeck.cli.leaving import INTERRUPTED
 from holodeck.testing.journal import Journal
 from holodeck.testing.script import call
 
@@ -54,6 +54,27 @@ try:
     run_work({"busy": work, "held": held}[sys.argv[1]]())
 except KeyboardInterrupt:
     say("interrupted")
+"""
+
+PRESSED = """
+import os, signal, sys, threading, time
+
+def press():
+    os.kill(os.getpid(), signal.SIGINT)
+
+def go_on():
+    while True:
+        time.sleep(0.001)
+        press()
+
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{name}":
+            if {is_held}:
+                threading.Thread(target=go_on, daemon=True).start()
+            press()
+
+sys.meta_path.insert(0, Press())
 """
 
 
@@ -127,3 +148,16 @@ async def test_an_impatient_person_gets_no_traceback_and_leaves_no_server(tmp_pa
             assert await terminal.ends() in {130, -signal.SIGINT}, "the second: Python itself was already leaving"
             assert "Traceback" not in terminal.text
     await project.servers_gone()
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("name", ["holodeck.cli.colours", "holodeck.cli.run", "asyncio.unix_events", "holodeck.engine"])
+@aio(60)
+async def test_a_press_while_a_command_still_starts_is_no_traceback(tmp_path: Path, name: str, is_held: bool) -> None:
+    project = Project(tmp_path)
+    project.write(None)
+    (tmp_path / "sitecustomize.py").write_text(PRESSED.format(name=name, is_held=is_held))
+    project.env["PYTHONPATH"] = str(tmp_path)
+    done = await project.holodeck("run", "Go")
+    assert done.returncode == INTERRUPTED
+    assert done.stderr.strip() in {"Stopped.", ""}

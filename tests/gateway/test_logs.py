@@ -23,7 +23,7 @@ from holodeck.lib.limits import MAX_LOG_LINES_WAITING
 from holodeck.lib.log_lines import Lines
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
 
-SECONDS = 30.0
+SECONDS = 90.0
 CONTENT = ("grapefruit", "pomegranate", "tamarind", "made_up_name")
 
 

@@ -20,7 +20,7 @@ from gateway.stand import events_of
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
 NOWHERE = "http://127.0.0.1:9/v1"
-SECONDS = 30.0  # a process starts and ends in one, on a machine with nothing else to do
+SECONDS = 90.0  # a process starts and ends in one, on a machine with nothing else to do
 
 
 async def until(check: Callable[[], Awaitable[bool]]) -> None:

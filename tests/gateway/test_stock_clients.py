@@ -91,7 +91,7 @@ async def _run(*command: Path | str) -> dict[str, Any]:
 def test_every_version_of_the_python_package_works_unchanged(tmp_path: Path, lock: str) -> None:
     python = Path(sys.executable) if lock == "newest" else python_with(lock)
 
-    @aio(120)
+    @aio(300)
     async def use() -> None:
         async with _gateway(tmp_path) as url:
             seen = await _run(python, CLIENTS / "exercise.py", url, MODEL)
@@ -108,7 +108,7 @@ def test_the_npm_package_works_unchanged(tmp_path: Path) -> None:
     folder, node = node_folder(), shutil.which("node")
     assert node is not None
 
-    @aio(120)
+    @aio(300)
     async def use() -> None:
         async with _gateway(tmp_path) as url:
             seen = await _run(node, folder / "exercise.mjs", url, MODEL)
@@ -122,7 +122,7 @@ def test_the_npm_package_works_unchanged(tmp_path: Path) -> None:
 def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_tools(tmp_path: Path) -> None:
     python = python_with("openai-agents")
 
-    @aio(120)
+    @aio(300)
     async def use() -> None:
         # This package takes every function_call for one of its own, so it is shown the gateway's in OpenAI's form.
         async with _gateway(tmp_path) as url:

@@ -24,7 +24,7 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = f"00-{TRACE}-00f067aa0ba902b7-01"
 ROUTE = "POST /v1/responses"
 SECRET_WORDS = ("grapefruit", "pomegranate", "tamarind")
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 async def _ask(stand: Stand, **more: Any) -> dict[str, Any]:

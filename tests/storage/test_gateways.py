@@ -12,7 +12,7 @@ from storage.postgres_server import PostgresServer
 
 from holodeck.testing import ScriptedModel, say, wait
 
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 def asked(text: str, **more: object) -> dict[str, object]:

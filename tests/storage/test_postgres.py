@@ -23,7 +23,7 @@ from holodeck.storage.schema import STEPS
 from holodeck.storage.store import Conversation, ConversationItem, ResponseStore, StoredResponse
 
 RECORD = StoredResponse(id="r", owner="alice", created_at=1.0, status="completed")
-SECONDS = 30.0  # a server is restarted in one or two
+SECONDS = 90.0  # a server is restarted in one or two
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.presence_files import FilePresence
 from holodeck.storage.store import ResponseStore
 
-SECONDS = 30.0
+SECONDS = 90.0
 STAYING = """
 import sys
 from pathlib import Path

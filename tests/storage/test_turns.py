@@ -17,7 +17,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.postgres import ENTRANCES
 from holodeck.storage.store import ResponseStore, StoredResponse
 
-SECONDS = 30.0
+SECONDS = 90.0
 MOST = 3
 
 

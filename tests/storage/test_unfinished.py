@@ -17,7 +17,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore, StoredResponse
 
 RUNNING = StoredResponse(id="r", owner="alice", created_at=1.0, status="in_progress", resource=b'{"at":0}')
-SECONDS = 30.0
+SECONDS = 90.0
 
 
 @asynccontextmanager

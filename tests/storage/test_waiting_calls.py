@@ -176,7 +176,7 @@ def _messages(scripted: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.proves("D-23", "D-29")
-@aio(30)
+@aio(90)
 async def test_what_waits_is_taken_once_by_its_owner_and_may_be_given_back(tmp_path: Path, url: str) -> None:
     stores = [open_store(url, folder=tmp_path) for _ in range(2)]
     one, two = stores

@@ -7,13 +7,13 @@ nobody looks at, that ends as a traceback. Here each press cancels the work, bet
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, TypeVar
 
-INTERRUPTED = 130  # the exit code: 128 and the number of the signal
+from holodeck.cli.leaving import end, leave_once
+
 _UNHEARD = 2  # presses: a loop that has not noticed as many is held by something that does not end
 
 T = TypeVar("T")
@@ -24,7 +24,8 @@ def run_work(work: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         task = loop.create_task(work)
-        if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:  # a job in the background has none
+        outside = signal.getsignal(signal.SIGINT)
+        if outside not in {leave_once, signal.default_int_handler}:  # a job in the background has none
             return loop.run_until_complete(task)
         presses = _Presses(loop, task)
         signal.signal(signal.SIGINT, presses.one_more)
@@ -35,7 +36,7 @@ def run_work(work: Coroutine[Any, Any, T]) -> T:
                 raise KeyboardInterrupt from None
             raise
         finally:
-            signal.signal(signal.SIGINT, _leave if presses.made else signal.default_int_handler)
+            signal.signal(signal.SIGINT, end if presses.made else outside)
 
 
 class _Presses:
@@ -55,8 +56,3 @@ class _Presses:
     def _hear(self) -> None:
         self.heard += 1
         self._task.cancel()
-
-
-def _leave(_signal: int, _frame: FrameType | None) -> None:
-    """The work is over, and what is left is to say so: that can be done without."""
-    os._exit(INTERRUPTED)

@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from holodeck.cli.leaving import nothing_begun
+
 Table = Mapping[str, tuple[str, str]]
 """By the name of a command: the module that defines it as `command`, and its line of help."""
 
@@ -25,7 +27,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
             return None
-        command = importlib.import_module(self._table[cmd_name][0]).command
+        with nothing_begun():
+            command = importlib.import_module(self._table[cmd_name][0]).command
         assert isinstance(command, click.Command)  # noqa: S101 - each command module defines one
         return command
 

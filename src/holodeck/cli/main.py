@@ -9,6 +9,7 @@ import click
 
 from holodeck import __version__
 from holodeck.cli.lazy import LazyGroup
+from holodeck.cli.leaving import INTERRUPTED, all_is_done, listen
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("holodeck.cli.chat", "Talk with an agent."),
@@ -51,6 +52,16 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point: errors that are a person's to fix are sentences, never tracebacks."""
+    listen()
+    try:
+        _start()
+    except KeyboardInterrupt:  # before there is a command to leave
+        sys.exit(INTERRUPTED)
+    finally:
+        all_is_done()
+
+
+def _start() -> NoReturn:
     from holodeck.cli.colours import are_welcome
     from holodeck.lib.open_files import fill_standard_streams
 
@@ -65,9 +76,7 @@ def _run(colours: bool | None) -> NoReturn:
 
     try:
         code = cli.main(standalone_mode=False, color=colours)
-    except click.exceptions.Abort:
-        from holodeck.cli.interrupts import INTERRUPTED
-
+    except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("\nStopped.", err=True)
         sys.exit(INTERRUPTED)
     except click.ClickException as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from holodeck.cli.leaving import leave_it_to_asyncio
 from holodeck.lib.display import printable
 from holodeck.providers.local.download import bring_in, pull
 from holodeck.providers.local.weights import DEFAULT, KNOWN, Progress, Weights, is_pulled, known, models_folder
@@ -48,6 +49,7 @@ def pull_command(name: str, source: str | None, as_json: bool) -> None:
     was_there = is_pulled(weights)
     with _progress(weights, is_shown=not as_json and not was_there) as on_progress:
         if source is None or "://" in source:
+            leave_it_to_asyncio()
             path = pull(weights, url=source, on_progress=on_progress)
         else:
             path = bring_in(weights, Path(source), on_progress=on_progress)

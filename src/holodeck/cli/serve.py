@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import click
 
+from holodeck.cli.leaving import leave_it_to_asyncio
 from holodeck.cli.printed import beside_log
 from holodeck.cli.report import show_problems
 from holodeck.cli.usual_file import file_or_usual
@@ -81,6 +82,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
 
     allow_many_open_files()
     gc.set_threshold(GC_NEW_OBJECTS)
+    leave_it_to_asyncio()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(ready))
         _end_soon()

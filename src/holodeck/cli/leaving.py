@@ -1,0 +1,62 @@
+"""Ctrl-C while no work listens for it: the command is left, and pressed again, it ends at once. Never a traceback.
+
+Python raises `KeyboardInterrupt` at each press: at a second one, also within what leaves because of the first.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+INTERRUPTED = 130  # the exit code: 128 and the number of the signal
+
+
+def listen() -> None:
+    """From now on. A job in the background was told to ignore it, and does."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, leave_once)
+
+
+@contextmanager
+def nothing_begun() -> Iterator[None]:
+    """A press ends it at once: what is raised within an import may come out as something else, or not at all."""
+    is_ours = signal.getsignal(signal.SIGINT) is leave_once
+    if is_ours:
+        signal.signal(signal.SIGINT, _stop)
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, leave_once)
+
+
+def all_is_done() -> None:
+    """Nothing is left that a press could leave."""
+    if signal.getsignal(signal.SIGINT) is leave_once:
+        signal.signal(signal.SIGINT, end)
+
+
+def leave_it_to_asyncio() -> None:
+    """`asyncio.run` cancels its work at a press, if nobody else listens."""
+    if signal.getsignal(signal.SIGINT) is leave_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def leave_once(_signal: int, _frame: FrameType | None) -> None:
+    """Raise `KeyboardInterrupt`; the next press ends it."""
+    signal.signal(signal.SIGINT, end)
+    raise KeyboardInterrupt
+
+
+def _stop(_signal: int, _frame: FrameType | None) -> None:
+    with suppress(OSError):
+        os.write(2, b"\nStopped.\n")
+    os._exit(INTERRUPTED)
+
+
+def end(_signal: int, _frame: FrameType | None) -> None:
+    """What is left is to say that it was left: that can be done without."""
+    os._exit(INTERRUPTED)
