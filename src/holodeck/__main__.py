@@ -1,5 +1,5 @@
 """`python -m holodeck` is the `holodeck` command."""
 
-from holodeck.cli.main import main
+from holodeck.cli.entry import main
 
 main()

@@ -151,7 +151,9 @@ async def test_an_impatient_person_gets_no_traceback_and_leaves_no_server(tmp_pa
 
 
 @pytest.mark.parametrize("is_held", [False, True])
-@pytest.mark.parametrize("name", ["holodeck.cli.colours", "holodeck.cli.run", "asyncio.unix_events", "holodeck.engine"])
+@pytest.mark.parametrize(
+    "name", ["click", "holodeck.cli.colours", "holodeck.cli.run", "asyncio.unix_events", "holodeck.engine"]
+)
 @aio(60)
 async def test_a_press_while_a_command_still_starts_is_no_traceback(tmp_path: Path, name: str, is_held: bool) -> None:
     project = Project(tmp_path)

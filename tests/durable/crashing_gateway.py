@@ -94,7 +94,7 @@ class Boundaries:
 def main() -> None:
     from dbos import DBOS
 
-    from holodeck.cli.main import main as holodeck
+    from holodeck.cli.entry import main as holodeck
     from holodeck.durable import dbos_engine
     from holodeck.storage.postgres import PostgresStore
     from holodeck.storage.sqlite import SQLiteStore

@@ -9,7 +9,7 @@ import click
 
 from holodeck import __version__
 from holodeck.cli.lazy import LazyGroup
-from holodeck.cli.leaving import INTERRUPTED, all_is_done, listen
+from holodeck.cli.leaving import INTERRUPTED, all_is_done
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("holodeck.cli.chat", "Talk with an agent."),
@@ -51,8 +51,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The entry point: errors that are a person's to fix are sentences, never tracebacks."""
-    listen()
+    """Run a command: errors that are a person's to fix are sentences, never tracebacks."""
     try:
         _start()
     except KeyboardInterrupt:  # before there is a command to leave
