@@ -87,11 +87,11 @@ class SQLiteStore:
 
     def _heed(self, is_lost: bool) -> None:
         """Write nothing more into a file that nobody will find. Raises `StorageError` while it is lost."""
-        if is_lost != (self._writer.refusal is not None):
-            self._writer.refusal = StorageError(LOST) if is_lost else None
+        if is_lost != bool(self._writer.refusal):
+            self._writer.refusal = LOST if is_lost else ""
             self._at_hand.pause(is_over=not is_lost)
-        if self._writer.refusal is not None:
-            raise self._writer.refusal
+        if is_lost:
+            raise StorageError(LOST)
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         values = (*_values(record), self.keeper)

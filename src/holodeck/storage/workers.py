@@ -36,7 +36,7 @@ class Worker:
     def __init__(self, connect: Callable[[], sqlite3.Connection], *, writes: bool, name: str) -> None:
         self._connect = connect
         self._writes = writes
-        self.refusal: StorageError | None = None
+        self.refusal = ""
         """Why nothing is done for now."""
         self._name = name
         self._jobs: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
@@ -86,8 +86,8 @@ class Worker:
             if not batch:
                 continue
             try:
-                if self.refusal is not None:
-                    raise self.refusal
+                if self.refusal:
+                    raise StorageError(self.refusal)
                 connection = connection or self._connect()
                 outcomes = self._transaction(connection, batch)
             except (sqlite3.Error, OSError, StorageError) as error:
