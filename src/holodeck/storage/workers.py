@@ -86,15 +86,18 @@ class Worker:
             if not batch:
                 continue
             try:
-                if self.refusal:
-                    raise StorageError(self.refusal)
-                connection = connection or self._connect()
+                connection = self._usable(connection)
                 outcomes = self._transaction(connection, batch)
             except (sqlite3.Error, OSError, StorageError) as error:
                 outcomes = [_explained(error)] * len(batch)
             _tell(batch, outcomes)
         if connection is not None:
             connection.close()
+
+    def _usable(self, connection: sqlite3.Connection | None) -> sqlite3.Connection:
+        if self.refusal:
+            raise StorageError(self.refusal)
+        return connection or self._connect()
 
     def _transaction(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
         if not self._writes:
