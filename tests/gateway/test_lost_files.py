@@ -66,6 +66,7 @@ async def test_into_a_file_that_is_gone_nothing_more_is_written_and_what_it_held
             for is_background in (False, True):
                 status, refused, _ = await served.ask(background=is_background)
                 assert (status, refused["error"]["code"]) == (503, "storage_error")
+            assert len(scripted.received) == 1, "no model is asked for what cannot be kept"
             assert (await served.ask(store=False))[0] == 200
             assert (await served.send("GET", f"/v1/responses/{first['id']}"))[0] == 200
             assert len([line for line in served.said if LOST in line]) == 1

@@ -102,6 +102,8 @@ class ResponseMaker:
         self, request: ResponseRequest, caller: Caller, recent: Recent | None = None, *, dialect: Dialect
     ) -> tuple[Live, Continued]:
         """A new response that has taken what waits in its conversation, if something does."""
+        if request.store and (why := self._store.refusal):  # before a model is paid and tools act for nothing
+            raise StorageError(why)
         response_id, threads = new_id("resp"), self._continuing.threads
         for _ in range(TAKE_ATTEMPTS):
             before = await self._continuing.before(request, caller, recent)

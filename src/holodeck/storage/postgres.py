@@ -56,6 +56,10 @@ class PostgresStore:
     def keeper(self) -> int:
         return self._pool.presence.number
 
+    @property
+    def refusal(self) -> str:
+        return ""  # a server is asked
+
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         values = (*(getattr(record, name) for name in _NAMES), self.keeper)
 

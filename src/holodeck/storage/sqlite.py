@@ -61,6 +61,10 @@ class SQLiteStore:
     def keeper(self) -> int:
         return self._presence.number
 
+    @property
+    def refusal(self) -> str:
+        return self._writer.refusal
+
     def _connect(self) -> sqlite3.Connection:
         with self._opening:
             connection = connected(self._path, self._durability)

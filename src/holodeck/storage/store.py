@@ -88,6 +88,11 @@ class ResponseStore(Protocol):
         """The number of this process; the unfinished responses that it saves are its own to finish."""
         ...
 
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be kept, as far as that is known without trying. Empty: it is not."""
+        ...
+
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         """Keep a response, or its newer state. A finished one has its stream in `events`, so its chunks are gone.
 
