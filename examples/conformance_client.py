@@ -26,8 +26,8 @@ from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenE
 from holodeck.tools.mcp.auth.client_identity import PublicClient, SecretInHeader, SignedAssertion
 from holodeck.tools.mcp.auth.door import AuthDoor
 from holodeck.tools.mcp.auth.dpop import ProofKey
-from holodeck.tools.mcp.auth.login_record import Login
 from holodeck.tools.mcp.auth.machine import MachineAuth
+from holodeck.tools.mcp.auth.oauth_flow import Login
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider, NoAuth
 from holodeck.tools.mcp.auth.store import MemoryTokens
 from holodeck.tools.mcp.callbacks import Callbacks

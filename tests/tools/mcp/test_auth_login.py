@@ -26,11 +26,8 @@ from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.door import AuthDoor
 from holodeck.tools.mcp.auth.dpop import ProofKey
 from holodeck.tools.mcp.auth.factory import auth_provider, login_provider
-from holodeck.tools.mcp.auth.flow import Show
-from holodeck.tools.mcp.auth.login_record import Login
+from holodeck.tools.mcp.auth.oauth_flow import Login, Show
 from holodeck.tools.mcp.auth.store import FileTokens, MemoryTokens, TokenStore
-
-IMPORT_LIMIT = 20  # the first login imports the SDK, which takes a busy machine seconds
 
 
 def tool(url: str, **auth: Any) -> MCPTool:
@@ -56,7 +53,7 @@ async def world(**settings: Any) -> AsyncIterator[tuple[AuthServer, ResourceServ
         yield authority, server
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_the_first_refusal_registers_logs_in_with_pkce_and_the_call_works(tmp_path: Path) -> None:
     async with world() as (authority, server):
         assert await call(provider(server, FileTokens(tmp_path), scopes=["read"]), server.mcp) == 200
@@ -71,7 +68,7 @@ async def test_the_first_refusal_registers_logs_in_with_pkce_and_the_call_works(
         assert len(request.form["code_verifier"]) >= 43
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_tokens_outlive_the_process_and_no_other_user_can_read_them(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "tokens"
     async with world() as (authority, server):
@@ -82,7 +79,7 @@ async def test_tokens_outlive_the_process_and_no_other_user_can_read_them(tmp_pa
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_twenty_calls_at_once_open_one_browser() -> None:
     async with world() as (authority, server):
         auth = provider(server, MemoryTokens())
@@ -91,7 +88,7 @@ async def test_twenty_calls_at_once_open_one_browser() -> None:
         assert len(authority.requests) == 1
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_token_is_renewed_before_it_expires_at_its_own_authorization_server_also_after_a_restart() -> None:
     now = [1_000_000.0]
     store = MemoryTokens()
@@ -107,7 +104,7 @@ async def test_a_token_is_renewed_before_it_expires_at_its_own_authorization_ser
         assert "/token" not in server.paths
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_token_that_was_taken_back_is_renewed_without_a_person() -> None:
     store = MemoryTokens()
     async with world() as (authority, server):
@@ -122,7 +119,7 @@ async def _invalid_grant(server: AuthServer, request: web.Request, form: dict[st
     return web.json_response({"error": "invalid_grant"}, status=400)
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_without_a_person_a_missing_login_says_which_command_to_run_and_registers_nothing() -> None:
     async with world() as (authority, server):
         with pytest.raises(MCPConnectionError, match="Run: holodeck mcp login tickets"):
@@ -130,7 +127,7 @@ async def test_without_a_person_a_missing_login_says_which_command_to_run_and_re
         assert authority.paths == []
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_without_a_person_a_refused_renewal_says_which_command_to_run() -> None:
     store = MemoryTokens()
     async with world() as (authority, server):
@@ -144,7 +141,7 @@ async def test_without_a_person_a_refused_renewal_says_which_command_to_run() ->
         assert len(authority.requests) == 2
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_with_a_person_a_refused_renewal_leads_to_a_new_login_of_the_same_client() -> None:
     async with world() as (authority, server):
         auth = provider(server, MemoryTokens())
@@ -163,7 +160,7 @@ async def test_with_a_person_a_refused_renewal_leads_to_a_new_login_of_the_same_
         assert len({login["redirect_uri"] for login in authority.authorizations}) == 1
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_server_that_refuses_everything_ends_in_an_error_after_one_login() -> None:
     async with world(refresh_tokens=False) as (authority, server):
 
@@ -176,7 +173,7 @@ async def test_a_server_that_refuses_everything_ends_in_an_error_after_one_login
         assert len(authority.authorizations) == 1
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_wider_scope_is_asked_for_once() -> None:
     async with world() as (authority, server):
         enough: list[str] = []
@@ -199,7 +196,7 @@ async def test_a_wider_scope_is_asked_for_once() -> None:
         assert len(authority.authorizations) == 2
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_client_of_the_file_is_not_registered_and_its_secret_goes_to_the_pinned_issuer_only() -> None:
     async with world() as (authority, server):
         pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
@@ -208,7 +205,7 @@ async def test_a_client_of_the_file_is_not_registered_and_its_secret_goes_to_the
         assert authority.requests[0].basic == ("me", "s3cr3t")
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_server_that_names_another_authorization_server_than_the_pinned_one_is_refused() -> None:
     touched: list[str] = []
 
@@ -230,7 +227,7 @@ def test_a_secret_without_a_pinned_issuer_is_refused() -> None:
         login_provider(tool("https://mcp.example", client_id="me", client_secret="s3cr3t"), show=None)
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_an_answer_with_another_state_is_turned_away_and_the_login_goes_on() -> None:
     pages: list[tuple[int, str]] = []
 
@@ -250,7 +247,7 @@ async def test_an_answer_with_another_state_is_turned_away_and_the_login_goes_on
         assert authority.requests[0].form["code"] == "the-code"
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_person_who_says_no_is_an_error_in_the_words_of_the_authorization_server() -> None:
     async def denies(url: str) -> None:
         query = parse_qs(urlsplit(url).query)
@@ -264,20 +261,20 @@ async def test_a_person_who_says_no_is_an_error_in_the_words_of_the_authorizatio
         assert authority.requests == []
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_failed_exchange_shows_no_secret() -> None:
     async def quoting(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         return web.Response(status=400, text=f"bad client s3cr3t {form}\x1b[2J")
 
     async with world(reply=quoting) as (authority, server):
         pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
-        with pytest.raises(MCPConnectionError, match=r"the login failed.*400") as caught:
+        with pytest.raises(MCPConnectionError, match=r"the token endpoint .* answered 400") as caught:
             await call(provider(server, MemoryTokens(), **pinned), server.mcp)
         assert "s3cr3t" not in str(caught.value)
         assert "\x1b" not in str(caught.value)
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_login_asks_again_whatever_is_stored_and_logout_forgets() -> None:
     store = MemoryTokens()
     async with world() as (authority, server):
@@ -291,7 +288,7 @@ async def test_login_asks_again_whatever_is_stored_and_logout_forgets() -> None:
             await call(provider(server, store, show=None), server.mcp)
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_pinned_redirect_port_that_is_taken_is_named() -> None:
     async with world() as (_, server):
         taken = int(server.url.rpartition(":")[2])
@@ -299,7 +296,7 @@ async def test_a_pinned_redirect_port_that_is_taken_is_named() -> None:
             await call(provider(server, MemoryTokens(), redirect_port=taken), server.mcp)
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_token_that_another_process_has_renewed_is_taken_over() -> None:
     now = [1_000_000.0]
     store = MemoryTokens()
@@ -315,7 +312,7 @@ async def test_a_token_that_another_process_has_renewed_is_taken_over() -> None:
         assert server.seen[-1]["Authorization"] == "Bearer token-2"
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_bound_token_is_proved_anew_for_every_request_and_nonces_are_obeyed() -> None:
     async def bound(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         claims = jwt.decode(request.headers["DPoP"], options={"verify_signature": False})
@@ -355,7 +352,7 @@ async def test_a_bound_token_is_proved_anew_for_every_request_and_nonces_are_obe
         assert len(authority.authorizations) == 1
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_server_without_auth_in_its_file_is_shown_a_login_only_where_the_person_asks() -> None:
     store = MemoryTokens()
     async with world() as (authority, server):
@@ -371,7 +368,7 @@ async def test_a_server_without_auth_in_its_file_is_shown_a_login_only_where_the
         assert [each.form["grant_type"] for each in authority.requests] == ["authorization_code", "refresh_token"]
 
 
-@aio(IMPORT_LIMIT)
+@aio
 async def test_a_login_works_for_this_run_where_nothing_can_be_stored(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     async with world() as (authority, server):

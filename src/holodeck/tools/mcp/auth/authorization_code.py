@@ -13,8 +13,7 @@ from holodeck.lib.errors import MCPError
 from holodeck.tools.mcp.auth.challenge import parameter
 from holodeck.tools.mcp.auth.door import Door
 from holodeck.tools.mcp.auth.dpop import NONCE_WANTED, ProofKey, ProvingDoor
-from holodeck.tools.mcp.auth.flow import LoginFlow, Show, login_needed
-from holodeck.tools.mcp.auth.login_record import Login, LoginRecord
+from holodeck.tools.mcp.auth.oauth_flow import Login, LoginFlow, Show, login_needed
 from holodeck.tools.mcp.auth.provider import Refusal, auth_error
 from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
 from holodeck.tools.mcp.auth.renewal import SharedRenewal
@@ -152,7 +151,7 @@ class AuthorizationCode:
         async with self._store.lock(self._key):
             if await self._renewed_elsewhere(is_widening=bool(refusal and refusal.status == FORBIDDEN)):
                 return True
-            if refresh and await self._run(None, refresh=True):
+            if refresh and await self._run(None):
                 self._from_login = False
                 return True
             self._is_refreshable = False
@@ -160,7 +159,7 @@ class AuthorizationCode:
                 return False
             if self._show is None:
                 raise login_needed(self._login.server)
-            self._from_login = await self._run(refusal, refresh=False)
+            self._from_login = await self._run(refusal)
             return self._from_login
 
     async def _renewed_elsewhere(self, *, is_widening: bool) -> bool:
@@ -170,18 +169,21 @@ class AuthorizationCode:
         self._adopt(stored)
         return self._token is not None and self._token.is_fresh(self._clock())
 
-    async def _run(self, refusal: Refusal | None, *, refresh: bool) -> bool:
-        content = dict(self._record)
-        async with self._listening(content, wanted=refusal is not None) as redirect:
-            uri = redirect.uri if redirect else "http://127.0.0.1/callback"
-            record = LoginRecord(self._login, content, redirect_uri=uri, clock=self._clock)
-            flow = LoginFlow(record, door=self._door, redirect=redirect, show=self._show)
-            is_new = await flow.run(refusal, refresh=refresh)
-        if is_new:
-            self._adopt(content)
-            self._is_loaded = True
-            await self._keep(content)
-        return is_new
+    async def _run(self, refusal: Refusal | None) -> bool:
+        """A login for a refusal, else a refresh. True when there is a new token, which is then stored."""
+        record = dict(self._record)
+        async with self._listening(record, wanted=refusal is not None) as redirect:
+            flow = LoginFlow(
+                self._login, record, door=self._door, clock=self._clock, redirect=redirect, show=self._show
+            )
+            if refusal is not None:
+                await flow.log_in(refusal)
+            elif not await flow.refresh():
+                return False
+        self._adopt(record)
+        self._is_loaded = True
+        await self._keep(record)
+        return True
 
     async def _keep(self, content: Record) -> None:
         try:

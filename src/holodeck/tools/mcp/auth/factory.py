@@ -15,10 +15,9 @@ from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.client_identity import ClientIdentity, SecretInForm, SecretInHeader, SignedAssertion
 from holodeck.tools.mcp.auth.door import AuthDoor
-from holodeck.tools.mcp.auth.flow import Show
-from holodeck.tools.mcp.auth.login_record import Login
 from holodeck.tools.mcp.auth.machine import MachineAuth
 from holodeck.tools.mcp.auth.metadata import AuthorizationServer
+from holodeck.tools.mcp.auth.oauth_flow import Login, Show
 from holodeck.tools.mcp.auth.provider import Bearer, MCPAuthProvider, NoAuth, Refusal, StaticHeaders
 from holodeck.tools.mcp.auth.store import TokenStore, token_store
 
