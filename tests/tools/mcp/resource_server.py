@@ -26,6 +26,8 @@ class ResourceServer:
     url: str = ""
     names: list[str] = field(default_factory=list)
     """The authorization servers in its metadata. Empty: the real one."""
+    publishes: bool = True
+    """Whether it has metadata, and its challenge says where."""
     judge: Judge | None = None
     """Decides before the token is looked at; None from it goes on."""
     seen: list[Mapping[str, str]] = field(default_factory=list)
@@ -37,11 +39,13 @@ class ResourceServer:
 
     @property
     def challenge(self) -> str:
+        if not self.publishes:
+            return "Bearer"
         return f'Bearer resource_metadata="{self.url}/.well-known/oauth-protected-resource/mcp"'
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path)
-        if request.path == "/.well-known/oauth-protected-resource/mcp":
+        if self.publishes and request.path == "/.well-known/oauth-protected-resource/mcp":
             servers = self.names or [self.auth.issuer_url]
             return web.json_response({"resource": self.mcp, "authorization_servers": servers})
         if request.path != "/mcp":

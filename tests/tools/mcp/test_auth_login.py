@@ -375,3 +375,68 @@ async def test_a_login_works_for_this_run_where_nothing_can_be_stored(tmp_path: 
         auth = provider(server, FileTokens(tmp_path / "file" / "tokens"))
         assert [await call(auth, server.mcp) for _ in range(2)] == [200, 200]
         assert len(authority.authorizations) == 1
+
+
+@aio
+async def test_a_pinned_issuer_is_asked_also_when_the_server_publishes_nothing() -> None:
+    async with world() as (authority, server):
+        server.publishes = False
+        pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
+        assert await call(provider(server, MemoryTokens(), **pinned), server.mcp) == 200
+        assert authority.requests[0].basic == ("me", "s3cr3t")
+
+
+@aio
+async def test_a_login_page_with_a_query_of_its_own_keeps_it() -> None:
+    async with world() as (authority, server):
+        authority.metadata = {"authorization_endpoint": f"{authority.url}/authorize?tenant=blue"}
+        assert await call(provider(server, MemoryTokens()), server.mcp) == 200
+        [login] = authority.authorizations
+        assert (login["tenant"], login["response_type"]) == ("blue", "code")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({"registration_endpoint": None}, "registers no clients. Give 'client_id'"),
+        ({"code_challenge_methods_supported": ["plain"]}, "does not know PKCE with S256"),
+        ({"authorization_endpoint": None}, "has no login page"),
+        ({"authorization_endpoint": "http://login.example/"}, "the login page http://login.example.* is refused"),
+        ({"issuer": "https://other.example"}, "metadata are of the issuer 'https://other.example'"),
+        ({"token_endpoint": None}, "name no token endpoint"),
+    ],
+)
+@aio
+async def test_an_authorization_server_that_cannot_be_used_is_named_before_anybody_logs_in(
+    metadata: dict[str, Any], reason: str
+) -> None:
+    async with world(metadata=metadata) as (authority, server):
+        with pytest.raises(MCPConnectionError, match=reason):
+            await call(provider(server, MemoryTokens()), server.mcp)
+        assert authority.authorizations == []
+        assert authority.requests == []
+
+
+@aio
+async def test_an_answer_that_comes_from_another_issuer_is_not_exchanged() -> None:
+    async def mixed_up(url: str) -> None:
+        query = parse_qs(urlsplit(url).query)
+        back = {"code": "the-code", "state": query["state"][0], "iss": "https://other.example"}
+        async with aiohttp.ClientSession() as session, session.get(query["redirect_uri"][0], params=back):
+            pass
+
+    async with world() as (authority, server):
+        with pytest.raises(MCPConnectionError, match="does not come from the issuer"):
+            await call(provider(server, MemoryTokens(), show=mixed_up), server.mcp)
+        assert authority.requests == []
+
+
+@aio
+async def test_a_registration_is_not_shown_to_another_authorization_server() -> None:
+    store = MemoryTokens()
+    async with auth_server() as first, auth_server() as second, resource_server(first) as server:
+        await call(provider(server, store), server.mcp)
+        server.auth, first.valid = second, set()
+        assert await call(provider(server, store), server.mcp) == 200
+        assert len(second.registrations) == 1
+        assert second.requests[0].form["grant_type"] == "authorization_code"
