@@ -4,6 +4,9 @@ BIN := .venv/bin
 UV_VERSION := 0.13.7
 READY := .venv/.ready
 SERVERS := .cache/servers
+# Tests wait for processes more than they compute: two workers per core keep the cores busy.
+WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
+PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=10
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
 .PHONY: help run test test-local conformance compat lint types bench chaos lock clean
@@ -16,7 +19,7 @@ run: $(READY) ## run the shipped example agent end to end: real MCP servers, and
 	$(RUN) examples/assistant "Read the file welcome.md"
 
 test: lint types $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, imports, tests, the built wheel
-	$(BIN)/pytest
+	$(PYTEST)
 
 conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official MCP conformance suite, strictly
 	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import yaml
 from deploy.containerfile import stages, texts
 from deploy.manifests import DEPLOY, FORMS
 from deploy.served import LIMIT, served
-from storage.postgres_server import PostgresServer, running_postgres
+from storage.postgres_server import PostgresServer
 
 import holodeck as package
 from holodeck.gateway.callers import hash_key
@@ -30,12 +28,6 @@ KNOWN = {
     *("read_only", "restart", "security_opt", "stop_grace_period", "tmpfs", "user", "volumes"),
 }
 """Of a service, the keys of the Compose specification that this file uses; another one is a slip of the pen."""
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        yield server
 
 
 def test_every_key_is_one_of_the_specification() -> None:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import yaml
 from deploy.manifests import KEY, MANY, ONE, VARIABLES
 from deploy.served import served
-from storage.postgres_server import PostgresServer, running_postgres
+from storage.postgres_server import PostgresServer
 
 CALLER = {"Authorization": f"Bearer {KEY}"}
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        yield server
 
 
 def test_several_gateways_are_replaced_and_moved_one_at_a_time() -> None:

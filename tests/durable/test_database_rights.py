@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aio import aio
 from gateway.process import Served, process_of, write_file
-from storage.postgres_server import PostgresServer, running_postgres
+from storage.postgres_server import PostgresServer
 
 from holodeck.testing import ScriptedModel, say
 
@@ -18,11 +17,11 @@ SECONDS = 120.0  # processes start, on a machine that may have much to do
 USER, PASSWORD = "gateway", "of%20the/sea"
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        server.administer(f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'")
-        yield server
+@pytest.fixture(scope="session")
+def postgres(postgres: PostgresServer) -> PostgresServer:
+    """The server, with a user who owns nothing."""
+    postgres.administer(f"CREATE ROLE {USER} LOGIN PASSWORD '{PASSWORD}'")
+    return postgres
 
 
 def database(postgres: PostgresServer) -> tuple[str, dict[str, Any]]:

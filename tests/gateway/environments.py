@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from alone import alone
+
 CLIENTS = Path(__file__).parent / "clients"
 _CACHE = Path(__file__).parents[2] / ".cache" / "clients"
 _UV = Path(sys.executable).parent / "uv"
@@ -18,10 +20,11 @@ def python_with(lock: str) -> Path:
     place = _CACHE / lock
     file = CLIENTS / f"{lock}.lock"
     python = place / "bin" / "python"
-    if not _is_ready(place, file):
-        _run(_UV, "venv", "--quiet", "--clear", "--python", sys.executable, place)
-        _run(_UV, "pip", "sync", "--quiet", "--require-hashes", "--python", python, file)
-        _mark_ready(place, file)
+    with alone(f"client-{lock}"):
+        if not _is_ready(place, file):
+            _run(_UV, "venv", "--quiet", "--clear", "--python", sys.executable, place)
+            _run(_UV, "pip", "sync", "--quiet", "--require-hashes", "--python", python, file)
+            _mark_ready(place, file)
     return python
 
 
@@ -29,15 +32,18 @@ def node_folder() -> Path:
     """A folder with the npm package and the script that uses it."""
     place = _CACHE / "npm"
     lock = CLIENTS / "package-lock.json"
-    place.mkdir(parents=True, exist_ok=True)
-    if not _is_ready(place, lock):
-        for name in ("package.json", "package-lock.json", ".npmrc"):
-            shutil.copy(CLIENTS / name, place)
-        npm = shutil.which("npm")
-        assert npm is not None, "The tests use the npm package of OpenAI. Install Node.js (it brings npm)."
-        _run(npm, "ci", "--no-audit", "--no-fund", "--silent", cwd=place)
-        _mark_ready(place, lock)
-    shutil.copy(CLIENTS / "exercise.mjs", place)
+    script = place / "exercise.mjs"
+    with alone("client-npm"):
+        place.mkdir(parents=True, exist_ok=True)
+        if not _is_ready(place, lock):
+            for name in ("package.json", "package-lock.json", ".npmrc"):
+                shutil.copy(CLIENTS / name, place)
+            npm = shutil.which("npm")
+            assert npm is not None, "The tests use the npm package of OpenAI. Install Node.js (it brings npm)."
+            _run(npm, "ci", "--no-audit", "--no-fund", "--silent", cwd=place)
+            _mark_ready(place, lock)
+        if not script.exists() or script.read_bytes() != (CLIENTS / script.name).read_bytes():
+            shutil.copy(CLIENTS / script.name, place)
     return place
 
 

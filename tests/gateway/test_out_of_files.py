@@ -24,7 +24,8 @@ async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_pa
         ScriptedModel(say("Room.")).serve() as model,
         process_of(write_file(tmp_path, model.url), "--log-format", "json") as served,
     ):
-        await served.send("GET", "/healthz")  # over the connection that is then used again
+        # Over the connection that is then used again; its store has its files by then.
+        assert (await served.send("GET", "/readyz"))[0] == 200
         with no_more_files(served.process.pid):
             status, answer, headers = await served.send("POST", path, body)
         assert (status, answer["error"]["code"], headers["Retry-After"]) == (503, "overloaded", "1")

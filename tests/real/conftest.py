@@ -19,6 +19,8 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if DOCKER in config.stash:
-        terminalreporter.write_line(f"docker: {config.stash[DOCKER]}")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    properties = [each for report in reports for each in getattr(report, "user_properties", [])]
+    for line in dict.fromkeys(str(value) for name, value in properties if name == DOCKER):
+        terminalreporter.write_line(f"docker: {line}")

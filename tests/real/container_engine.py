@@ -12,13 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
 from real.project import PACKAGES
 
 from holodeck.tools.mcp.environment import child_environment
 
-DOCKER = pytest.StashKey[str]()
-"""What the end of a test run says of containers."""
+DOCKER = "docker"
+"""The property of a test report that says how it went with containers; the end of a test run shows it."""
 IMAGE = "holodeck-test-everything:latest"
 SERVER = "/srv/node_modules/@modelcontextprotocol/server-everything/dist/index.js"
 SECONDS = 120

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from aio import aio
+from alone import alone
 from real.container_engine import DOCKER, IMAGE, Engine, engine_with_image
 from real.marked import eventually
 from real.owner import kill_the_owner
@@ -44,14 +45,15 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Engine | None]:
-    """An engine that has the image, or None where there is none."""
-    running, told = engine_with_image(tmp_path_factory.mktemp("image"))
-    pytestconfig.stash[DOCKER] = told
-    yield running
-    if running is not None:
-        running.forget()
+@pytest.fixture
+def real(tmp_path: Path, record_property: Callable[[str, object], None]) -> Iterator[Engine | None]:
+    """An engine that has the image, or None where there is none. One test at a time: they list its containers."""
+    with alone("docker"):
+        running, told = engine_with_image(tmp_path)
+        record_property(DOCKER, told)
+        yield running
+        if running is not None:
+            running.forget()
 
 
 @pytest.mark.proves("D-10", "000:US2-1", "000:FR-008", "001:PRAC-2", "003:EX-5")

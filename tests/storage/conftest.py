@@ -1,17 +1,9 @@
-"""One PostgreSQL server for all tests of storage, and an empty database for each that asks."""
+"""What the tests of storage share: each kind of storage, empty."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from storage.postgres_server import PostgresServer, running_postgres
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    with running_postgres() as server:
-        yield server
+from storage.postgres_server import PostgresServer
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

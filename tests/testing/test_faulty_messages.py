@@ -179,7 +179,7 @@ RESULTS: list[tuple[Fault, Callable[[Any], bool]]] = [
 ]
 
 
-@pytest.mark.parametrize(("mode", "is_wrong"), RESULTS, ids=str)
+@pytest.mark.parametrize(("mode", "is_wrong"), RESULTS, ids=[str(mode) for mode, _ in RESULTS])
 def test_a_result_is_wrong_in_the_way_of_its_mode(mode: Fault, is_wrong: Callable[[Any], bool]) -> None:
     async def act(server: RawPipes) -> None:
         server.call("structured")
