@@ -29,7 +29,7 @@ class Begun:
 
     async def run_id(self) -> str:
         """The id that it tells at the start."""
-        return (await self.says(r"run_[0-9a-f]{24}"))[0]
+        return (await self.says(r"run_[0-9a-f]{32}"))[0]
 
     async def says(self, pattern: str) -> re.Match[str]:
         """Wait until it has said so on stderr."""

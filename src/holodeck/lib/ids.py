@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 
-_RANDOM_BYTES = 12  # 96 bits: two equal ones will not be seen
+_RANDOM_BYTES = 16  # 128 bits: an id that grants access to something cannot be guessed
 _FETCHED = 256  # ids for which the kernel is asked at once: asking costs more than all the rest
 _unused: list[str] = []
 
