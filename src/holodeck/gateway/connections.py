@@ -12,7 +12,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.gateway.attending import CLIENT
 from holodeck.gateway.gathering import Gathering
+from holodeck.gateway.problems import protocol_error
 from holodeck.gateway.readers import Reader
+from holodeck.gateway.replies import JSON
 from holodeck.lib.limits import MAX_HEAD_BYTES
 
 
@@ -44,6 +46,13 @@ class BoundedProtocol(Reader, HttpToolsProtocol):
         self._gathering.hold()
 
     def cut(self) -> None:
+        self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """As uvicorn, with the error object that every other refusal has."""
+        body = protocol_error(msg)
+        head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {JSON}\r\ncontent-length: {len(body)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
         self.transport.close()
 
     def on_response_complete(self) -> None:

@@ -84,6 +84,11 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
             return _reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
 
 
+def protocol_error(message: str) -> bytes:
+    """The body of a refusal that the protocol itself writes: what came is no request that a route could answer."""
+    return reply_for(BadRequestError(message, code="invalid_http"), "").body
+
+
 def error_events(error: BaseException, sequence: int, last: bytes) -> list[bytes]:
     """The same as the end of a stream, in the form of OpenAI and in that of Open Responses, instead of its last event.
 

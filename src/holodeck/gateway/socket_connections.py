@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -12,10 +13,14 @@ from uvicorn.config import Config
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.datastructures import Headers
 from websockets.frames import CloseCode, Frame
+from websockets.http11 import Response
 
 from holodeck.gateway.frames import Frames
+from holodeck.gateway.problems import protocol_error
 from holodeck.gateway.readers import Reader
+from holodeck.gateway.replies import JSON
 from holodeck.gateway.room import NO_ROOM, Room
 from holodeck.lib.limits import FRAMES_AT_ONCE
 
@@ -46,6 +51,7 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.conn.reject = _reject  # type: ignore[method-assign] # uvicorn makes it, and it refuses in plain text
         self._coming = Frames(self.room, limit=config.ws_max_size)
 
     def data_received(self, data: bytes) -> None:
@@ -64,7 +70,7 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
     def _refuse(self) -> None:
         """A request for a WebSocket that is none, or too large: uvicorn would say nothing, and wait for ever."""
         said = b"".join(self.conn.data_to_send())
-        no = self.conn.reject(400, "This is not a valid request for a WebSocket.\n")
+        no = self.conn.reject(400, "This is not a valid request for a WebSocket.")
         self.transport.write(said or no.serialize())
         self.handshake_complete = self.close_sent = True
         self.transport.close()
@@ -236,6 +242,13 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
             self.handshake_complete = True  # it was refused; uvicorn would log that nobody has answered
         elif message["type"] != "websocket.send":
             self._go_on()
+
+
+def _reject(status: int, text: str) -> Response:
+    """What a request for a WebSocket that is none is answered with."""
+    known, body = HTTPStatus(status), protocol_error(text.strip())
+    headers = {"Content-Type": JSON, "Content-Length": str(len(body)), "Connection": "close"}
+    return Response(known.value, known.phrase, Headers(headers), body)
 
 
 def bounded_socket(seconds: float, reader_seconds: float, room: Room) -> type[BoundedSocket]:
