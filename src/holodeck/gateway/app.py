@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
-import orjson
-
 from holodeck.gateway.attending import Attended, Client, Receive, client_of
 from holodeck.gateway.bodies import Bodies, is_small
 from holodeck.gateway.callers import Caller, Callers
@@ -25,6 +23,7 @@ from holodeck.gateway.silence import Silence
 from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
 from holodeck.lib import log
+from holodeck.lib.bounded_json import TooDeepError, parse_json
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import (
     DEFAULT_REQUEST_SECONDS,
@@ -53,7 +52,9 @@ class Call:
         0.4 s). 'limits.body_bytes' bounds it.
         """
         try:
-            return orjson.loads(self.body)
+            return parse_json(self.body)
+        except TooDeepError as error:
+            raise BadRequestError(f"The body is {error}.", code="invalid_json") from None
         except ValueError:
             raise BadRequestError("The body is not valid JSON.", code="invalid_json") from None
 

@@ -8,8 +8,6 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.making import ResponseMaker
@@ -21,6 +19,7 @@ from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.request import lane_of, read_message
 from holodeck.gateway.wire.seal import Seal
+from holodeck.lib.bounded_json import TooDeepError, parse_json
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 
@@ -184,7 +183,9 @@ class _Messages:
 
 def _data(message: bytes) -> object:
     try:
-        return orjson.loads(message)
+        return parse_json(message)
+    except TooDeepError as error:
+        raise BadRequestError(f"The message is {error}.", code="invalid_json") from None
     except ValueError:
         _check_text(message)
         raise BadRequestError("The message is not valid JSON.", code="invalid_json") from None

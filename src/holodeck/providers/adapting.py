@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from holodeck.lib.bounded_json import parse_json
 from holodeck.lib.limits import MAX_ADAPTED_BYTES, MAX_ADAPTED_KEPT
 from holodeck.models.exchange import Answered, ModelRequest, ToolSpec
 from holodeck.models.items import FunctionCall, Item
@@ -79,7 +80,7 @@ def _restored(item: Item, adapted: Mapping[str, Adapted]) -> Item:
     if not isinstance(item, FunctionCall) or item.name not in adapted or not adapted[item.name].changes:
         return item
     try:
-        arguments: Any = orjson.loads(item.arguments)
+        arguments: Any = parse_json(item.arguments)
     except ValueError:
         return item
     if not isinstance(arguments, dict):

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from holodeck.lib.bounded_json import parse_json
 from holodeck.models.exchange import CallDelta, ModelRequest
 from holodeck.models.items import FunctionCall
 
@@ -123,8 +124,8 @@ def arguments_object(arguments: str) -> dict[str, Any]:
     if not arguments.strip():
         return {}
     try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
+        value = parse_json(arguments)
+    except ValueError:
         value = None
     return value if isinstance(value, dict) else {"invalid_arguments": arguments}
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
+from holodeck.lib.bounded_json import parse_json
 from holodeck.lib.limits import MAX_ARGUMENT_CHECK_BYTES, MAX_SHOWN_CHARS
 
 
@@ -21,7 +20,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        value = orjson.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         near = text[:MAX_SHOWN_CHARS]
         raise BadArgumentsError(f"The arguments are not valid JSON ({error}). They begin: {near}") from None

@@ -43,10 +43,10 @@ _NOBODY: Mapping[str, str] = {}
 def digest_of(place: tuple[str, str], call: FunctionCall) -> bytes:
     """The same for the same call of the same tool, however its arguments are spaced; another for any other."""
     try:  # not with orjson: to that one all large numbers are the same
-        arguments = _ordered(json.loads(call.arguments, parse_float=Decimal))
+        said = repr((place, _ordered(json.loads(call.arguments, parse_float=Decimal))))
     except (ValueError, RecursionError):
-        arguments = call.arguments
-    return hashlib.blake2b(repr((place, arguments)).encode(), digest_size=_DIGEST_BYTES).digest()
+        said = repr((place, call.arguments))
+    return hashlib.blake2b(said.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 def _ordered(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import orjson
 
+from holodeck.lib.bounded_json import parse_json
 from holodeck.lib.record import record
 from holodeck.tools.mcp.names import normalize_tool_name
 
@@ -53,7 +54,7 @@ def arguments_of(text: str) -> str:
 def text_of(arguments: str) -> str:
     """The text for such a tool. A model that does not keep to the form of a function has said it right away."""
     try:
-        given = orjson.loads(arguments)
+        given = parse_json(arguments)
     except ValueError:
         return arguments
     text = given.get(_INPUT) if isinstance(given, dict) else given

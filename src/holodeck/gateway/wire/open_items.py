@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import orjson
-
 from holodeck.gateway.wire.dialects import REASONING_NAMES, Dialect
 from holodeck.gateway.wire.encoder import Encoder
 from holodeck.gateway.wire.guises import Guise, text_of
 from holodeck.gateway.wire.ids import custom_id_of, search_id_of
 from holodeck.gateway.wire.output import WireItem
+from holodeck.lib.bounded_json import parse_json
 
 
 class OpenMessage:
@@ -204,14 +203,14 @@ class OpenSearch:
 
     def close(self, status: str = "completed") -> WireItem:
         text = "".join(self._texts)
-        item = {**self._item, "status": status, "arguments": orjson.loads(text) if _is_json(text) else {"query": text}}
+        item = {**self._item, "status": status, "arguments": parse_json(text) if _is_json(text) else {"query": text}}
         self._encoder.emit("response.output_item.done", output_index=self.place, item=item)
         return item
 
 
 def _is_json(text: str) -> bool:
     try:
-        orjson.loads(text)
+        parse_json(text)
     except ValueError:
         return False
     return True

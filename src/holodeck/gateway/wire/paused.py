@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import orjson
-
 from holodeck.gateway.wire.approvals import UNDECIDED, answer_in_place, told
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.ids import approval_id, stem_of
 from holodeck.gateway.wire.input import check_unique
 from holodeck.gateway.wire.reading import Input
+from holodeck.lib.bounded_json import parse_json
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 
 UNANSWERED = "The client went on without an answer to this call."
@@ -109,7 +108,7 @@ def _is_same(sent: FunctionCall | None, call: FunctionCall, read: Input) -> bool
 def _same_words(one: FunctionCall, other: FunctionCall) -> bool:
     """Whether two calls have the same arguments, however they are spaced."""
     try:
-        return bool(orjson.loads(one.arguments) == orjson.loads(other.arguments))
+        return bool(parse_json(one.arguments) == parse_json(other.arguments))
     except ValueError:
         return one.arguments == other.arguments
 

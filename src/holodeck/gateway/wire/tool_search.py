@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import orjson
-
 from holodeck.gateway.wire.fields import Fields
 from holodeck.gateway.wire.guises import SEARCH, Guise
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.tools import read_found
+from holodeck.lib.bounded_json import parse_json
 from holodeck.models.content import TextContent
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
@@ -40,7 +39,7 @@ def with_found_tools(request: ResponseRequest, items: Iterable[Item]) -> Respons
 def _said(output: FunctionCallOutput) -> object:
     """What a search gave, which the model has read in the same words."""
     try:
-        said = orjson.loads("".join(part.text for part in output.content if isinstance(part, TextContent)))
+        said = parse_json("".join(part.text for part in output.content if isinstance(part, TextContent)))
     except ValueError:
         return {}
     return said if isinstance(said, dict) else {}

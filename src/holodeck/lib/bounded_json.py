@@ -1,0 +1,45 @@
+"""JSON from outside, bounded in depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from holodeck.lib.limits import MAX_JSON_DEPTH
+
+_WRITABLE_DEPTH = 254
+"""Levels that orjson writes; it reads 1,024. What comes is written again a dozen levels down, in events and records."""
+
+
+class TooDeepError(ValueError):
+    """The value is nested deeper than `MAX_JSON_DEPTH`."""
+
+    def __init__(self) -> None:
+        super().__init__(f"nested deeper than {MAX_JSON_DEPTH} levels")
+
+
+def parse_json(text: bytes | str) -> Any:
+    """The value of JSON text that a client, a model or a server has written.
+
+    Raises `ValueError` for text that is no JSON, and its `TooDeepError`: a value that can be read but not written
+    again would end a request much later, in the middle of something else.
+    """
+    value = orjson.loads(text)
+    levels = text.count("[") + text.count("{") if isinstance(text, str) else text.count(b"[") + text.count(b"{")
+    if levels > MAX_JSON_DEPTH:
+        _check_depth(value)
+    return value
+
+
+def _check_depth(value: Any) -> None:
+    """Let orjson find out: it writes the value so far down that just `MAX_JSON_DEPTH` levels are left for it.
+
+    A walk over a body of 32 MB would hold the event loop for seconds.
+    """
+    for _ in range(_WRITABLE_DEPTH - MAX_JSON_DEPTH):
+        value = [value]
+    try:
+        orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        raise TooDeepError from None
