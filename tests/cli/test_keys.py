@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
 from terminal import holodeck
 
 from holodeck.gateway.callers import APIKeys
@@ -46,3 +47,14 @@ def test_validate_shows_a_gateway_without_its_secrets(tmp_path: Path) -> None:
     data = json.loads(holodeck("validate", "--json", "gateway.yaml", cwd=tmp_path, env={"KEY": "s3cret"}).stdout)
     assert data["gateway"]["serves"] == ["fast"]
     assert "s3cret" not in json.dumps(data)
+
+
+@pytest.mark.parametrize("command", ["validate", "serve"])
+def test_a_short_key_file_beside_the_database_is_refused_with_what_to_do(tmp_path: Path, command: str) -> None:
+    (tmp_path / "gateway.yaml").write_text("models: [{name: fast, model: {provider: rehearsal}}]\nlisten: {port: 0}\n")
+    (tmp_path / "holodeck.db.key").write_bytes(b"s3cret")
+    done = holodeck(command, "gateway.yaml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "holodeck.db.key' has 6 bytes" in done.stderr
+    assert "remove it" in done.stderr
+    assert "s3cret" not in done.stdout + done.stderr

@@ -207,7 +207,25 @@ def test_an_agent_file_can_be_served_as_it_is(folder: AgentFolder) -> None:
         (MODEL + "jwt: {issuer: a, audience: b, jwks_url: 'http://id.example/keys'}\n", "'jwks_url' must use https://"),
         (MODEL + "jwt: {issuer: a, audience: b, jwks_file: gone.json}\n", "cannot read 'gone.json'"),
         (MODEL + "jwt: {issuer: a, audience: b, jwks_file: gateway.yaml}\n", "is not JSON"),
-        (MODEL + "seal_key: '${NONE:-}'\n", "'seal_key' is empty"),
+        (MODEL + "seal_key: '${NONE:-}'\n", "secrets.token_urlsafe(32)"),
+        (
+            MODEL + "seal_key: '${NONE:-31-bytes-are-one-too-few-for-it}'\n",
+            "seal_key: a key that seals has at least 32",
+        ),
+        (
+            MODEL + "seal_key: ['${NONE:-these-32-bytes-are-enough-for-it}', '${NONE:-short}']\n",
+            "seal_key[1]: a key that",
+        ),
+        (
+            MODEL + "seal_key: ['${NONE:-these-32-bytes-are-enough-for-it}', literal]\n",
+            "seal_key[1]: a secret must not",
+        ),
+        (MODEL + "seal_key: []\n", "'seal_key' is an empty list"),
+        (MODEL + "seal_key: 5\n", "seal_key"),
+        (MODEL + "seal_key_file: [short, gone]\n", "seal_key_file[0]: a key that seals"),
+        (MODEL + "seal_key_file: [short, gone]\n", "seal_key_file[1]: cannot read the secret"),
+        (MODEL + "seal_key_file: [5]\n", "seal_key_file[0]: 'seal_key_file' must be the path of a file"),
+        (MODEL + "seal_key_file: []\n", "'seal_key_file' is an empty list"),
         (MODEL + "seal_key_file: empty\n", "empty"),
         (MODEL + "seal_key_file: two-lines\n", "more than one line"),
         (MODEL + "seal_key_file: large\n", "larger than 64 KB"),
@@ -215,6 +233,7 @@ def test_an_agent_file_can_be_served_as_it_is(folder: AgentFolder) -> None:
 )
 def test_what_would_go_wrong_later_is_said_when_the_file_is_read(folder: AgentFolder, text: str, words: str) -> None:
     folder.write("empty", "\n")
+    folder.write("short", "short\n")
     folder.write("solo.yaml", "name: solo\n")
     folder.write("two-lines", "one\ntwo\n")
     folder.write("large", "x" * 70_000)

@@ -10,7 +10,7 @@ from holodeck.config.document import Document, KeyPath
 from holodeck.config.files import read_text
 from holodeck.config.problems import problem_at
 from holodeck.lib.errors import ConfigError, Problem
-from holodeck.lib.limits import MAX_SECRET_FILE_BYTES
+from holodeck.lib.limits import MAX_SECRET_FILE_BYTES, MIN_SEAL_KEY_BYTES
 from holodeck.models.base import Substituted
 
 SECRET_FIELDS = frozenset({"api_key", "token", "client_secret", "seal_key"})
@@ -20,7 +20,7 @@ _SECRET_NAMES = re.compile(
 _MAPPINGS = frozenset({"headers", "env"})
 _UNREAD = "sqlite:///unread"
 """Stands in for a secret that could not be read, wherever one may stand: only that is to be said of it."""
-_SEAL: KeyPath = ("seal_key",)
+_NEW_SEAL_KEY = 'Make one with: python3 -c "import secrets; print(secrets.token_urlsafe(32))"'
 _DATABASE: KeyPath = ("storage", "url")
 """An address that is a secret when there is a password in it."""
 
@@ -45,13 +45,9 @@ class SecretFiles:
             if key.endswith("_file") and (base in SECRET_FIELDS or (*path, base) == _DATABASE):
                 if base in value:
                     self._problem((*path, key), f"'{base}' and '{key}' are given; one is enough")
-                elif isinstance(item, str):
-                    result[base] = self._read(item, (*path, key))
                 else:
-                    self._problem((*path, key), f"'{key}' must be the path of a file")
+                    result[base] = self._read_named(item, (*path, key))
                 continue
-            if (*path, key) == _SEAL and isinstance(item, str) and not item.strip():
-                self._problem((*path, key), "'seal_key' is empty: everybody could make what it seals")
             if key in SECRET_FIELDS or ((*path, key) == _DATABASE and _has_password(item)):
                 self._refuse_literal(item, (*path, key), key)
             if key in _MAPPINGS and isinstance(item, dict):
@@ -59,7 +55,18 @@ class SecretFiles:
                     if _SECRET_NAMES.search(str(name)):
                         self._refuse_literal(text, (*path, key, name), name)
             result[key] = self.resolved(item, (*path, key))
+        if not path and "seal_key" in result:
+            self._check_seal_keys(result["seal_key"], ("seal_key" if "seal_key" in value else "seal_key_file",))
         return result
+
+    def _read_named(self, value: Any, path: KeyPath) -> Any:
+        """What is in the file of this name; for the seal key, also in each of several."""
+        if isinstance(value, str):
+            return self._read(value, path)
+        if path == ("seal_key_file",) and isinstance(value, list):
+            return [self._read_named(each, (*path, index)) for index, each in enumerate(value)]
+        self._problem(path, f"'{path[0] if isinstance(path[-1], int) else path[-1]}' must be the path of a file")
+        return Substituted(_UNREAD, written=f"({path[-1]})")
 
     def _read(self, name: str, path: KeyPath) -> Substituted:
         try:
@@ -74,6 +81,19 @@ class SecretFiles:
         elif not text.isprintable():
             self._problem(path, "the secret's file holds more than one line, or characters that no header can carry")
         return Substituted(text, written=f"({path[-1]})")
+
+    def _check_seal_keys(self, value: Any, path: KeyPath) -> None:
+        """Refuse short ones, and literals in a list. What could not be read has its problem already."""
+        if value == []:
+            self._problem(path, f"'{path[-1]}' is an empty list", _NEW_SEAL_KEY)
+        for index, key in enumerate(value if isinstance(value, list) else [value]):
+            where = (*path, index) if isinstance(value, list) else path
+            if isinstance(value, list):
+                self._refuse_literal(key, where, "seal_key")
+            is_read = isinstance(key, Substituted) and key != _UNREAD
+            if is_read and len(key.strip().encode("utf-8", "surrogateescape")) < MIN_SEAL_KEY_BYTES:
+                message = f"a key that seals has at least {MIN_SEAL_KEY_BYTES} bytes, and this one has fewer"
+                self._problem(where, message, _NEW_SEAL_KEY)
 
     def _refuse_literal(self, value: Any, path: KeyPath, name: str) -> None:
         if isinstance(value, str) and value and not isinstance(value, Substituted) and "${" not in value:

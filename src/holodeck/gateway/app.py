@@ -18,7 +18,7 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, client_gone, reply_for, shutting_down, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import CutOffError, Reply, Streamed
-from holodeck.gateway.room import Room
+from holodeck.gateway.room import Reservation, Room
 from holodeck.gateway.silence import Silence
 from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
@@ -42,6 +42,7 @@ class Call:
     caller: Caller
     path: Mapping[str, str]
     query: Mapping[str, str]
+    reservation: Reservation
     body: bytes = b""
     dialect: Dialect = "openai"
 
@@ -112,6 +113,7 @@ class Gateway:
         self._rates = rates
         self._hosts = hosts
         self._metrics = metrics
+        self._room = room
         self._bodies = Bodies(limit=body_limit, room=room, seconds=body_seconds, is_leaving=lambda: self.is_draining)
         self._silent_seconds = silent_seconds
         self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
@@ -199,9 +201,16 @@ class Gateway:
             counted: AbstractContextManager[None] = self._rates.request(caller)
         else:
             counted = self._rates.beside(caller) if has_body and not is_small(headers) else nullcontext()
-        with counted:
+        with counted, Reservation(self._room) as reservation:
             body = await self._bodies.read(receive, headers, client, visit) if has_body else b""
-            call = Call(caller=caller, path=path, query=query, body=body, dialect=dialect_of(headers))
+            call = Call(
+                caller=caller,
+                path=path,
+                query=query,
+                reservation=reservation,
+                body=body,
+                dialect=dialect_of(headers),
+            )
             if is_counted:
                 await self._write(await _unless_gone(route.handler(call), receive, client), receive, send, client)
                 return

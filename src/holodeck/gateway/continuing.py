@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -19,11 +19,12 @@ from holodeck.gateway.waiting import Waiting, places_of, waiting_in
 from holodeck.gateway.wire.approvals import ELSEWHERE, Decided, answer_in_place, decide, told
 from holodeck.gateway.wire.context import NOT_RUN, check_answered, with_calls, without_told_again
 from holodeck.gateway.wire.ids import approval_id
-from holodeck.gateway.wire.input import references, without_results
+from holodeck.gateway.wire.input import entries_of, references, without_results
 from holodeck.gateway.wire.paused import put_back, returning, sent_back, was_gone_on_from
 from holodeck.gateway.wire.reading import ApprovalAnswer, Find, Input
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.seal import SealKeys
+from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.lib.limits import (
     DEFAULT_CONTEXT_BYTES,
     MAX_CONTEXT_DEPTH,
@@ -111,11 +112,12 @@ class Continued:
 class Continuing:
     """Finds what a request refers to, as its own caller."""
 
-    def __init__(self, store: ResponseStore, seal: Seal, *, most: int = DEFAULT_CONTEXT_BYTES) -> None:
+    def __init__(self, store: ResponseStore, seal_keys: SealKeys, *, most: int = DEFAULT_CONTEXT_BYTES) -> None:
         """`most`: bytes that may come before a request."""
         self._store = store
+        self._seal_keys = seal_keys
         self._most = most
-        self.threads = Threads(store, seal, most=most)
+        self.threads = Threads(store, most=most)
         self.claims = Claims(store)
         self.unstored = Unstored()
         self.untold = Untold()
@@ -129,10 +131,11 @@ class Continuing:
         standing = Standing()
         known = recent.get(request.previous_response_id or "") if recent is not None else None
         if known is None and request.previous_response_id is not None:
-            known = await self.response(request.previous_response_id, caller)
+            known = await self.response(request.previous_response_id, caller, request.input.sealed)
         if known is not None:
             items, waiting, is_stored, size = known.items, known.waiting, known.is_chain, known.size
-            check_size(size, self._most, "previous_response_id")
+            opened = request.input.sealed.size if request.input.sealed is not None else 0
+            check_size(size + opened, self._most, "previous_response_id")
         elif request.conversation_id is not None:
             standing = await self.threads.standing(request.conversation_id, request.input, caller)
             items, waiting, size = standing.items, standing.waiting, standing.size
@@ -264,6 +267,14 @@ class Continuing:
             await self._find_in_responses(ids - items.keys(), items, caller)
         return items.get
 
+    async def open_sealed(
+        self, body: object, find: Find, caller: Caller, acquire: Callable[[int], None]
+    ) -> SealedInput:
+        """Open the sealed items of a body, and of what it refers to. Raises; see `SealedInput.open`."""
+        sealed = SealedInput(self._seal_keys.for_caller(caller.id), most=self._most, acquire=acquire)
+        await sealed.open(entries_of(body, find), param="input")
+        return sealed
+
     async def _find_in_responses(self, ids: Collection[str], items: dict[str, dict[str, Any]], caller: Caller) -> None:
         """Add those items that stand in a response, as far as responses are searched."""
         for resource, input_items in await self._store.with_items(ids, caller.id):
@@ -271,7 +282,7 @@ class Continuing:
                 if item.get("id") in ids:
                     items.setdefault(item["id"], item)
 
-    async def response(self, response_id: str, caller: Caller) -> Kept:
+    async def response(self, response_id: str, caller: Caller, sealed: SealedInput | None) -> Kept:
         """All up to a stored response, and what waits in it. Raises when it is not there, or too much."""
         record = await self._store.get(response_id, caller.id)
         if record is None:
@@ -288,7 +299,7 @@ class Continuing:
             raise too_long(f"more than {MAX_CONTEXT_DEPTH} responses come before", "previous_response_id")
         items, waiting = tuple(item for part in chain for item in decode_items(part)), Waiting.decode(record.pending)
         if record.conversation_id is not None:
-            items = await self.threads.up_to(record, items, waiting, caller)
+            items = await self.threads.up_to(record, items, waiting, caller, sealed)
         is_chain = record.conversation_id is None
         return Kept(items=tuple(with_calls(items)), size=size, waiting=waiting, is_chain=is_chain)
 

@@ -14,7 +14,8 @@ from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.fields import Fields
 from holodeck.gateway.wire.input import check_unique, read_input
 from holodeck.gateway.wire.options import read_metadata
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.seal import SealKeys
+from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_PAGE_BYTES
 from holodeck.storage.store import Conversation, ConversationItem, ResponseStore
@@ -28,13 +29,15 @@ _MAX_NEW_ITEMS = 20
 class Conversations:
     """The conversations of all callers; each sees only its own."""
 
-    def __init__(self, store: ResponseStore, seal: Seal) -> None:
+    def __init__(self, store: ResponseStore, seal_keys: SealKeys, *, most: int) -> None:
+        """`most`: plain bytes of the sealed items of one request."""
         self._store = store
-        self._seal = seal
+        self._seal_keys = seal_keys
+        self._most = most
 
     async def create(self, call: Call) -> Reply:
         fields = Fields(call.json() if call.body else {})
-        items = self._read(fields.take("items") or [])
+        items = await self._read(call, fields.take("items") or [])
         metadata = dict(read_metadata(fields))
         fields.done()
         made = Conversation(
@@ -64,7 +67,7 @@ class Conversations:
 
     async def add_items(self, call: Call) -> Reply:
         fields = Fields(call.json())
-        items = self._read(fields.take("items"), await self._taken(call, fields.value.get("items")))
+        items = await self._read(call, fields.take("items"), await self._taken(call, fields.value.get("items")))
         fields.done()
         added = await self._store.add_items(call.path["id"], call.caller.id, [_kept(item) for item in items])
         if not added:
@@ -112,11 +115,14 @@ class Conversations:
         found = [await self._store.item(call.path["id"], call.caller.id, each) for each in given]
         return {item.id for item in found if item is not None}
 
-    def _read(self, value: object, taken: Collection[str] = ()) -> list[dict[str, Any]]:
+    async def _read(self, call: Call, value: object, taken: Collection[str] = ()) -> list[dict[str, Any]]:
         if isinstance(value, list) and len(value) > _MAX_NEW_ITEMS:
             message = f"Invalid 'items': at most {_MAX_NEW_ITEMS} at a time."
             raise WireError(400, message, kind="invalid_request", code="array_above_max_length", param="items")
-        shown = read_input(value, seal=self._seal, path="items").shown
+        seal = self._seal_keys.for_caller(call.caller.id)
+        sealed = SealedInput(seal, most=self._most, acquire=call.reservation.acquire)
+        await sealed.open(value if isinstance(value, list) else (), param="items")
+        shown = read_input(value, sealed=sealed, path="items").shown
         check_unique(shown, taken, "items")
         return shown
 

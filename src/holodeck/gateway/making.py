@@ -23,8 +23,9 @@ from holodeck.gateway.waiting import Waiting
 from holodeck.gateway.wire.context import settled
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.past import Past
+from holodeck.gateway.wire.reading import nothing_stored
 from holodeck.gateway.wire.request import ResponseRequest, read_request
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.seal import SealKeys
 from holodeck.gateway.wire.tool_search import with_found_tools
 from holodeck.gateway.wire.writer import ResponseWriter, takes_functions_for_its_own
 from holodeck.lib import trace
@@ -45,7 +46,7 @@ class ResponseMaker:
         self,
         starter: Starter,
         store: ResponseStore,
-        seal: Seal,
+        seal_keys: SealKeys,
         continuing: Continuing,
         *,
         is_durable: bool,
@@ -56,7 +57,7 @@ class ResponseMaker:
         self._in_flight = in_flight
         self._starter = starter
         self._store = store
-        self._seal = seal
+        self._seal_keys = seal_keys
         self._continuing = continuing
 
     async def prepare(
@@ -90,7 +91,9 @@ class ResponseMaker:
         record = await self._store.get(response_id, caller.id)
         if record is None or record.status not in UNFINISHED:
             return None
-        request = read_request(given["body"], seal=self._seal)
+        # It was within the budget when it came, and is a run now, not a request.
+        sealed = await self._continuing.open_sealed(given["body"], nothing_stored, caller, lambda _size: None)
+        request = read_request(given["body"], sealed=sealed)
         request.input.shown[:] = orjson.loads(record.input_items)
         before = Continued.of_plain(given["before"])
         before.complete(request)
@@ -192,7 +195,7 @@ class ResponseMaker:
             approved=before.decided.approved,
             listed=before.listed,
             dialect=dialect,
-            seal=self._seal,
+            seal=self._seal_keys.for_caller(caller.id),
             is_silent=not (request.stream or request.background),
             is_kept=self._is_durable and request.background and not request.has_secrets,
             past=Past(told) if again is not None else None,

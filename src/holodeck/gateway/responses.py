@@ -17,13 +17,13 @@ from holodeck.gateway.pages import flag_of, integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.rates import Rates, too_many_in_background
 from holodeck.gateway.replies import CutOffError, Reply, Streamed, json_reply
+from holodeck.gateway.room import Reservation
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect, in_dialect
 from holodeck.gateway.wire.encoder import DONE, sse
 from holodeck.gateway.wire.input import whole
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.request import ResponseRequest, read_request
-from holodeck.gateway.wire.seal import Seal
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import CANCEL_POLL, CANCEL_WAIT, STORED_STREAM_POLL
@@ -38,7 +38,6 @@ class Responses:
         maker: ResponseMaker,
         store: ResponseStore,
         runs: Runs,
-        seal: Seal,
         continuing: Continuing,
         background: Background,
         rates: Rates,
@@ -46,17 +45,19 @@ class Responses:
         self._maker = maker
         self._store = store
         self._runs = runs
-        self._seal = seal
         self._continuing = continuing
         self._background = background
         self._rates = rates
 
-    async def create(self, body: object, caller: Caller, *, dialect: Dialect = "openai") -> Reply | Streamed:
+    async def create(
+        self, body: object, caller: Caller, reservation: Reservation, *, dialect: Dialect = "openai"
+    ) -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
         if isinstance(body, dict) and body.get("background") is True:
             await self._check_background(caller)
         find = await self._continuing.found(body, caller)
-        request = read_request(body, seal=self._seal, find=find)
+        sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
+        request = read_request(body, sealed=sealed, find=find)
         if request.background:
             return await self._begin_background(request, whole(body, find), caller, dialect=dialect)
         live = await self._maker.prepare(request, caller, dialect=dialect)

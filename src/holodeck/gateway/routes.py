@@ -21,7 +21,7 @@ def all_routes(
     """Every route, with who may use it."""
 
     async def create(call: Call) -> Reply | Streamed:
-        return await responses.create(call.json(), call.caller, dialect=call.dialect)
+        return await responses.create(call.json(), call.caller, call.reservation, dialect=call.dialect)
 
     async def get(call: Call) -> Reply | Streamed:
         return await responses.get(call.path["id"], call.caller, call.query, dialect=call.dialect)
@@ -36,10 +36,10 @@ def all_routes(
         return await responses.input_items(call.path["id"], call.caller, call.query)
 
     async def compact(call: Call) -> Reply:
-        return await windows.compact(call.json(), call.caller)
+        return await windows.compact(call.json(), call.caller, call.reservation)
 
     async def input_tokens(call: Call) -> Reply:
-        return await windows.input_tokens(call.json(), call.caller)
+        return await windows.input_tokens(call.json(), call.caller, call.reservation)
 
     async def complete(call: Call) -> Reply | Streamed:
         return await chat.create(call.json(), call.caller)

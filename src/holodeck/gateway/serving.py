@@ -36,13 +36,13 @@ from holodeck.gateway.responses import Responses
 from holodeck.gateway.room import Room
 from holodeck.gateway.routes import all_routes
 from holodeck.gateway.runs import Runs
-from holodeck.gateway.seal_keys import seal_key
+from holodeck.gateway.seal_keys import read_seal_keys
 from holodeck.gateway.socket_connections import bounded_socket
 from holodeck.gateway.sockets import ResponseSockets
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.tracing import start_tracing, stop_tracing
 from holodeck.gateway.windows import Windows
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.seal import SealKeys
 from holodeck.gateway.work import work_engine
 from holodeck.lib import log, shortage
 from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
@@ -74,7 +74,7 @@ class Service:
         )
         metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
         self._server: _Server | None = None
-        seal = Seal(seal_key(config, loaded.path.parent))
+        seal_keys = SealKeys(read_seal_keys(config, loaded.path.parent))
         callers = Callers(_providers(loaded, loaded.path.parent))
         if callers.is_open and not is_loopback(config.listen.host):
             raise ConfigError(
@@ -82,7 +82,8 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
-        starter, continuing = Starter(backends, config), Continuing(self.store, seal, most=config.limits.context_bytes)
+        context_bytes = config.limits.context_bytes
+        starter, continuing = Starter(backends, config), Continuing(self.store, seal_keys, most=context_bytes)
         self.pool = starter.pool
         rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self.runs = Runs(metrics, rates)
@@ -97,29 +98,28 @@ class Service:
         maker = ResponseMaker(
             starter,
             self.store,
-            seal,
+            seal_keys,
             continuing,
             is_durable=self.background.is_durable,
             in_flight=lambda: rates.in_flight,
         )
         self._revive = maker.revive
-        responses = Responses(maker, self.store, self.runs, seal, continuing, self.background, rates)
+        responses = Responses(maker, self.store, self.runs, continuing, self.background, rates)
         self.room = Room(config.limits.room)
         sockets = ResponseSockets(
             maker,
             self.runs,
             rates,
-            seal,
             continuing,
             seconds=config.limits.socket_seconds,
             most_bytes=config.limits.body_bytes,
             room=self.room,
-            memory=Memory(max(config.limits.room, config.limits.context_bytes)),
+            memory=Memory(max(config.limits.room, context_bytes)),
         )
         self.app = Gateway(
             all_routes(
                 responses,
-                Conversations(self.store, seal),
+                Conversations(self.store, seal_keys, most=context_bytes),
                 Operations(
                     backends,
                     self.store,
@@ -128,7 +128,7 @@ class Service:
                     sockets=lambda: rates.sockets,
                     background=self.background,
                 ),
-                Windows(starter, continuing, seal),
+                Windows(starter, continuing, seal_keys, most=context_bytes),
                 ChatCompletions(starter, self.runs, continuing.untold),
             ),
             sockets={"/v1/responses": sockets.serve},

@@ -14,11 +14,10 @@ from holodeck.gateway.making import ResponseMaker
 from holodeck.gateway.problems import WireError, envelope_for, shutting_down
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.recent import Memory, Recent
-from holodeck.gateway.room import NO_ROOM, Room, no_room
+from holodeck.gateway.room import NO_ROOM, Reservation, Room, no_room
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.request import lane_of, read_message
-from holodeck.gateway.wire.seal import Seal
 from holodeck.lib.bounded_json import TooDeepError, parse_json
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import MAX_QUEUED_MESSAGES
@@ -46,7 +45,6 @@ class ResponseSockets:
         maker: ResponseMaker,
         runs: Runs,
         rates: Rates,
-        seal: Seal,
         continuing: Continuing,
         *,
         seconds: float,
@@ -64,7 +62,6 @@ class ResponseSockets:
         self._maker = maker
         self._runs = runs
         self._rates = rates
-        self._seal = seal
         self._continuing = continuing
         self._seconds = seconds
 
@@ -115,8 +112,9 @@ class ResponseSockets:
             body = _data(message)
             lane = lane_of(body)
             find = await self._continuing.found(body, caller)
-            request = replace(read_message(body, seal=self._seal, find=find), stream=True)
-            with self._rates.request(caller):
+            with Reservation(self._room) as reservation, self._rates.request(caller):
+                sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
+                request = replace(read_message(body, sealed=sealed, find=find), stream=True)
                 live = await self._maker.prepare(request, caller, recent, dialect=dialect)
                 async with aclosing(self._runs.advance(live, is_asked=False)) as batches:
                     async for batch in batches:

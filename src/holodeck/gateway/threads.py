@@ -19,7 +19,7 @@ from holodeck.gateway.wire.input import read_input
 from holodeck.gateway.wire.paused import check_new, drop, pass_over, restore
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.lib.record import record
 from holodeck.models.items import Item
 from holodeck.storage.store import UNFINISHED, ConversationItem, ResponseStore, StoredResponse, Thread
@@ -54,11 +54,10 @@ class Hold:
 class Threads:
     """The conversations of all callers, as responses use them."""
 
-    def __init__(self, store: ResponseStore, seal: Seal, *, most: int) -> None:
+    def __init__(self, store: ResponseStore, *, most: int) -> None:
         """`most`: bytes of a conversation that are read for a request."""
         self._most = most
         self._store = store
-        self._seal = seal
         self._holds: WeakValueDictionary[str, Hold] = WeakValueDictionary()
 
     async def standing(self, conversation_id: str, asked: Input, caller: Caller) -> Standing:
@@ -72,13 +71,18 @@ class Threads:
             raise too_long(f"the conversation has more than {_MAX_CONVERSATION} items", "conversation")
         if thread.taken_by is not None and await self._is_held(thread, caller):
             raise _locked(thread.taken_by)
-        read = self._read(thread.items)
+        read = await _read(thread.items, asked.sealed, "conversation")
         check_new(read, asked, {item.id for item in thread.items})
         found = _stand(read, Waiting() if thread.waiting is None else Waiting.decode(thread.waiting), asked, thread)
         return replace(found, items=tuple(with_calls(read.items)), size=size)
 
     async def up_to(
-        self, record: StoredResponse, own: tuple[Item, ...], waiting: Waiting, caller: Caller
+        self,
+        record: StoredResponse,
+        own: tuple[Item, ...],
+        waiting: Waiting,
+        caller: Caller,
+        sealed: SealedInput | None,
     ) -> tuple[Item, ...]:
         """A conversation as it stood when a response had ended, which left `waiting`.
 
@@ -94,15 +98,12 @@ class Threads:
         if last < 0 and len(listed) > _MAX_CONVERSATION:
             raise too_long(f"its conversation has more than {_MAX_CONVERSATION} items", "previous_response_id")
         is_there = last >= 0
-        read = self._read(listed[: last + 1] if is_there else listed)
+        read = await _read(listed[: last + 1] if is_there else listed, sealed, "previous_response_id")
         turn = restore(read, waiting.turn, waiting.hidden) if is_there else ()
         close_past(read)
         after = Input() if is_there else Input(items=list(own))
         pass_over(read, after, turn=turn, waiting={call.call_id for call in (*waiting.calls, *read.waiting)})
         return (*read.items, *after.items)
-
-    def _read(self, items: Sequence[ConversationItem]) -> Input:
-        return read_input([orjson.loads(item.data) for item in items], seal=self._seal) if items else Input()
 
     def hold(self, conversation_id: str, response_id: str) -> Hold:
         """What a response has to keep for as long as it has something taken."""
@@ -141,6 +142,15 @@ class Threads:
         if record is not None:
             return record.status in UNFINISHED
         return taker in self._holds if thread.is_taken_here else thread.is_taker_there
+
+
+async def _read(items: Sequence[ConversationItem], sealed: SealedInput | None, param: str) -> Input:
+    if not items:
+        return Input()
+    entries = [orjson.loads(item.data) for item in items]
+    if sealed is not None:
+        await sealed.open(entries, param=param, beside=sum(len(item.data) for item in items))
+    return read_input(entries, sealed=sealed)
 
 
 def _stand(read: Input, kept: Waiting, asked: Input, thread: Thread) -> Standing:

@@ -10,13 +10,16 @@ import orjson
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.replies import Reply, json_reply
+from holodeck.gateway.room import Reservation
 from holodeck.gateway.starting import Starter
+from holodeck.gateway.threads import check_size
 from holodeck.gateway.waiting import waiting_in
 from holodeck.gateway.wire.approvals import answer_in_place
 from holodeck.gateway.wire.compact_request import compacted, read_compact
 from holodeck.gateway.wire.request import read_request
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.seal import SealKeys, plain_size
 from holodeck.lib.limits import CHARS_PER_TOKEN, TOKENS_PER_IMAGE, TOKENS_PER_ITEM
+from holodeck.lib.off_loop import run_off_loop
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.exchange import ModelRequest
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Usage
@@ -26,28 +29,38 @@ from holodeck.models.items_codec import encode_items
 class Windows:
     """Answers about a conversation without asking the model."""
 
-    def __init__(self, starter: Starter, continuing: Continuing, seal: Seal) -> None:
+    def __init__(self, starter: Starter, continuing: Continuing, seal_keys: SealKeys, *, most: int) -> None:
+        """`most`: bytes that a folded conversation may have, unfolded."""
+        self._most = most
         self._starter = starter
         self._continuing = continuing
-        self._seal = seal
+        self._seal_keys = seal_keys
 
-    async def compact(self, body: object, caller: Caller) -> Reply:
+    async def compact(self, body: object, caller: Caller, reservation: Reservation) -> Reply:
         """The conversation as one item that the client cannot read. It is folded, not summed up: nothing is lost."""
-        request = read_compact(body, seal=self._seal, find=await self._continuing.found(body, caller))
+        find = await self._continuing.found(body, caller)
+        sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
+        request = read_compact(body, sealed=sealed, find=find)
         self._starter.backend(request.model)
         items: tuple[Item, ...] = ()
         if request.previous_response_id is not None:
-            before = await self._continuing.response(request.previous_response_id, caller)
+            before = await self._continuing.response(request.previous_response_id, caller, sealed)
             items = (*before.items, *await self._continuing.left_behind(before.waiting, caller))
         answer_in_place(request.input, await self._continuing.left_behind(waiting_in(request.input), caller))
         whole = (*items, *request.input.items)
         tokens = count_tokens(ModelRequest(items=whole, instructions=request.instructions))
         usage = Usage(input_tokens=tokens, output_tokens=0)
-        return json_reply(compacted(whole, seal=self._seal, created_at=time.time(), usage=usage))
+        seal = self._seal_keys.for_caller(caller.id)
+        resource = await run_off_loop(lambda: compacted(whole, seal=seal, created_at=time.time(), usage=usage))
+        # A larger one could never be sent back: no request may open so much.
+        check_size(plain_size(resource["output"][0]["encrypted_content"]) or 0, self._most, "input")
+        return json_reply(resource)
 
-    async def input_tokens(self, body: object, caller: Caller) -> Reply:
+    async def input_tokens(self, body: object, caller: Caller, reservation: Reservation) -> Reply:
         """An estimate, which is all that can be said for models of many makers: see `count_tokens`."""
-        request = read_request(body, seal=self._seal, find=await self._continuing.found(body, caller))
+        find = await self._continuing.found(body, caller)
+        sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
+        request = read_request(body, sealed=sealed, find=find)
         before = await self._continuing.before(request, caller)
         start = await self._starter.start(request, "", items=before.items, can_wait=request.store, caller=caller.id)
         tools = await start.toolbox.offer()

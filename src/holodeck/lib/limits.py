@@ -140,6 +140,7 @@ DEFAULT_BODY_BYTES = 32 * MIB  # a few images in a request
 SMALL_BODY_BYTES = 16 * KIB  # of a request that asks no model: it may come although much is going on
 DEFAULT_CONTEXT_BYTES = 64 * MIB  # what is read for a request of all that came before it: more than models take
 MAX_JSON_DEPTH = 100  # of a body, a message, arguments; schemas that are in use nest 20 deep, perhaps 40
+MIN_SEAL_KEY_BYTES = 32  # as many as the cipher has
 MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
 DEFAULT_BODIES_BYTES = 256 * MIB  # of all requests at once; what is answered takes four to eight times its body
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued

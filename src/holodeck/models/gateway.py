@@ -177,10 +177,12 @@ class GatewayLimits(FileModel):
     body_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_BODY_BYTES
     bodies_bytes: Annotated[Integer, Field(ge=1024)] | None = None
     """Bodies of all requests that are sent or answered at once, and messages of WebSockets that are sent, wait or are
-    answered; one more is refused at once. Memory for eight times as much is needed. Absent: 256 MiB, or what one body
-    may have, if that is more."""
+    answered, with what their sealed items hold; one more is refused at once. Memory for eight times as much is needed.
+    Absent: 256 MiB, or what one body may have, if that is more."""
     context_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_CONTEXT_BYTES
-    """Of all that comes before a request: its conversation, or the responses that it goes on from."""
+    """Of all that comes before a request: its conversation, or the responses that it goes on from.
+
+    And of what its sealed items hold."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT
     """How long a request waits for an MCP server to say what it has."""
@@ -286,10 +288,18 @@ class GatewayFile(FileModel):
     request_servers: RequestServers = Field(default_factory=RequestServers)
     allow_stdio: Boolean = False
     """Lets MCP servers be started as processes of this machine."""
-    seal_key: Secret | None = None
+    seal_key: list[Secret] = Field(default_factory=list)
     """Seals what clients keep and cannot read, such as folded conversations. Several gateways share one.
 
+    One secret or a list of them: the first one seals, all of them open what they have sealed.
     Absent: made once and kept beside the SQLite file; with another storage, it lasts until the gateway stops.
     """
     mcp_output: Literal["auto", "openai", "portable"] = "auto"
     """How calls to configured MCP servers appear on the wire. `auto`: as the request, or the program, knows them."""
+
+    @field_validator("seal_key", mode="before")
+    @classmethod
+    def _one_or_many(cls, value: object) -> object:
+        if value is None:
+            return []
+        return value if isinstance(value, list) else [value]

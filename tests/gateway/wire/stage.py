@@ -14,7 +14,10 @@ from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.wire.mcp_items import Listing, MCPRoute
 from holodeck.gateway.wire.request import ResponseRequest, read_request
+from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.models.events import Event, RunResult
 from holodeck.models.items import FunctionCall, Item
 from holodeck.testing import ScriptedModel
@@ -69,6 +72,13 @@ class Played:
         return [event for event in self.events if event["type"] == kind]
 
 
+async def opened(value: object, seal: Seal) -> SealedInput:
+    """The sealed items of an input, as a gateway opens them before it reads it."""
+    sealed = SealedInput(seal, most=DEFAULT_CONTEXT_BYTES, acquire=lambda _size: None)
+    await sealed.open(value if isinstance(value, list) else (), param="input")
+    return sealed
+
+
 async def played(
     model: ScriptedModel,
     body: Mapping[str, Any] | None = None,
@@ -81,7 +91,9 @@ async def played(
     **settings: Any,
 ) -> Played:
     """Run it, and write every event of it. `during` gets the running task, to disturb it."""
-    request = read_request({"model": "demo", "input": "hello", **(body or {})}, seal=settings.get("seal"))
+    given = {"model": "demo", "input": "hello", **(body or {})}
+    sealed = await opened(given["input"], settings["seal"]) if "seal" in settings else None
+    request = read_request(given, sealed=sealed)
     choice = request.tool_choice.resolved(lambda label, tool: [tool] if tool else [])
     hold = None if servers is None else (lambda call: call.name in servers.approval)
     toolbox = Toolbox([shelf] if shelf else [], client=request.tools.functions, hold=hold)

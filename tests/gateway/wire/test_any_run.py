@@ -14,7 +14,7 @@ from shelf import Shelf
 
 from holodeck.gateway.wire.replay import replay
 from holodeck.gateway.wire.request import read_request
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.seal import SealKeys
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib.errors import ModelError
 from holodeck.models.events import RunStarted
@@ -33,6 +33,7 @@ steps = st.one_of(
 turns = st.lists(st.lists(steps, max_size=4), max_size=3)
 MCP = {"type": "mcp", "server_label": "calc", "require_approval": "never"}
 CLIENT = {"type": "function", "name": "ask_client"}
+SEAL = SealKeys([b"k" * 32]).for_caller("a")
 SERVERS = Servers(
     labels={"add": "calc", "fail": "calc", "danger": "calc"}, approval=frozenset({"danger"}), failed={"down": "it is"}
 )
@@ -46,7 +47,7 @@ def stream(script: list[Any], *, chunk: int, dialect: Any, is_declared: bool, **
     model = ScriptedModel(*script, say("The end."), chunk=chunk)
     given_body = {"tools": tools, **body}
     return asyncio.run(
-        played(model, given_body, shelf=shelf, servers=SERVERS, dialect=dialect, seal=Seal(b"k")),
+        played(model, given_body, shelf=shelf, servers=SERVERS, dialect=dialect, seal=SEAL),
     )
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 from aio import aio
 from gateway.wire.contract import problems
-from gateway.wire.stage import played, well_formed
+from gateway.wire.stage import opened, played, well_formed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holodeck.gateway.wire.compact_request import compacted, read_compact
 from holodeck.gateway.wire.context import check_answered, settled
 from holodeck.gateway.wire.request import read_request
-from holodeck.gateway.wire.seal import BrokenSealError, Seal
+from holodeck.gateway.wire.seal import BrokenSealError, SealKeys
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import (
@@ -30,6 +31,9 @@ from holodeck.models.items import (
 )
 from holodeck.models.items_codec import decode_items, encode_items
 from holodeck.testing import ScriptedModel, say, think
+
+KEY = b"k" * 32
+SEAL = SealKeys([KEY]).for_caller("a")
 
 text = st.text(st.characters(codec="utf-8"), max_size=20)
 maybe = st.none() | text
@@ -69,32 +73,39 @@ def test_items_come_back_from_storage_as_they_were(conversation: tuple[Item, ...
 @settings(max_examples=25, deadline=None)
 @given(st.lists(items, max_size=5).map(tuple))
 def test_a_folded_conversation_is_unfolded_by_the_gateway_that_folded_it(conversation: tuple[Item, ...]) -> None:
-    seal = Seal(b"key")
-    resource = compacted(conversation, seal=seal, created_at=1.0, usage=Usage())
+    resource = compacted(conversation, seal=SEAL, created_at=1.0, usage=Usage())
     assert problems("CompactResource", resource) == []
-    found = read_request({"model": "m", "input": resource["output"]}, seal=seal).input
+    sealed = asyncio.run(opened(resource["output"], SEAL))
+    found = read_request({"model": "m", "input": resource["output"]}, sealed=sealed).input
     assert tuple(found.items) == conversation
 
 
-def test_a_seal_that_is_not_ours_or_was_changed_is_refused() -> None:
-    seal = Seal(b"key")
-    sealed = seal.close("compaction", b"secret")
+@pytest.mark.parametrize("content", [b"", b"secret", b"secret" * 100_000])
+def test_sealed_content_opens_only_whole_for_its_caller_its_purpose_and_with_its_key(content: bytes) -> None:
+    sealed = SEAL.close("compaction", content)
     assert "secret" not in sealed
-    assert seal.open("compaction", sealed) == b"secret"
-    assert seal.open("compaction", "gAAAA-of-somebody-else") is None
-    changed = sealed[:-4] + ("AAAA" if not sealed.endswith("AAAA") else "BBBB")
-    tries = [(Seal(b"other"), "compaction", sealed), (seal, "reasoning", sealed), (seal, "compaction", changed)]
-    for other, purpose, content in tries:
+    assert SEAL.open("compaction", sealed) == content
+    for other in (SealKeys([b"other" * 8]).for_caller("a"), SealKeys([KEY]).for_caller("b")):
         with pytest.raises(BrokenSealError):
-            other.open(purpose, content)
-    with pytest.raises(BadRequestError) as caught:
-        read_request({"model": "m", "input": [{"type": "compaction", "encrypted_content": changed}]}, seal=seal)
-    assert (caught.value.param, caught.value.code) == ("input[0].encrypted_content", "invalid_encrypted_content")
+            other.open("compaction", sealed)
+    with pytest.raises(BrokenSealError):
+        SEAL.open("reasoning", sealed)
+    for place in range(4, 60):
+        changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
+        for text in (changed, sealed[:place], sealed[:place] + "é", sealed + "AAAA"):
+            with pytest.raises(BrokenSealError):
+                SEAL.open("compaction", text)
+
+
+def test_the_first_key_seals_and_all_of_them_open() -> None:
+    old, new = SealKeys([KEY]), SealKeys([b"n" * 32, KEY])
+    assert new.for_caller("a").open("reasoning", old.for_caller("a").close("reasoning", b"x")) == b"x"
+    with pytest.raises(BrokenSealError):
+        old.for_caller("a").open("reasoning", new.for_caller("a").close("reasoning", b"x"))
 
 
 def test_a_compact_request_is_checked_like_any_other() -> None:
-    seal = Seal(b"key")
-    request = read_compact({"model": "m", "input": "hi", "instructions": "short"}, seal=seal)
+    request = read_compact({"model": "m", "input": "hi", "instructions": "short"})
     assert (request.model, request.instructions, len(request.input.items)) == ("m", "short", 1)
     for body, param in (
         ({"model": "m"}, "input"),
@@ -102,25 +113,24 @@ def test_a_compact_request_is_checked_like_any_other() -> None:
         ({"model": "m", "input": "x", "y": 1}, "y"),
     ):
         with pytest.raises(BadRequestError) as caught:
-            read_compact(body, seal=seal)
+            read_compact(body)
         assert caught.value.param == param
 
 
 @aio
 async def test_encrypted_reasoning_travels_through_a_client_that_stores_nothing() -> None:
-    seal = Seal(b"key")
     body: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
     model = ScriptedModel([think("hm", signature="s3cret"), say("yes")], say("again"))
-    first = await played(model, body, seal=seal)
+    first = await played(model, body, seal=SEAL)
     well_formed(first)
     reasoning = first.resource["output"][0]
     assert "s3cret" not in str(first.events)
     again = [{"role": "user", "content": "hi"}, *first.resource["output"], {"role": "user", "content": "and?"}]
-    await played(model, {**body, "input": again}, seal=seal)
+    await played(model, {**body, "input": again}, seal=SEAL)
     [kept] = [item for item in model.requests[1].items if isinstance(item, Reasoning)]
     assert kept.opaque == {"signature": "s3cret"}
     assert (kept.text, kept.id) == ("hm", reasoning["id"])
-    plain = await played(ScriptedModel([think("hm", signature="s3cret"), say("yes")]), seal=seal)
+    plain = await played(ScriptedModel([think("hm", signature="s3cret"), say("yes")]), seal=SEAL)
     assert "encrypted_content" not in plain.resource["output"][0], "only on request"
 
 

@@ -13,6 +13,7 @@ from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored,
 from holodeck.gateway.wire.request import TIERS
 from holodeck.gateway.wire.resource import show_usage
 from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.models.items import Item, Usage
@@ -29,7 +30,11 @@ class CompactRequest:
 
 
 def read_compact(
-    body: object, *, seal: Seal, find: Find = nothing_stored, tool_name: ToolName = plain_name
+    body: object,
+    *,
+    sealed: SealedInput | None = None,
+    find: Find = nothing_stored,
+    tool_name: ToolName = plain_name,
 ) -> CompactRequest:
     """Raises `BadRequestError`."""
     fields = Fields(body)
@@ -47,7 +52,7 @@ def read_compact(
     fields.done()
     return CompactRequest(
         model=model,
-        input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, seal=seal),
+        input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, sealed=sealed),
         previous_response_id=previous,
         instructions=instructions,
     )

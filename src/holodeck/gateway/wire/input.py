@@ -9,7 +9,7 @@ from holodeck.gateway.wire.approvals import close_answered
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
 from holodeck.gateway.wire.input_items import ITEM_READERS
 from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored, plain_name
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_INPUT_TEXT_CHARS
 from holodeck.models.items import said
@@ -20,11 +20,11 @@ def read_input(
     *,
     find: Find = nothing_stored,
     tool_name: ToolName = plain_name,
-    seal: Seal | None = None,
+    sealed: SealedInput | None = None,
     path: str = "input",
 ) -> Input:
     """Read all of it. Raises `BadRequestError` with the path of the first field that is wrong."""
-    into = Input(find=find, tool_name=tool_name, seal=seal)
+    into = Input(find=find, tool_name=tool_name, sealed=sealed)
     if isinstance(value, str):
         if len(value) > MAX_INPUT_TEXT_CHARS:
             message = f"Invalid '{path}': string too long. Expected at most {MAX_INPUT_TEXT_CHARS} characters."
@@ -80,7 +80,13 @@ def whole(body: object, find: Find) -> object:
     """A body with the items that it only refers to, or sends in part, as far as they are found."""
     if not isinstance(body, dict) or not isinstance(body.get("input"), list):
         return body
-    return {**body, "input": [_found(entry, find) or entry for entry in body["input"]]}
+    return {**body, "input": entries_of(body, find)}
+
+
+def entries_of(body: object, find: Find) -> list[object]:
+    """The entries of the input of a body as they will be read: those that it only refers to as they are found."""
+    value = body.get("input") if isinstance(body, dict) else None
+    return [_found(entry, find) or entry for entry in value] if isinstance(value, list) else []
 
 
 def _found(entry: object, find: Find) -> Mapping[str, Any] | None:

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import orjson
 
-from holodeck.gateway.wire.compaction import unfold
+from holodeck.gateway.wire.compaction import PURPOSE as COMPACTION_PURPOSE
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
 from holodeck.gateway.wire.guises import SEARCH, arguments_of, model_name
 from holodeck.gateway.wire.ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.parts import read_parts
 from holodeck.gateway.wire.reading import ApprovalAnswer, Input
-from holodeck.gateway.wire.seal import REASONING_PURPOSE, BrokenSealError
+from holodeck.gateway.wire.seal import REASONING_PURPOSE, BrokenSealError, is_sealed
 from holodeck.gateway.wire.sealed_calls import read_sealed_call
 from holodeck.gateway.wire.tools import read_found
 from holodeck.lib.ids import new_id
@@ -176,24 +176,22 @@ def _texts(fields: Fields, key: str, kind: str) -> list[str]:
 
 def _opened(encrypted: str, shown: dict[str, Any], fields: Fields, into: Input) -> dict[str, Any]:
     """What we sealed is opened; what another provider sealed is kept for it, as it came."""
-    try:
-        content = None if into.seal is None else into.seal.open(REASONING_PURPOSE, encrypted)
-    except BrokenSealError as error:
-        refuse(str(error), fields.at("encrypted_content"), "invalid_encrypted_content")
-    return {_RESPONSES_KEY: dict(shown)} if content is None else orjson.loads(content)
+    if not is_sealed(encrypted):
+        return {_RESPONSES_KEY: dict(shown)}
+    return cast(dict[str, Any], _require_content(REASONING_PURPOSE, encrypted, fields, into))
+
+
+def _require_content(purpose: str, encrypted: str, fields: Fields, into: Input) -> Any:
+    content = None if into.sealed is None else into.sealed.get(purpose, encrypted)
+    if content is None:
+        refuse(str(BrokenSealError()), fields.at("encrypted_content"), "invalid_encrypted_content")
+    return content
 
 
 def _compaction(fields: Fields, into: Input) -> None:
     item_id = fields.text("id") or new_id("cmp")
     encrypted = fields.required("encrypted_content", longest=4 * MAX_INPUT_TEXT_CHARS)
-    where = fields.at("encrypted_content")
-    try:
-        items = None if into.seal is None else unfold(encrypted, into.seal)
-    except BrokenSealError as error:
-        refuse(str(error), where, "invalid_encrypted_content")
-    if items is None:
-        refuse("This compaction was not made by this gateway.", where, "invalid_encrypted_content")
-    into.items += items
+    into.items += _require_content(COMPACTION_PURPOSE, encrypted, fields, into)
     into.shown.append({"id": item_id, "type": "compaction", "encrypted_content": encrypted})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.mcp.names import normalize_tool_name
 
@@ -58,4 +58,5 @@ class Input:
     """The ids that we gave to calls which came without one."""
     find: Find = nothing_stored
     tool_name: ToolName = plain_name
-    seal: Seal | None = None
+    sealed: SealedInput | None = None
+    """The sealed items, opened; None: no sealed item is read here."""

@@ -10,7 +10,7 @@ from holodeck.gateway.wire.fields import Fields, refuse, unsupported
 from holodeck.gateway.wire.input import read_input
 from holodeck.gateway.wire.options import Answer, read_answer, read_include, read_metadata
 from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored, plain_name
-from holodeck.gateway.wire.seal import Seal
+from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.gateway.wire.tools import Choice, Tools, read_choice, read_tools
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
@@ -83,7 +83,11 @@ class ResponseRequest:
 
 
 def read_request(
-    body: object, *, find: Find = nothing_stored, tool_name: ToolName = plain_name, seal: Seal | None = None
+    body: object,
+    *,
+    find: Find = nothing_stored,
+    tool_name: ToolName = plain_name,
+    sealed: SealedInput | None = None,
 ) -> ResponseRequest:
     """Read a body. Raises `BadRequestError`, which names the field."""
     fields = Fields(body)
@@ -109,7 +113,7 @@ def read_request(
     fields.choice("service_tier", TIERS)  # the tier that was used is in the response, as the API has it
     request = ResponseRequest(
         model=fields.text("model"),
-        input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, seal=seal),
+        input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, sealed=sealed),
         tools=read_tools(fields),
         tool_choice=read_choice(fields.take("tool_choice")),
         answer=read_answer(fields),
@@ -134,7 +138,11 @@ def read_request(
 
 
 def read_message(
-    body: object, *, find: Find = nothing_stored, tool_name: ToolName = plain_name, seal: Seal | None = None
+    body: object,
+    *,
+    find: Find = nothing_stored,
+    tool_name: ToolName = plain_name,
+    sealed: SealedInput | None = None,
 ) -> ResponseRequest:
     """The same as a WebSocket message of the type `response.create`, without what only HTTP has."""
     fields = Fields(body)
@@ -151,7 +159,7 @@ def read_message(
         refuse(f"Invalid 'stream_id': {words}", "stream_id", "invalid_value")
     generates = fields.flag("generate") is not False
     body = {key: value for key, value in fields.value.items() if key not in _OF_A_SOCKET}
-    return replace(read_request(body, find=find, tool_name=tool_name, seal=seal), generates=generates)
+    return replace(read_request(body, find=find, tool_name=tool_name, sealed=sealed), generates=generates)
 
 
 def lane_of(body: object) -> str | None:

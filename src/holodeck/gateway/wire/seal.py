@@ -1,54 +1,148 @@
-"""Content that only this gateway can read, in a client's hands: encrypted, and refused when it was changed."""
+"""Content that a client stores for this gateway and can neither read nor change.
+
+A sealed text is `hd2.` and the base64url of: key id (4 bytes), plain size (8), nonce (12), AES-256-GCM of the
+deflated content. Purpose, caller, key id and plain size are associated data: content opens only for the purpose and
+the caller that it was sealed for, and its plain size is known before anything is inflated.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import secrets
 import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 REASONING_PURPOSE = "reasoning"
-_MARK = "hd1."
+_MARK = "hd2."
+_KEY_ID_BYTES = 4
+_SIZE_BYTES = 8
+_HEADER_BYTES = _KEY_ID_BYTES + _SIZE_BYTES
+_HEADER_CHARS = _HEADER_BYTES // 3 * 4  # base64 without padding: the header can be decoded alone
 _NONCE_BYTES = 12  # what AES-GCM takes
+_STORED = 0
+_DEFLATED = 6
+# A writer of events seals on the event loop: 64 KiB deflate in 2 ms, and what is larger is mostly images, which do not.
+_MAX_INLINE_DEFLATED = 64 * 1024
 
 
 class BrokenSealError(ValueError):
-    """It was sealed here, but with another key, for another purpose, or it was changed."""
+    """The text has the mark of sealed content, and does not open for this purpose and this caller."""
+
+    def __init__(self) -> None:
+        super().__init__("This content was not sealed for this caller by this gateway, or it was changed.")
+
+
+class SealKeys:
+    """The operator's keys. The first one seals, all of them open."""
+
+    def __init__(self, secrets: Sequence[bytes]) -> None:
+        keys = [_Key(secret) for secret in secrets]
+        self.first = keys[0]
+        self.by_id = {key.id: key for key in reversed(keys)}
+
+    def for_caller(self, caller_id: str) -> Seal:
+        return Seal(self, caller_id)
 
 
 class Seal:
-    """One key of the operator, and from it a key for each purpose."""
+    """Seals and opens the content of one caller."""
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    __slots__ = ("_caller", "_keys")
+
+    def __init__(self, keys: SealKeys, caller_id: str) -> None:
+        self._keys = keys
+        self._caller = caller_id.encode("utf-8", "surrogatepass")
 
     def close(self, purpose: str, content: bytes) -> str:
-        """Text that says nothing, from which `open` makes the content again."""
-        nonce = secrets.token_bytes(_NONCE_BYTES)
-        packed = self._cipher(purpose).encrypt(nonce, zlib.compress(content), purpose.encode())
-        return _MARK + base64.urlsafe_b64encode(nonce + packed).decode()
+        """The sealed text. Quick enough for the event loop: large content is not deflated."""
+        return self._close(purpose, content, _DEFLATED if len(content) <= _MAX_INLINE_DEFLATED else _STORED)
 
-    def open(self, purpose: str, text: str) -> bytes | None:
-        """The content; None when the text was never sealed here. Raises `BrokenSealError`."""
+    def close_compressed(self, purpose: str, content: bytes) -> str:
+        """The sealed text, as short as can be. Takes seconds for large content: not for the event loop."""
+        return self._close(purpose, content, _DEFLATED)
+
+    def open(self, purpose: str, text: str) -> bytes:
+        """The content. Raises `BrokenSealError`; inflates no more than the header says."""
         from cryptography.exceptions import InvalidTag
 
-        if not text.startswith(_MARK):
-            return None
+        sealed = _decode(text[len(_MARK) :])
+        header, nonce, packed = (
+            sealed[:_HEADER_BYTES],
+            sealed[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES],
+            sealed[_HEADER_BYTES + _NONCE_BYTES :],
+        )
+        key = self._keys.by_id.get(header[:_KEY_ID_BYTES])
+        if key is None:
+            raise BrokenSealError
         try:
-            packed = base64.urlsafe_b64decode(text[len(_MARK) :])
-            content = self._cipher(purpose).decrypt(packed[:_NONCE_BYTES], packed[_NONCE_BYTES:], purpose.encode())
-            return zlib.decompress(content)
-        except (InvalidTag, binascii.Error, ValueError, zlib.error) as error:
-            raise BrokenSealError("This content was not sealed by this gateway, or it was changed.") from error
+            deflated = key.cipher(purpose).decrypt(nonce, packed, self._associated_data(purpose, header))
+            return _inflate(deflated, int.from_bytes(header[_KEY_ID_BYTES:], "big"))
+        except (InvalidTag, ValueError, zlib.error):
+            raise BrokenSealError from None
 
-    def _cipher(self, purpose: str) -> AESGCM:
+    def _close(self, purpose: str, content: bytes, level: int) -> str:
+        key, nonce = self._keys.first, secrets.token_bytes(_NONCE_BYTES)
+        header = key.id + len(content).to_bytes(_SIZE_BYTES, "big")
+        packed = key.cipher(purpose).encrypt(
+            nonce, zlib.compress(content, level), self._associated_data(purpose, header)
+        )
+        return _MARK + base64.urlsafe_b64encode(header + nonce + packed).decode()
+
+    def _associated_data(self, purpose: str, header: bytes) -> bytes:
+        """Each part with its length before it, so that no two lists of parts read the same."""
+        parts = (purpose.encode(), self._caller, header)
+        return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+class _Key:
+    """One secret of the operator, and from it a cipher for each purpose."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = hashlib.sha256(secret).digest()
+        self.id = self._derive(b"id", b"", _KEY_ID_BYTES)
+        """Names the key in sealed content. A keyed hash, cut short: it says nothing of the key."""
+
+    def cipher(self, purpose: str) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        return AESGCM(
-            hashlib.blake2b(purpose.encode(), key=hashlib.sha256(self._key).digest(), digest_size=32).digest()
-        )
+        return AESGCM(self._derive(b"cipher", purpose.encode(), 32))
+
+    def _derive(self, use: bytes, content: bytes, size: int) -> bytes:
+        return hashlib.blake2b(content, key=self._secret, person=use, digest_size=size).digest()
+
+
+def is_sealed(text: str) -> bool:
+    """True for content of this gateway, by its mark; everything else is another provider's."""
+    return text.startswith(_MARK)
+
+
+def plain_size(text: str) -> int | None:
+    """How many bytes a sealed text says that it holds; only `open` finds out whether that is true. None: it has no
+    header.
+    """
+    try:
+        header = _decode(text[len(_MARK) : len(_MARK) + _HEADER_CHARS])
+    except BrokenSealError:
+        return None
+    return int.from_bytes(header[_KEY_ID_BYTES:], "big") if len(header) == _HEADER_BYTES else None
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, altchars=b"-_", validate=True)
+    except ValueError:
+        raise BrokenSealError from None
+
+
+def _inflate(deflated: bytes, size: int) -> bytes:
+    inflater = zlib.decompressobj()
+    # One byte more than there may be, so that too much is seen; a limit of 0 would be none.
+    content = inflater.decompress(deflated, size + 1)
+    if len(content) != size or not inflater.eof:
+        raise BrokenSealError
+    return content
