@@ -10,11 +10,12 @@ from typing import Any
 import openai
 import pytest
 from aio import aio
-from gateway.stand import MODEL, serving
+from gateway.stand import MODEL, Stand, serving
 
 from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say
-from holodeck.testing.script import Turn, cut, page, raw, status, wait
+from holodeck.testing.script import Turn, cut, error_event, page, raw, status, wait
 
 
 @pytest.mark.proves("004:US1-3", "004:FR-017", "004:SC-004", "D-29")
@@ -231,3 +232,62 @@ async def test_a_model_that_is_down_is_a_model_error(tmp_path: Path) -> None:
         await stand.model.stop()
         with pytest.raises(openai.InternalServerError, match="scripted"):
             await (await stand.openai()).responses.create(model=MODEL, input="Hi")
+
+
+_DOORS = {
+    "/v1/responses": {"model": MODEL, "input": "Hi"},
+    "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]},
+}
+
+
+async def _refusal(stand: Stand, path: str) -> tuple[int, str | None, Any]:
+    """The status of one request, its `Retry-After`, and its error, if there is one."""
+    async with (await stand.http()).post(path, json=_DOORS[path]) as answer:
+        return answer.status, answer.headers.get("Retry-After"), (await answer.json()).get("error")
+
+
+@pytest.mark.proves("D-25", "D-31")
+@pytest.mark.parametrize("path", _DOORS)
+@aio(60)
+async def test_a_model_that_answers_429_is_asked_by_every_request_and_answers_as_soon_as_it_can(
+    tmp_path: Path, path: str
+) -> None:
+    many = 2 * MODEL_BREAKER_FAILURES
+    async with serving(tmp_path, ScriptedModel(*[status(429, retry_after="90")] * many, say("Now."))) as stand:
+        for _ in range(many):
+            code, after, error = await _refusal(stand, path)
+            assert (code, after, error["code"]) == (429, "90", "rate_limit_exceeded")
+        assert (await _refusal(stand, path))[0] == 200
+
+
+@pytest.mark.proves("D-25", "D-31")
+@pytest.mark.parametrize("path", _DOORS)
+@aio(60)
+async def test_a_request_that_is_not_tried_is_a_503_that_says_when_to_ask_again(tmp_path: Path, path: str) -> None:
+    async with serving(tmp_path, ScriptedModel(lambda _: status(500, retry_after="90"))) as stand:
+        for _ in range(MODEL_BREAKER_FAILURES):
+            assert (await _refusal(stand, path))[0] == 500
+        code, after, error = await _refusal(stand, path)
+        assert (code, error["type"], error["code"]) == (503, "server_error", "model_unavailable")
+        assert 1 <= int(after or 0) <= MODEL_BREAKER_PAUSE
+        assert len(stand.asked) == MODEL_BREAKER_FAILURES
+        events = await stand.stream("/v1/responses", _DOORS["/v1/responses"] | {"stream": True})
+        assert (events[-1]["type"], events[-1]["response"]["error"]["code"]) == ("response.failed", "server_error")
+
+
+@pytest.mark.proves("D-25", "D-31")
+@pytest.mark.parametrize(
+    ("fault", "wait_seconds"),
+    [
+        (status(503, retry_after="90"), "90"),
+        (status(529, retry_after="90"), "90"),
+        ([say("Hal"), error_event("busy", "overloaded_error")], "1"),
+    ],
+)
+@aio(60)
+async def test_what_a_provider_refuses_for_its_own_load_is_a_503_that_says_when_to_ask_again(
+    tmp_path: Path, fault: Turn, wait_seconds: str
+) -> None:
+    async with serving(tmp_path, ScriptedModel(fault)) as stand:
+        code, after, error = await _refusal(stand, "/v1/responses")
+        assert (code, after, error["code"]) == (503, wait_seconds, "model_unavailable")

@@ -360,6 +360,40 @@ def test_refusals_and_successes_keep_it_closed() -> None:
     run(exchange())
 
 
+def test_a_provider_that_answers_some_of_many_requests_is_not_left_alone() -> None:
+    async def exchange() -> None:
+        slow = wait(asyncio.Event())
+        model, breaker, _ = broken(
+            *[[slow, say("slow")]] * 2, *[[slow, fail(BUSY)]] * 3, *[fail(BUSY)] * 4, say("next")
+        )
+        asked = [asyncio.create_task(collected(breaker, question())) for _ in range(5)]
+        while len(model.requests) < len(asked):
+            await slow.reached.wait()
+            await asyncio.sleep(0)
+        for _ in range(4):
+            assert str(await error_of(breaker)) == "busy"
+        slow.until.set()
+        await asyncio.wait(asked)
+        assert not breaker.is_open
+        assert words(await collected(breaker, question())) == "next"
+
+    run(exchange())
+
+
+def test_a_provider_that_refuses_for_too_many_requests_is_not_left_alone() -> None:
+    async def exchange() -> None:
+        refusal = ModelError("slow down", status=429, is_retryable=True)
+        _, breaker, clock = broken(*[fail(BUSY)] * 3, *[fail(refusal)] * 5, say("ok"))
+        for _ in range(3):
+            await error_of(breaker)
+        clock.now = 31
+        for _ in range(5):
+            assert str(await error_of(breaker)) == "slow down"
+        assert words(await collected(breaker, question())) == "ok"
+
+    run(exchange())
+
+
 def test_leaving_a_wrapped_model_closes_its_connection() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())

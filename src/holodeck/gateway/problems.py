@@ -11,8 +11,8 @@ from holodeck.gateway.rates import TooManyError
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.endings import ERROR_TYPES
 from holodeck.lib import log
-from holodeck.lib.errors import OVERLOADED, BadRequestError, HoloDeckError, StorageError
-from holodeck.lib.limits import LEAVING_RETRY_AFTER
+from holodeck.lib.errors import OVERLOADED, UNAVAILABLE, BadRequestError, HoloDeckError, StorageError
+from holodeck.lib.limits import LEAVING_RETRY_AFTER, LOAD_RETRY_AFTER
 from holodeck.models.events import RunResult
 
 _NOT_KEPT = "The response was made, but the gateway could not store it."
@@ -115,6 +115,8 @@ def envelope_for(error: BaseException) -> bytes:
 
 _STATUSES = {"invalid_request": 400, "too_many_requests": 429}
 """Of failed runs, by the type of their error; the others are 500."""
+_LOAD_STATUSES = frozenset({429, 503})
+"""A later attempt may succeed, so the answer says how much later, whether or not the provider has said it."""
 
 
 def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
@@ -126,12 +128,16 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     code = result.error.code if result.error is not None else "server_error"
     kind = ERROR_TYPES.get(code, "server_error")
     body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
+    status = 503 if code in (OVERLOADED, UNAVAILABLE) else _STATUSES.get(kind, 500)
+    after = result.error.retry_after if result.error is not None else None
+    if after is None and status in _LOAD_STATUSES:
+        after = LOAD_RETRY_AFTER
     headers = {}
     if result.tool_calls or (result.error is not None and not result.error.is_retryable):
         headers["x_should_retry"] = "false"
-    elif result.error is not None and result.error.retry_after is not None:
-        headers["retry_after"] = str(max(1, math.ceil(result.error.retry_after)))
-    return json_reply(body, 503 if code == OVERLOADED else _STATUSES.get(kind, 500), **headers)
+    elif after is not None:
+        headers["retry_after"] = str(max(1, math.ceil(after)))
+    return json_reply(body, status, **headers)
 
 
 def _reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:

@@ -116,6 +116,10 @@ BAD_QUESTION = "invalid_prompt"
 """The code of a question that a model does not take."""
 OVERLOADED = "overloaded"
 """The code of a question that was not asked, because this machine can do no more at once."""
+RATE_LIMITED = "rate_limit_exceeded"
+"""The code of a question that a provider refused because its caller asks too much at once."""
+UNAVAILABLE = "model_unavailable"
+"""The code of a question that a provider is too busy for, or that was not asked because the provider keeps failing."""
 
 
 class ModelError(ExecutionError):

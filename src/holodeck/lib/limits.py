@@ -166,6 +166,7 @@ MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose
 MAX_REQUEST_HEADERS = 32  # for such a server
 SHORTAGE_LOG_PAUSE = 10.0  # seconds between two lines of the log about a lack of files: one says it for all
 SHORTAGE_LOOK = 2.0  # seconds between two looks whether there is room for one more
+LOAD_RETRY_AFTER = 1.0  # seconds, when a provider that has too much to do does not say how long
 SHORTAGE_RETRY_AFTER = 1.0  # seconds; some of what is going on has ended by then
 MAX_OPEN_FILES = 65_536  # of a gateway: a request takes two or three, and the usual 1,024 are for one user's program
 LAST_WAIT = 3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 
 from holodeck.lib import log
-from holodeck.lib.errors import OVERLOADED, ModelError
+from holodeck.lib.errors import OVERLOADED, RATE_LIMITED, UNAVAILABLE, ModelError
 from holodeck.lib.limits import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
 from holodeck.models.exchange import ModelRequest
 from holodeck.providers.batches import Batches, Batching, batches_of
@@ -14,7 +15,12 @@ from holodeck.providers.provider import ModelProvider
 
 
 class Breaker(Batching):
-    """Opens after `failures` in a row that asking again might have mended; a wrong key or question is none of these."""
+    """Opens after `failures` in a row that asking again might have mended.
+
+    A wrong key or question is none of these, nor is a 429: a provider that refuses is there. A provider that answers a
+    part of its requests is not left alone: of many that are under way at once those that fail end first, so as many
+    have to fail in a row as were under way together.
+    """
 
     def __init__(
         self,
@@ -29,6 +35,11 @@ class Breaker(Batching):
         self._pause = pause
         self._clock = clock
         self._failures = 0
+        self._under_way = 0
+        self._most_under_way = 0
+        """At once, since the last sign of life."""
+        self.is_open = False
+        """Whether callers are turned away, but for one that tries whether it works again."""
         self._opened = 0.0
         self._is_probing = False
         self._era = 0
@@ -38,15 +49,12 @@ class Breaker(Batching):
     def name(self) -> str:
         return self._inner.name
 
-    @property
-    def is_open(self) -> bool:
-        """Whether callers are turned away, but for one that tries whether it works again."""
-        return self._failures >= self._limit
-
     async def batches(self, request: ModelRequest) -> Batches:
         """Ask, unless the provider is being left alone."""
         is_probe = self._admit()
         era = self._era
+        self._under_way += 1
+        self._most_under_way = max(self._most_under_way, self._under_way)
         batches = batches_of(self._inner, request)
         try:
             async for batch in batches:
@@ -63,6 +71,7 @@ class Breaker(Batching):
             if era == self._era:
                 self._close()
         finally:
+            self._under_way -= 1
             if is_probe:
                 self._is_probing = False
             await batches.aclose()
@@ -83,17 +92,19 @@ class Breaker(Batching):
             f"Model '{self.name}' failed {self._failures} times in a row and is left alone: it is tried again {when}.",
             retry_after=max(remaining, 0.0),
             is_retryable=True,
+            code=UNAVAILABLE,
         )
 
     def _failed(self, error: ModelError) -> None:
         if error.code == OVERLOADED:  # it was not asked
             return
-        if not error.is_retryable:
+        if not error.is_retryable or error.status == HTTPStatus.TOO_MANY_REQUESTS or error.code == RATE_LIMITED:
             # It answered, if only to refuse: the provider is there.
             self._close()
             return
         self._failures += 1
-        if self.is_open:
+        if self.is_open or self._failures >= max(self._limit, self._most_under_way):
+            self.is_open = True
             self._era += 1
             self._opened = self._clock()
             log.warning("model.left_alone", model=self.name, failures=self._failures, pause=self._pause)
@@ -102,4 +113,6 @@ class Breaker(Batching):
         if self.is_open:
             self._era += 1
             self._is_probing = False
+        self.is_open = False
         self._failures = 0
+        self._most_under_way = self._under_way

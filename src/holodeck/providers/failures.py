@@ -10,14 +10,19 @@ from typing import Any
 
 import orjson
 
-from holodeck.lib.errors import BAD_QUESTION, ModelError
+from holodeck.lib.errors import BAD_QUESTION, RATE_LIMITED, UNAVAILABLE, ModelError
 from holodeck.providers.address import Address
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # a 429 that no waiting helps
 _TOO_LONG = "context_length_exceeded"
-_TOO_MANY = "rate_limit_exceeded"
-_TOO_MANY_CODES = frozenset({_TOO_MANY, "rate_limit_error"})
+_MEANINGS = {
+    RATE_LIMITED: RATE_LIMITED,
+    "rate_limit_error": RATE_LIMITED,
+    "overloaded_error": UNAVAILABLE,
+}
+"""What the codes of providers mean, where whoever asks can do something about it."""
+_OVERLOADED_STATUSES = frozenset({503, 529})  # the second is Anthropic's
 _BAD_QUESTIONS = frozenset({400, 413, 415, 422})
 _TOO_LONG_WORDS = ("context length", "context window", "context size", "prompt is too long", "input is too long")
 _RETRYABLE_CODES = frozenset(
@@ -45,7 +50,9 @@ def refused(address: Address, status: int, headers: Mapping[str, str], body: byt
 def _meaning(status: int) -> str:
     """What whoever asks can do something about, in OpenAI's words; nothing for what is only the operator's business."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return _TOO_MANY
+        return RATE_LIMITED
+    if status in _OVERLOADED_STATUSES:
+        return UNAVAILABLE
     return BAD_QUESTION if status in _BAD_QUESTIONS else ""
 
 
@@ -55,7 +62,7 @@ def reported(address: Address, error: Any) -> ModelError:
     return address.error(
         f"it reported an error in the middle of its answer: {said or 'without a reason'}",
         is_retryable=code in _RETRYABLE_CODES,
-        code=_TOO_LONG if _is_too_long(said, code) else _TOO_MANY if code in _TOO_MANY_CODES else "",
+        code=_TOO_LONG if _is_too_long(said, code) else _MEANINGS.get(code, ""),
     )
 
 
