@@ -79,10 +79,12 @@ class Background:
         engine: EngineToCome | None = None,
         *,
         looks: int = 1,
+        model_wait: float = 0.0,
         count: Callable[[str, int], None] = _uncounted,
     ) -> None:
         """`looks`: how many times in a row a gateway must be missing before its work is another's.
 
+        `model_wait`: seconds for which a model that fails is asked again; see `PatientModel`.
         `count` hears of responses that went on here, and of those of others that were given to who is there.
         """
         self._store = store
@@ -90,6 +92,7 @@ class Background:
         self._to_come = engine
         self._engine: WorkEngine | None = None
         self._looks = looks
+        self._model_wait = model_wait
         self._count = count
         for name in (RECOVERED, TAKEN_OVER):
             count(name, 0)
@@ -163,6 +166,7 @@ class Background:
 
         `turn`: where it stands among those that wait for room.
         """
+        live.wait_for_model(self._model_wait)
         if self._to_come is None or given is None:
             self._runs.start(live)
             return
@@ -255,6 +259,8 @@ class Background:
                 live = fresh or await self._revived(response_id, given)
                 if live is None:
                     return
+                if fresh is None:
+                    live.wait_for_model(self._model_wait)
                 live.survive(KeptSteps(checkpoints), self._keeper)
                 await self._runs.finish_patiently(live)
         except Exception as error:  # the outer boundary: nobody else would say that it has come to nothing

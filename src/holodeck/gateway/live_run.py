@@ -15,6 +15,7 @@ from holodeck.gateway.problems import NotKeptError, error_events
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.models.events import Event, RunFinished, RunResult
+from holodeck.providers.patient_model import PatientModel
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
 
@@ -87,6 +88,10 @@ class LiveRun(Generic[W]):
         self._steps = steps
         self._keeper = keeper(self)
         self.is_begun.set()
+
+    def wait_for_model(self, seconds: float) -> None:
+        """Ask a model that fails again for so long: this run answers no open request."""
+        self._model = PatientModel(self._model, seconds=seconds)
 
     @property
     def is_durable(self) -> bool:

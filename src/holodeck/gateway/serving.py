@@ -93,6 +93,7 @@ class Service:
             self.runs,
             work_engine(config, loaded.path.parent, keeper=self.store.keeper),
             looks=1 if is_sqlite else TAKE_OVER_LOOKS,
+            model_wait=config.background.model_wait_seconds,
             count=metrics.count,
         )
         maker = ResponseMaker(

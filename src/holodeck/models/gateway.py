@@ -19,6 +19,7 @@ from holodeck.lib.limits import (
     DEFAULT_KEY_IN_FLIGHT,
     DEFAULT_KEY_SOCKETS,
     DEFAULT_MAX_TURNS,
+    DEFAULT_MODEL_WAIT,
     DEFAULT_READER_SECONDS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RETENTION_DAYS,
@@ -166,6 +167,11 @@ class BackgroundRuns(FileModel):
     """How many durable ones a gateway does at once, new ones and those it takes over together.
 
     The others wait for whichever gateway has room first.
+    """
+    model_wait_seconds: Annotated[Number, Field(ge=0, le=MAX_TIMEOUT)] = DEFAULT_MODEL_WAIT
+    """How long each turn asks a model again that cannot be reached, is overloaded or fails, before the response fails.
+
+    Meanwhile it is `in_progress` and counts among those at once. 0: it fails as others do.
     """
 
 
