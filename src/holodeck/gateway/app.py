@@ -18,7 +18,7 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.problems import WireError, client_gone, reply_for, shutting_down, unauthorized
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.replies import CutOffError, Reply, Streamed
-from holodeck.gateway.room import Reservation, Room
+from holodeck.gateway.room import RequestReservation, Room
 from holodeck.gateway.silence import Silence
 from holodeck.gateway.visits import Visit, request_id, socket_span
 from holodeck.gateway.wire.dialects import Dialect, dialect_of
@@ -42,7 +42,7 @@ class Call:
     caller: Caller
     path: Mapping[str, str]
     query: Mapping[str, str]
-    reservation: Reservation
+    reservation: RequestReservation
     body: bytes = b""
     dialect: Dialect = "openai"
 
@@ -201,7 +201,7 @@ class Gateway:
             counted: AbstractContextManager[None] = self._rates.request(caller)
         else:
             counted = self._rates.beside(caller) if has_body and not is_small(headers) else nullcontext()
-        with counted, Reservation(self._room) as reservation:
+        with counted, RequestReservation(self._room) as reservation:
             body = await self._bodies.read(receive, headers, client, visit) if has_body else b""
             call = Call(
                 caller=caller,

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration
 from holodeck.lib.addresses import ANYWHERE, Dialling, networks_among
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.limits import MAX_REQUEST_SERVER_RESULT, REQUEST_SERVER_START
 from holodeck.lib.secret import Secret
 from holodeck.models.gateway import RequestServers
@@ -28,8 +29,10 @@ _NOT_ALLOWED = (
 class DialRules:
     """The operator's word on servers that requests bring along."""
 
-    def __init__(self, config: RequestServers) -> None:
+    def __init__(self, config: RequestServers, budget: ByteBudget | None = None) -> None:
+        """`budget`: for what these servers answer."""
         self._config = config
+        self._budget = budget
         self._networks = networks_among(config.allow_private_hosts)
         self._private = {host.lower() for host in config.allow_private_hosts}
         self._insecure = {host.lower() for host in config.allow_insecure_hosts}
@@ -62,7 +65,8 @@ class DialRules:
         )
         place = url[len(f"{parts.scheme}://{parts.netloc}") :]  # people put keys into paths and queries
         hidden = (Secret(place), *((token,) if token is not None else ()))
-        return create_mcp_plugin(tool, stranger=Stranger(dialling=self._dialling(host), secrets=hidden))
+        stranger = Stranger(dialling=self._dialling(host), secrets=hidden)
+        return create_mcp_plugin(tool, stranger=stranger, budget=self._budget)
 
     def plugin_of_caller(self, declaration: MCPDeclaration, server: MCPPlugin) -> MCPPlugin:
         """A server of the operator, reached with nothing of the operator's but its address and its rules."""

@@ -17,7 +17,7 @@ from holodeck.gateway.pages import flag_of, integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.rates import Rates, too_many_in_background
 from holodeck.gateway.replies import CutOffError, Reply, Streamed, json_reply
-from holodeck.gateway.room import Reservation
+from holodeck.gateway.room import RequestReservation
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect, in_dialect
 from holodeck.gateway.wire.encoder import DONE, sse
@@ -50,7 +50,7 @@ class Responses:
         self._rates = rates
 
     async def create(
-        self, body: object, caller: Caller, reservation: Reservation, *, dialect: Dialect = "openai"
+        self, body: object, caller: Caller, reservation: RequestReservation, *, dialect: Dialect = "openai"
     ) -> Reply | Streamed:
         """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
         if isinstance(body, dict) and body.get("background") is True:

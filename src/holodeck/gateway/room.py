@@ -1,52 +1,35 @@
-"""The memory that requests may take, all of them together, however they come."""
+"""The byte budget of a gateway: bodies of requests, messages of WebSockets, and what MCP servers answer."""
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Self
-
 from holodeck.gateway.rates import TooManyError
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 
 NO_ROOM = "holodeck.no_room"
 """What a WebSocket receives instead of a message that does not fit."""
 
 
-class Room:
-    """Bytes that may still come. Whoever takes some gives back as many."""
+class Room(ByteBudget):
+    """The byte budget of one gateway (`limits.bodies_bytes`)."""
 
-    __slots__ = ("left",)
-
-    def __init__(self, size: int) -> None:
-        self.left = size
+    __slots__ = ()
 
     def give(self, size: int) -> None:
-        """So many bytes are not in memory any more."""
-        self.left += size
+        """The same as `release`."""
+        self.release(size)
 
 
-class Reservation:
-    """Bytes that one request has acquired from `Room` beside its body. `with` releases all of them at its end."""
+class RequestReservation(Reservation):
+    """Bytes that one request holds beside its body, such as the content of its sealed items."""
 
-    __slots__ = ("_room", "_size")
-
-    def __init__(self, room: Room) -> None:
-        self._room = room
-        self._size = 0
+    __slots__ = ()
 
     def acquire(self, size: int) -> None:
-        """Take so many bytes. Raises `TooManyError`; it never waits."""
-        if size > self._room.left:
-            raise no_room()
-        self._room.left -= size
-        self._size += size
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._room.give(self._size)
+        """Hold so many bytes more. Raises `TooManyError`."""
+        try:
+            self.grow(size)
+        except OverBudgetError:
+            raise no_room() from None
 
 
 def no_room() -> TooManyError:

@@ -65,6 +65,7 @@ class Runs:
             yield
         finally:
             self._live.pop(live.id, None)
+            live.toolbox.close()
             if live.result is not None:
                 self._rates.spent(live.owner, live.result.usage.total_tokens)
 

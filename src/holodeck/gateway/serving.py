@@ -82,8 +82,10 @@ class Service:
                 "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
             )
         self.is_open = callers.is_open
+        self.room = Room(config.limits.room)
         context_bytes = config.limits.context_bytes
-        starter, continuing = Starter(backends, config), Continuing(self.store, seal_keys, most=context_bytes)
+        starter = Starter(backends, config, self.room)
+        continuing = Continuing(self.store, seal_keys, most=context_bytes)
         self.pool = starter.pool
         rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self.runs = Runs(metrics, rates)
@@ -106,7 +108,6 @@ class Service:
         )
         self._revive = maker.revive
         responses = Responses(maker, self.store, self.runs, continuing, self.background, rates)
-        self.room = Room(config.limits.room)
         sockets = ResponseSockets(
             maker,
             self.runs,

@@ -14,7 +14,7 @@ from holodeck.gateway.making import ResponseMaker
 from holodeck.gateway.problems import WireError, envelope_for, shutting_down
 from holodeck.gateway.rates import Rates
 from holodeck.gateway.recent import Memory, Recent
-from holodeck.gateway.room import NO_ROOM, Reservation, Room, no_room
+from holodeck.gateway.room import NO_ROOM, RequestReservation, Room, no_room
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect
 from holodeck.gateway.wire.request import lane_of, read_message
@@ -112,7 +112,7 @@ class ResponseSockets:
             body = _data(message)
             lane = lane_of(body)
             find = await self._continuing.found(body, caller)
-            with Reservation(self._room) as reservation, self._rates.request(caller):
+            with RequestReservation(self._room) as reservation, self._rates.request(caller):
                 sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
                 request = replace(read_message(body, sealed=sealed, find=find), stream=True)
                 live = await self._maker.prepare(request, caller, recent, dialect=dialect)

@@ -14,6 +14,7 @@ from holodeck.gateway.problems import WireError
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.gateway.wire.writer import can_be_asked
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.gateway import GatewayFile
@@ -35,10 +36,16 @@ class Start:
 class Starter:
     """Knows the models and agents of this gateway."""
 
-    def __init__(self, backends: Mapping[str, Backend], config: GatewayFile) -> None:
+    def __init__(self, backends: Mapping[str, Backend], config: GatewayFile, budget: ByteBudget) -> None:
+        """`budget`: for what MCP servers answer, and what runs keep of it."""
         self.config = config
+        self._budget = budget
+        for backend in backends.values():
+            for server in backend.mcp.servers.values():
+                server.use_budget(budget)
         self._backends = backends
-        self.pool = ServerPool(DialRules(config.request_servers), patience=config.limits.discovery_seconds)
+        rules = DialRules(config.request_servers, budget)
+        self.pool = ServerPool(rules, patience=config.limits.discovery_seconds)
 
     def backend(self, name: str | None) -> Backend:
         """The model or agent of this name. Raises the 404 of an unknown one."""
@@ -92,7 +99,10 @@ class Starter:
             pending = tuple(servers.bound(call, places.get(call.call_id)) for call in pending)
         choice = request.tool_choice.resolved(servers.names)
         toolbox = Toolbox(
-            [*backend.functions, servers], client=request.tools.functions, reader=ResultReader(), hold=servers.holds
+            [*backend.functions, servers],
+            client=request.tools.functions,
+            reader=ResultReader(budget=self._budget),
+            hold=servers.holds,
         )
         await _check_choice(choice, toolbox)
         run_request = RunRequest(

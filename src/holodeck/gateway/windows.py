@@ -10,7 +10,7 @@ import orjson
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.continuing import Continuing
 from holodeck.gateway.replies import Reply, json_reply
-from holodeck.gateway.room import Reservation
+from holodeck.gateway.room import RequestReservation
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.threads import check_size
 from holodeck.gateway.waiting import waiting_in
@@ -36,7 +36,7 @@ class Windows:
         self._continuing = continuing
         self._seal_keys = seal_keys
 
-    async def compact(self, body: object, caller: Caller, reservation: Reservation) -> Reply:
+    async def compact(self, body: object, caller: Caller, reservation: RequestReservation) -> Reply:
         """The conversation as one item that the client cannot read. It is folded, not summed up: nothing is lost."""
         find = await self._continuing.found(body, caller)
         sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
@@ -56,7 +56,7 @@ class Windows:
         check_size(plain_size(resource["output"][0]["encrypted_content"]) or 0, self._most, "input")
         return json_reply(resource)
 
-    async def input_tokens(self, body: object, caller: Caller, reservation: Reservation) -> Reply:
+    async def input_tokens(self, body: object, caller: Caller, reservation: RequestReservation) -> Reply:
         """An estimate, which is all that can be said for models of many makers: see `count_tokens`."""
         find = await self._continuing.found(body, caller)
         sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)

@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import aiohttp
 
 from holodeck.lib.addresses import Dialling
+from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
 from holodeck.lib.proxies import proxy_for, proxy_login, without_login
 from holodeck.lib.tls import tls
@@ -110,8 +111,8 @@ def redirect_target(status: int, location: str | None, url: str) -> str | None:
     return target if origin(target) == origin(url) else None
 
 
-async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The whole body, at most `limit` bytes after decompression."""
+async def read_body(response: aiohttp.ClientResponse, limit: int, reserved: Reservation | None = None) -> bytes:
+    """The whole body, at most `limit` bytes after decompression. `reserved` holds them, or raises `OverBudgetError`."""
     chunks: list[bytes] = []
     size = 0
     async for chunk in response.content.iter_any():
@@ -119,6 +120,8 @@ async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes:
         if size > limit:
             response.close()
             raise BodyTooLargeError(f"more than {limit} bytes")
+        if reserved is not None:
+            reserved.grow(len(chunk))
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

@@ -45,6 +45,11 @@ class Toolbox:
         self._specs, self._routes = specs, routes
         return tuple(specs.values())
 
+    def close(self) -> None:
+        """Let go of what was kept for this run. May be called twice."""
+        if self._reader is not None:
+            self._reader.close()
+
     def is_client(self, name: str) -> bool:
         """True for a function that the client executes itself."""
         return name in self._client

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
 from holodeck.lib.limits import MAX_KEPT_RESULTS, MODEL_RESULT_CHARS
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
@@ -33,13 +34,30 @@ _DEFAULT_LINES = 200
 class ResultReader:
     """Keeps what was cut and executes the tool that reads it, which is offered once there is something to read."""
 
-    def __init__(self, *, limit: int = MODEL_RESULT_CHARS) -> None:
+    def __init__(self, *, limit: int = MODEL_RESULT_CHARS, budget: ByteBudget | None = None) -> None:
+        """`budget`: for what is kept until `close`. What does not fit is cut all the same, and cannot be read on."""
         self._limit = limit
+        self._budget = budget or ByteBudget()
         self._kept: OrderedDict[str, str] = OrderedDict()
 
     @property
     def kind(self) -> ToolKind:
         return ToolKind.BUILTIN
+
+    def close(self) -> None:
+        """Keep nothing any more: the run has ended. May be called twice."""
+        while self._kept:
+            self._drop(next(iter(self._kept)))
+
+    def _keep(self, key: str, text: str) -> None:
+        self._budget.acquire(len(text))
+        self._drop(key)  # there are models that give one id to several calls
+        self._kept[key] = text
+        while len(self._kept) > MAX_KEPT_RESULTS:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, key: str) -> None:
+        self._budget.release(len(self._kept.pop(key, "")))
 
     async def specs(self) -> Sequence[ToolSpec]:
         return (_SPEC,) if self._kept else ()
@@ -84,9 +102,13 @@ class ResultReader:
     def _short(self, block: ContentBlock, key: str | None) -> ContentBlock:
         if key is None or not isinstance(block, TextContent):
             return block
-        self._kept[key] = block.text
-        while len(self._kept) > MAX_KEPT_RESULTS:
-            self._kept.popitem(last=False)
+        try:
+            self._keep(key, block.text)
+        except OverBudgetError:
+            note = (
+                f"[cut: the first {self._limit} of {len(block.text)} characters. There is no room for the others now.]"
+            )
+            return replace(block, text=f"{block.text[: self._limit]}\n{note}")
         lines = block.text.count("\n") + 1
         note = (
             f"[cut: the first {self._limit} of {len(block.text)} characters ({lines} lines). "

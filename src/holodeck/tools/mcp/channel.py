@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.tools.mcp.jsonrpc import Message, RequestId
 
@@ -16,10 +17,18 @@ Incoming = Callable[[Message], None]
 class Delivery:
     """What happened to one request on its way out, and what only HTTP carries along with it."""
 
-    __slots__ = ("headers", "is_open_ended", "may_have_left", "request_id")
+    __slots__ = ("headers", "is_open_ended", "may_have_left", "request_id", "reserved")
 
-    def __init__(self, headers: Mapping[str, str] | None = None, *, is_open_ended: bool = False) -> None:
+    def __init__(
+        self,
+        headers: Mapping[str, str] | None = None,
+        *,
+        is_open_ended: bool = False,
+        reserved: Reservation | None = None,
+    ) -> None:
         self.headers = headers
+        self.reserved = reserved
+        """Holds the bytes of the answer until its owner has made use of it. None: until the request has returned."""
         self.is_open_ended = is_open_ended
         """True for a request that is answered when a stream ends, and not before."""
         self.request_id: RequestId | None = None

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
 from holodeck.lib.limits import LIST_RECHECK
 from holodeck.models.tool import MCPTool
@@ -46,8 +47,10 @@ class MCPClient:
         callbacks: Callbacks,
         limits: StartLimits,
         gate: Gate | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
-        """`gate`: that of the others who call the same server."""
+        """`gate`: that of the others who call the same server. `budget`: for answers, until they are results."""
+        self.budget = budget or ByteBudget()
         self._tool = tool
         self._faults = faults
         self._callbacks = callbacks
@@ -131,13 +134,15 @@ class MCPClient:
         `key` is the same for every attempt at one call; the server is told it for tools that may be repeated.
         `caller`: for whom; where calls must wait, callers take turns.
         """
-        trace = Trace(name, key)
+        trace = Trace(name, key, Reservation(self.budget))
         try:
             async with self.gate.entered(seconds or self._tool.request_timeout, self._faults, caller) as left:
                 info, answer = await self._answer(trace, arguments, on_progress, left)
             return await self._results.of(info, answer, trace)
         except MCPError as error:
             return self._results.failure(error, trace)
+        finally:
+            trace.reserved.release()
 
     async def _answer(
         self, trace: Trace, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float
@@ -148,7 +153,8 @@ class MCPClient:
             session = connection.session
             info = self._tools.known(session, trace.tool) or await self._find(connection, trace.tool)
             delivery = trace.delivery = Delivery(
-                argument_headers(info.argument_headers, arguments) if info.argument_headers else None
+                argument_headers(info.argument_headers, arguments) if info.argument_headers else None,
+                reserved=trace.reserved,
             )
             began = asyncio.get_running_loop().time()
             params = {"name": info.name, "arguments": arguments}

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from holodeck.lib.byte_budget import ByteBudget, Reservation
+
 if TYPE_CHECKING:
     import aiohttp
 
@@ -24,13 +26,15 @@ class EventTooLargeError(ValueError):
 class EventStream:
     """Reads the events of one HTTP response."""
 
-    def __init__(self, response: aiohttp.ClientResponse, *, silence: float, limit: int) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, *, silence: float, limit: int, budget: ByteBudget) -> None:
+        """`budget`: for what is read and not yet taken by `next`. Its owner closes the stream."""
+        self._reserved = Reservation(budget)
         self._content = response.content
         self._silence = silence
         self._limit = limit
         self._ready: deque[Event] = deque()
         self._parts: list[bytes] = []
-        self._size = 0
+        self._parts_size = self._data_size = self._ready_size = 0
         self._grew = 0.0
         self._kind = ""
         self._data: list[bytes] = []
@@ -42,6 +46,10 @@ class EventStream:
         """True in the middle of an event of which nothing has come since that time of the loop."""
         return bool(self._parts or self._data) and self._grew < since
 
+    @property
+    def _held(self) -> int:
+        return self._parts_size + self._data_size + self._ready_size
+
     async def next(self) -> Event | None:
         """The next event, or None at the end. Raises TimeoutError after too long a silence."""
         while not self._ready:
@@ -50,23 +58,32 @@ class EventStream:
             if not chunk:
                 return None
             self.feed(chunk)
-        return self._ready.popleft()
+        event = self._ready.popleft()
+        self._ready_size -= len(event.data)
+        self._reserved.resize(self._held)
+        return event
+
+    def close(self) -> None:
+        """Hold nothing of the budget any more. Does not close the response."""
+        self._reserved.release()
 
     def feed(self, chunk: bytes) -> None:
-        """Take bytes in; complete events become ready."""
+        """Take bytes in; complete events become ready. Raises `OverBudgetError` and `EventTooLargeError`."""
+        self._reserved.grow(len(chunk))
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._parts.append(chunk[start:end])
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-            self._parts = []
+            self._parts, self._parts_size = [], 0
             for part in line.removesuffix(b"\r").split(b"\r"):  # a bare CR ends a line too, and JSON never has one
                 self._line(part)
             start = end + 1
         if start < len(chunk):
             self._parts.append(chunk[start:] if start else chunk)
-        self._size += len(chunk)
+            self._parts_size += len(chunk) - start
+        self._reserved.resize(self._held)
         self._grew = asyncio.get_running_loop().time()
-        if self._size > self._limit and (self._parts or self._data):
+        if self._parts_size + self._data_size > self._limit:
             raise EventTooLargeError(f"an event of more than {self._limit} bytes")
 
     def _line(self, line: bytes) -> None:
@@ -77,6 +94,7 @@ class EventStream:
         value = value.removeprefix(b" ")
         if name == b"data":
             self._data.append(value)
+            self._data_size += len(value)
         elif name == b"event":
             self._kind = value.decode("utf-8", "replace")
         elif name == b"id":
@@ -89,4 +107,5 @@ class EventStream:
         if any(self._data):  # an event without data is only a sign of life, or an id to resume from
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._ready.append(Event(self._kind or "message", data))
-        self._kind, self._data, self._size = "", [], 0
+            self._ready_size += len(data)
+        self._kind, self._data, self._data_size = "", [], 0

@@ -9,6 +9,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from holodeck.lib.addresses import Dialling
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.limits import MIN_MESSAGE_BYTES
 from holodeck.lib.secret import Secret
@@ -60,10 +61,11 @@ def create_mcp_plugin(
     limits: StartLimits | None = None,
     stranger: Stranger | None = None,
     gate: Gate | None = None,
+    budget: ByteBudget | None = None,
 ) -> MCPPlugin:
     """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder.
 
-    `gate`: that of the others who call the same server.
+    `gate`: that of the others who call the same server. `budget`: for what it answers, shared with others.
     """
     _refuse_unsafe(tool)
     folder = base_dir or Path.cwd()
@@ -71,19 +73,35 @@ def create_mcp_plugin(
     secrets = [*tool.env.values(), *tool.headers.values(), *(stranger.secrets if stranger is not None else ())]
     faults = Faults(tool.name, secrets, is_heard=stranger is None)
     dialling = stranger.dialling if stranger is not None else None
-    make_channel = _channel_maker(tool, folder, faults, auth or _configured_auth(tool, folder), dialling)
+    make_channel = _channel_maker(
+        tool, folder, faults, auth or _configured_auth(tool, folder), dialling, lambda: client.budget
+    )
 
     def make_session(spawn: Spawn, on_notice: Callable[[Message], None]) -> Session:
         return Session(
             make_channel, faults=faults, answers=Answers(tool, heard, folder), on_notice=on_notice, spawn=spawn
         )
 
-    client = MCPClient(tool, make_session, faults=faults, callbacks=heard, limits=limits or StartLimits(), gate=gate)
+    client = MCPClient(
+        tool,
+        make_session,
+        faults=faults,
+        callbacks=heard,
+        limits=limits or StartLimits(),
+        gate=gate,
+        budget=budget,
+    )
 
     def another(other: MCPTool, secrets: tuple[Secret, ...]) -> MCPPlugin:
         stranger = Stranger(secrets=secrets)
         return create_mcp_plugin(
-            other, base_dir=base_dir, callbacks=callbacks, limits=limits, stranger=stranger, gate=client.gate
+            other,
+            base_dir=base_dir,
+            callbacks=callbacks,
+            limits=limits,
+            stranger=stranger,
+            gate=client.gate,
+            budget=client.budget,
         )
 
     return _PLUGINS[tool.transport](tool, client, another)
@@ -113,7 +131,12 @@ def _configured_auth(tool: MCPTool, base_dir: Path) -> MCPAuthProvider | None:
 
 
 def _channel_maker(
-    tool: MCPTool, base_dir: Path, faults: Faults, auth: MCPAuthProvider | None, dialling: Dialling | None
+    tool: MCPTool,
+    base_dir: Path,
+    faults: Faults,
+    auth: MCPAuthProvider | None,
+    dialling: Dialling | None,
+    budget: Callable[[], ByteBudget],
 ) -> Callable[[Incoming], Channel]:
     # Escapes and base64 make a message bigger than its content.
     limit = max(MIN_MESSAGE_BYTES, 2 * tool.max_result_bytes)
@@ -129,6 +152,7 @@ def _channel_maker(
             incoming=incoming,
             encoding=tool.encoding,
             limit=limit,
+            budget=budget(),
         )
 
     def web() -> Web:
@@ -152,13 +176,19 @@ def _channel_maker(
             limit=limit,
             silence=tool.sse_read_timeout,
             terminate_on_close=tool.terminate_on_close,
+            budget=budget(),
         )
 
     def sse(incoming: Incoming) -> Channel:
         from holodeck.tools.mcp.sse import SseChannel
 
         return SseChannel(
-            web(), incoming=incoming, limit=limit, connect_timeout=tool.timeout, silence=tool.sse_read_timeout
+            web(),
+            incoming=incoming,
+            limit=limit,
+            connect_timeout=tool.timeout,
+            silence=tool.sse_read_timeout,
+            budget=budget(),
         )
 
     def websocket(incoming: Incoming) -> Channel:
@@ -171,6 +201,7 @@ def _channel_maker(
             faults=faults,
             incoming=incoming,
             limit=limit,
+            budget=budget(),
             auth=auth,
         )
 

@@ -11,6 +11,7 @@ from holodeck.lib.secret import MASK, Secret
 from holodeck.lib.shortage import WHAT, is_short
 from holodeck.lib.unreachable import why_unreachable
 
+OVER_BUDGET = "its answer was dropped: too many bytes of requests and answers are in memory at once."
 OUTCOME_UNKNOWN = "It is not known whether the call took effect."
 _SHORTEST_MASKED = 4  # a shorter secret would mask half of every message, and hides nothing
 
@@ -42,6 +43,11 @@ class Faults:
     def no_room(self, phase: str) -> MCPConnectionError:
         """It is we who could not."""
         return self.connection(phase, f"it was not tried: {WHAT}. Try again in a moment.", shortage=True)
+
+    def over_budget(self, phase: str) -> MCPProtocolError:
+        """The server has answered, and there is no memory for it. No connection error: a repetition would not help."""
+        unknown = f" {OUTCOME_UNKNOWN}" if phase == "call" else ""
+        return self.protocol(phase, f"{OVER_BUDGET}{unknown} Ask for less, or try again later.", over_budget=True)
 
     def protocol(self, phase: str, text: str, **details: Any) -> MCPProtocolError:
         return self.make(MCPProtocolError, phase, text, **details)

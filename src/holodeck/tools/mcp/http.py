@@ -7,6 +7,7 @@ import asyncio
 import aiohttp
 
 from holodeck.lib import net
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, NOTICE_TIMEOUT
 from holodeck.tools.mcp.channel import Delivery, Incoming
@@ -29,12 +30,24 @@ _PHASES = {"tools/call": "call", "server/discover": "initialize"}
 class HttpChannel:
     """A server at a URL."""
 
-    def __init__(self, web: Web, *, incoming: Incoming, limit: int, silence: float, terminate_on_close: bool) -> None:
+    def __init__(
+        self,
+        web: Web,
+        *,
+        incoming: Incoming,
+        limit: int,
+        silence: float,
+        terminate_on_close: bool,
+        budget: ByteBudget,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[MCPConnectionError] = self._loop.create_future()
         self._web = web
         self._faults = web.faults
-        self._streams = Streams(web=web, headers=self._headers, incoming=incoming, limit=limit, silence=silence)
+        self._streams = Streams(
+            web=web, headers=self._headers, incoming=incoming, limit=limit, silence=silence, budget=budget
+        )
+        self._budget = budget
         self._terminate_on_close = terminate_on_close
         self._session_id: str | None = None
         self._version: str | None = None
@@ -52,9 +65,12 @@ class HttpChannel:
             raise self.lost.result()
         phase = _PHASES.get(message["method"], str(message["method"]))
         response: aiohttp.ClientResponse | None = None
+        returned = Reservation(self._budget)
         try:
             response = await self._post(message, delivery)
-            return await self._answer(response, message, phase)
+            return await self._answer(response, message, phase, delivery.reserved or returned)
+        except OverBudgetError as error:
+            raise self._faults.over_budget(phase) from error
         except TimeoutError as error:
             if isinstance(error, aiohttp.ConnectionTimeoutError):
                 raise self._web.broken(error, phase, delivery) from error
@@ -62,6 +78,7 @@ class HttpChannel:
         except BREAKS as error:
             raise self._web.broken(error, phase, delivery) from error
         finally:
+            returned.release()
             if response is not None and not response.closed:
                 response.close()  # whatever was not read to its end: to a modern server this is the cancellation
 
@@ -125,7 +142,9 @@ class HttpChannel:
             headers.update(delivery.headers)
         return await self._web.exchange("POST", self._web.url, headers=headers, body=encode(message), delivery=delivery)
 
-    async def _answer(self, response: aiohttp.ClientResponse, message: Message, phase: str) -> Message:
+    async def _answer(
+        self, response: aiohttp.ClientResponse, message: Message, phase: str, reserved: Reservation
+    ) -> Message:
         if response.status >= FIRST_ERROR:
             return await self._refusal(response, message["id"], phase)
         if response.status in _NO_ANSWER:
@@ -134,13 +153,15 @@ class HttpChannel:
             self._session_id = response.headers.get("Mcp-Session-Id")
         kind = response.content_type
         if kind == "text/event-stream":
-            return await self._streams.answer(response, message["id"], phase, can_resume=not self._is_modern)
+            return await self._streams.answer(
+                response, message["id"], phase, can_resume=not self._is_modern, reserved=reserved
+            )
         if kind != "application/json":
             excerpt = self._faults.excerpt(await net.read_excerpt(response, MAX_HTTP_ERROR_BYTES))
             text = f"the answer is {kind}, not JSON. Is 'url' the address of an MCP server? It begins: {excerpt}"
             raise self._faults.protocol(phase, text, content_type=kind, raw=excerpt)
         try:
-            body = await net.read_body(response, self._streams.limit)
+            body = await net.read_body(response, self._streams.limit, reserved)
         except net.BodyTooLargeError as error:
             raise self._streams.too_large(phase) from error
         answer = self._streams.take(body, message["id"], phase)

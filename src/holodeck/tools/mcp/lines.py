@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+
 _EDGE = 1024  # bytes kept of each end of a dropped line: enough to find whose answer it was
 
 
@@ -18,7 +20,10 @@ class Lines(asyncio.Protocol):
         on_line: Callable[[bytes | bytearray], None],
         on_dropped: Callable[[bytes, bytes, int], None],
         on_end: Callable[[], None],
+        budget: ByteBudget | None = None,
     ) -> None:
+        """`budget`: for a line that has not ended. One that does not fit is dropped like one over the limit."""
+        self._reserved = Reservation(budget or ByteBudget())
         self._limit = limit
         self._on_line = on_line
         self._on_dropped = on_dropped
@@ -45,14 +50,23 @@ class Lines(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._size and self._head is None:
             self._end_line(b"")  # the last line may lack its end
+        self._reserved.release()
         self._on_end()
+
+    def _has_room(self, size: int) -> bool:
+        try:
+            self._reserved.grow(size)
+        except OverBudgetError:
+            return False
+        return True
 
     def _keep(self, part: bytes) -> None:
         self._size += len(part)
         self._grew = asyncio.get_running_loop().time()
         if self._head is None:
             self._held += part
-            if self._size > self._limit:
+            if self._size > self._limit or not self._has_room(len(part)):
+                self._reserved.release()
                 self._head, self._tail = bytes(self._held[:_EDGE]), bytes(self._held[-_EDGE:])
                 self._held = bytearray()
         else:
@@ -64,6 +78,7 @@ class Lines(asyncio.Protocol):
                 self._on_line(part)
             return
         self._keep(part)
+        self._reserved.release()  # the receiver of the line holds it from here on
         held, size, head, tail = self._held, self._size, self._head, self._tail
         self._held, self._size, self._head, self._tail = bytearray(), 0, None, b""
         if head is not None:

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 import orjson
 
 from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.faults import Faults
@@ -17,12 +18,15 @@ from holodeck.tools.mcp.jsonrpc import Message, PrettyPrinted, RequestId, decode
 class PipeChannel(ABC):
     """What stdio, SSE and WebSocket share. A subclass brings bytes in through `received` and out in `_deliver`."""
 
-    def __init__(self, faults: Faults, incoming: Incoming) -> None:
+    def __init__(self, faults: Faults, incoming: Incoming, budget: ByteBudget) -> None:
+        self._budget = budget
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[MCPConnectionError] = self._loop.create_future()
         self._faults = faults
         self._incoming = incoming
         self._waiting: dict[RequestId, asyncio.Future[Message]] = {}
+        self._reserved: dict[RequestId, Reservation] = {}
+        """For the answers that are waited for."""
         self._open_ended: set[RequestId] = set()
         self._highest_id = 0
         self._heard = 0.0
@@ -49,6 +53,8 @@ class PipeChannel(ABC):
         request_id = message["id"]
         future: asyncio.Future[Message] = self._loop.create_future()
         self._waiting[request_id] = future
+        returned = Reservation(self._budget)
+        self._reserved[request_id] = delivery.reserved or returned
         if type(request_id) is int:
             self._highest_id = request_id
         if delivery.is_open_ended:
@@ -57,7 +63,8 @@ class PipeChannel(ABC):
             await self._deliver(message, delivery)
             return await future
         finally:
-            del self._waiting[request_id]
+            returned.release()
+            del self._waiting[request_id], self._reserved[request_id]
             self._open_ended.discard(request_id)
 
     async def send(self, message: Message) -> None:
@@ -116,13 +123,18 @@ class PipeChannel(ABC):
 
     def _answered(self, message: Message, raw: bytes | bytearray) -> None:
         request_id = message["id"]
+        if request_id not in self._waiting and isinstance(request_id, str) and request_id.isdecimal():
+            request_id = int(request_id)  # some servers answer 7 with "7"
         future = self._waiting.get(request_id) if isinstance(request_id, int | str) else None
-        if future is None and isinstance(request_id, str) and request_id.isdecimal():
-            future = self._waiting.get(int(request_id))  # some servers answer 7 with "7"
         if future is None:
-            self._unasked(request_id, message, raw)
+            self._unasked(message["id"], message, raw)
         elif not future.done():
-            future.set_result(message)
+            try:
+                self._reserved[request_id].grow(len(raw))
+            except OverBudgetError:
+                self._fail(request_id, self._faults.over_budget("call"))
+            else:
+                future.set_result(message)
 
     def _unasked(self, request_id: object, message: Message, raw: bytes | bytearray) -> None:
         was_ours = isinstance(request_id, int) and 0 < request_id <= self._highest_id

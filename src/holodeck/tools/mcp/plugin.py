@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
@@ -50,6 +51,10 @@ class MCPPlugin:
     def share_limit(self, other: MCPPlugin) -> None:
         """This is the same server as another: together they call it no more often at once than one may."""
         self._client.gate = other._client.gate
+
+    def use_budget(self, budget: ByteBudget) -> None:
+        """Count what this server answers in a budget that others share. Holds for connections made from now on."""
+        self._client.budget = budget
 
     @property
     def state(self) -> State:

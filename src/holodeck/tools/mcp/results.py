@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.errors import MCPError
 from holodeck.models.content import TextContent
 from holodeck.models.tool import MCPTool
@@ -22,9 +23,11 @@ NEVER_SENT = "never_sent"
 class Trace:
     """One call on its way: which tool was asked for, since when, and how its last request went out."""
 
-    __slots__ = ("began", "delivery", "key", "tool")
+    __slots__ = ("began", "delivery", "key", "reserved", "tool")
 
-    def __init__(self, tool: str, key: str = "") -> None:
+    def __init__(self, tool: str, key: str, reserved: Reservation) -> None:
+        """`reserved` holds the bytes of the answer until it is a result."""
+        self.reserved = reserved
         self.tool = tool
         self.key = key
         self.began = time.perf_counter()

@@ -9,10 +9,12 @@ from urllib.parse import urljoin
 import aiohttp
 
 from holodeck.lib import net
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.errands import Errands
 from holodeck.tools.mcp.events import EventStream, EventTooLargeError
+from holodeck.tools.mcp.faults import OVER_BUDGET
 from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode
 from holodeck.tools.mcp.pipe import PipeChannel
 from holodeck.tools.mcp.web import Web
@@ -24,8 +26,17 @@ _BREAKS = (aiohttp.ClientError, OSError)
 class SseChannel(PipeChannel):
     """A server at the URL of an event stream."""
 
-    def __init__(self, web: Web, *, incoming: Incoming, limit: int, connect_timeout: float, silence: float) -> None:
-        super().__init__(web.faults, incoming)
+    def __init__(
+        self,
+        web: Web,
+        *,
+        incoming: Incoming,
+        limit: int,
+        connect_timeout: float,
+        silence: float,
+        budget: ByteBudget,
+    ) -> None:
+        super().__init__(web.faults, incoming, budget)
         self._web = web
         self._limit = limit
         self._connect_timeout = connect_timeout
@@ -95,7 +106,7 @@ class SseChannel(PipeChannel):
             raise self._web.broken(error, phase, delivery) from error
 
     async def _read(self, response: aiohttp.ClientResponse) -> None:
-        stream = self._stream = EventStream(response, silence=self._silence, limit=self._limit)
+        stream = self._stream = EventStream(response, silence=self._silence, limit=self._limit, budget=self._budget)
         text = "the server ended the event stream."
         try:
             while (event := await stream.next()) is not None:
@@ -107,6 +118,8 @@ class SseChannel(PipeChannel):
             text = f"the event stream was silent for {self._silence:g} s ('sse_read_timeout')."
         except EventTooLargeError as error:
             text = f"{error}; see 'max_result_bytes'."
+        except OverBudgetError:
+            text = OVER_BUDGET
         except aiohttp.ClientPayloadError:
             text = "the event stream was cut off."
         except _BREAKS as error:
@@ -114,6 +127,7 @@ class SseChannel(PipeChannel):
         except MCPConnectionError as error:
             self.lose(error)
         finally:
+            stream.close()
             response.close()
             self.lose(self._faults.connection("run", text))
 

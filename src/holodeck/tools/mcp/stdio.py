@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import KIB, PROCESS_LAST_WORDS, STDERR_LINES_SHOWN
 from holodeck.lib.process import Process, spawn
@@ -34,9 +35,17 @@ class StdioChannel(PipeChannel):
     """A server started by us."""
 
     def __init__(
-        self, launch: Launch, *, cwd: Path, faults: Faults, incoming: Incoming, encoding: str, limit: int
+        self,
+        launch: Launch,
+        *,
+        cwd: Path,
+        faults: Faults,
+        incoming: Incoming,
+        encoding: str,
+        limit: int,
+        budget: ByteBudget,
     ) -> None:
-        super().__init__(faults, incoming)
+        super().__init__(faults, incoming, budget)
         self._launch = launch
         self._cwd = cwd
         self._limit = limit
@@ -53,6 +62,7 @@ class StdioChannel(PipeChannel):
             on_line=self.received if self._encoding == "utf-8" else self._recoded,
             on_dropped=self._dropped,
             on_end=self._output_over,
+            budget=budget,
         )
 
     async def open(self) -> None:
@@ -125,8 +135,15 @@ class StdioChannel(PipeChannel):
         self.received(raw.decode(self._encoding, "replace").encode("utf-8", "replace"))
 
     def _dropped(self, head: bytes, tail: bytes, size: int) -> None:
-        problem = f"it has {size} bytes and the limit is {self._limit}; see 'max_result_bytes'"
-        self.unusable(sniff_id(head, tail), problem, head)
+        request_id = sniff_id(head, tail)
+        if size > self._limit:
+            self.unusable(
+                request_id, f"it has {size} bytes and the limit is {self._limit}; see 'max_result_bytes'", head
+            )
+        elif request_id is not None:
+            self._fail(request_id, self._faults.over_budget("call"))
+        else:
+            self._discard("there was no room for it", head)
 
     def _part_ended(self) -> None:
         """The process or its output is over. The other, and the last words, follow a moment later, if at all."""

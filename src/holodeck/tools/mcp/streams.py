@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 
 from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_STREAM_RETRY, MIN_STREAM_RETRY, STREAM_RESUMES, STREAM_RETRY, STREAM_TAIL
 from holodeck.tools.mcp.channel import Incoming
@@ -34,6 +35,7 @@ class Streams:
     incoming: Incoming
     limit: int
     silence: float
+    budget: ByteBudget
     last_heard: float = 0.0
     _ends_streams: bool = True
 
@@ -57,22 +59,32 @@ class Streams:
         return answer
 
     async def answer(
-        self, response: aiohttp.ClientResponse, request_id: RequestId, phase: str, *, can_resume: bool
+        self,
+        response: aiohttp.ClientResponse,
+        request_id: RequestId,
+        phase: str,
+        *,
+        can_resume: bool,
+        reserved: Reservation,
     ) -> Message:
-        """The answer out of an event stream, which a legacy server may continue after a break."""
+        """The answer out of an event stream, which a legacy server may continue after a break.
+
+        `reserved` holds its bytes.
+        """
         last_id: str | None = None
         retry: float | None = None
         for _ in range(STREAM_RESUMES + 1):
-            stream = EventStream(response, silence=self.silence, limit=self.limit)
+            stream = EventStream(response, silence=self.silence, limit=self.limit, budget=self.budget)
             broke: Exception | None = None
             try:
-                answer = await self._read(stream, request_id, phase)
+                answer = await self._read(stream, request_id, phase, reserved)
                 if answer is not None:
                     await self._finish(response)
                     return answer
             except BREAKS as error:
                 broke = error
             finally:
+                stream.close()
                 if not response.closed:
                     response.close()
             last_id = stream.last_id or last_id
@@ -95,17 +107,20 @@ class Streams:
                 async with response:
                     if response.status < FIRST_ERROR and response.content_type == _EVENTS["Accept"]:
                         failures = 0
-                        stream = EventStream(response, silence=self.silence, limit=self.limit)
-                        while (event := await stream.next()) is not None:
-                            last_id = stream.last_id or last_id
-                            self.take(event.data, None, "listen")
+                        stream = EventStream(response, silence=self.silence, limit=self.limit, budget=self.budget)
+                        try:
+                            while (event := await stream.next()) is not None:
+                                last_id = stream.last_id or last_id
+                                self.take(event.data, None, "listen")
+                        finally:
+                            stream.close()
                         last_id, retry = stream.last_id or last_id, stream.retry
                     elif response.status < _FIRST_SERVER_ERROR:
                         log.debug("mcp.no_stream", server=self.web.faults.server, status=response.status)
                         return  # it has none, or has forgotten us
                     else:
                         failures += 1
-            except (MCPError, EventTooLargeError, TimeoutError, *BREAKS) as error:
+            except (MCPError, EventTooLargeError, OverBudgetError, TimeoutError, *BREAKS) as error:
                 failures += 1
                 log.debug("mcp.stream_broke", server=self.web.faults.server, error=error, failures=failures)
             await asyncio.sleep(_pause(retry, failures))
@@ -114,7 +129,9 @@ class Streams:
         text = f"the answer has more than {self.limit} bytes; see 'max_result_bytes'"
         return self.web.faults.protocol(phase, text)
 
-    async def _read(self, stream: EventStream, request_id: RequestId, phase: str) -> Message | None:
+    async def _read(
+        self, stream: EventStream, request_id: RequestId, phase: str, reserved: Reservation
+    ) -> Message | None:
         while True:
             try:
                 event = await stream.next()
@@ -128,6 +145,7 @@ class Streams:
                 return None
             answer = self.take(event.data, request_id, phase)
             if answer is not None:
+                reserved.grow(len(event.data))
                 return answer
 
     async def _finish(self, response: aiohttp.ClientResponse) -> None:

@@ -10,6 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidSta
 from websockets.frames import CloseCode
 from websockets.typing import Subprotocol
 
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import NOTICE_TIMEOUT, WEBSOCKET_PING
 from holodeck.lib.proxies import proxy_for
@@ -17,7 +18,7 @@ from holodeck.lib.secret import Secret
 from holodeck.lib.tls import tls
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.errands import Errands
-from holodeck.tools.mcp.faults import Faults
+from holodeck.tools.mcp.faults import OVER_BUDGET, Faults
 from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode
 from holodeck.tools.mcp.pipe import PipeChannel
 
@@ -39,9 +40,10 @@ class WebsocketChannel(PipeChannel):
         faults: Faults,
         incoming: Incoming,
         limit: int,
+        budget: ByteBudget,
         auth: MCPAuthProvider | None = None,
     ) -> None:
-        super().__init__(faults, incoming)
+        super().__init__(faults, incoming, budget)
         self._url = url
         self._headers = headers
         self._connect_timeout = connect_timeout
@@ -63,6 +65,7 @@ class WebsocketChannel(PipeChannel):
         except (InvalidHandshake, WebSocketException, EOFError) as error:
             text = f"{self._url} does not speak WebSocket: {self._faults.excerpt(str(error))}"
             raise self._faults.connection("connect", text) from error
+        self._socket.reserved = Reservation(self._budget)
         self._errands.run(self._read(self._socket))
 
     async def close(self) -> None:
@@ -133,16 +136,21 @@ class WebsocketChannel(PipeChannel):
             self._closed(error)
             raise self.lost.result() from error
 
-    async def _read(self, socket: ClientConnection) -> None:
+    async def _read(self, socket: _Socket) -> None:
         try:
             while True:
-                self.received(await socket.recv(decode=False))
+                message = await socket.recv(decode=False)
+                socket.message_taken()
+                self.received(message)
         except ConnectionClosed as error:
             self._closed(error)
 
     def _closed(self, error: ConnectionClosed) -> None:
         reason = error.rcvd or error.sent
         said = f"{reason.code} {reason.reason}".strip() if reason is not None else "without a reason"
+        if self._socket is not None and self._socket.is_over_budget:
+            self.lose(self._faults.connection("run", OVER_BUDGET))
+            return
         hint = "; see 'max_result_bytes'" if reason is not None and reason.code == CloseCode.MESSAGE_TOO_BIG else ""
         self.lose(self._faults.connection("run", f"the WebSocket was closed ({self._faults.excerpt(said)}){hint}."))
 
@@ -164,10 +172,33 @@ class _Socket(ClientConnection):
     """A connection that can tell a frame on its way from one that stopped in the middle."""
 
     grew = 0.0
+    reserved: Reservation | None = None
+    """Holds what has come and was not taken as a message. None during the handshake."""
+    is_over_budget = False
 
     def data_received(self, data: bytes) -> None:
         self.grew = self.loop.time()
+        try:
+            if self.reserved is not None:
+                self.reserved.grow(len(data))
+        except OverBudgetError:
+            self.is_over_budget = True
+            self.transport.abort()
+            return
         super().data_received(data)
+        if self.protocol.current_size is None:  # not in the middle of a message: its frames need no room
+            self.message_taken()
+
+    def message_taken(self) -> None:
+        """Hold only what is still to be taken."""
+        if self.reserved is not None:
+            waiting = sum(len(frame.data) for frame in self.recv_messages.frames.queue)
+            self.reserved.resize(len(self.protocol.reader.buffer) + waiting)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.reserved is not None:
+            self.reserved.release()
 
     def is_stuck(self, since: float) -> bool:
         return len(self.protocol.reader.buffer) > 0 and self.grew < since
