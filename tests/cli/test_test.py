@@ -66,15 +66,46 @@ async def test_a_case_that_fails_says_why(project: Project) -> None:
     assert done.stderr == ""
 
 
+TRUTHS = """test_cases:
+  - {name: answer only, input: one, ground_truth: "3"}
+  - {name: called and answer, input: two, expected_tools: [add], ground_truth: "3"}
+  - {name: called only, input: three, expected_tools: [add]}
+  - {name: other tool, input: four, expected_tools: [memory], ground_truth: "3"}
+"""
+
+
 @aio(60)
-async def test_the_truth_is_shown_beside_the_answer_and_not_judged(project: Project) -> None:
+async def test_a_case_with_a_ground_truth_is_counted_as_not_judged_unless_its_tools_fail(project: Project) -> None:
+    async with scripted(say("It is 4."), *adding(3), say("It is 4."), *adding(3)) as model:
+        project.write(model, project.npx("calc"), more=TRUTHS)
+        done = await project.holodeck("test", "-q", "--report", "out.md")
+        printed = await project.holodeck("test", "--json")
+    assert (done.returncode, printed.returncode) == (1, 1)
+    for words in ("NOT JUDGED  answer only", "NOT JUDGED  called and answer", "PASS  called only", "FAIL  other tool"):
+        assert words in done.stdout
+    assert "answer  It is 4." in done.stdout
+    assert "truth   3 (shown for you to compare; it is not judged)" in done.stdout
+    assert done.stdout.splitlines()[-1] == "1 passed, 1 failed, 2 not judged"
+    report = json.loads(printed.stdout)
+    assert (report["passed"], report["failed"], report["not_judged"]) == (1, 1, 2)
+    assert [(case["outcome"], case["passed"]) for case in report["cases"]] == [
+        ("not_judged", False),
+        ("not_judged", False),
+        ("passed", True),
+        ("failed", False),
+    ]
+    markdown = (project.path / "out.md").read_text()
+    assert "1 passed, 1 failed, 2 not judged (agent.yaml)" in markdown
+    assert "| not judged | answer only |" in markdown
+
+
+@aio(60)
+async def test_cases_that_are_not_judged_fail_nothing(project: Project) -> None:
     async with scripted(say("It is 4.")) as model:
         project.write(model, more='test_cases:\n  - {input: "What is 1 + 2?", ground_truth: "3"}\n')
         done = await project.holodeck("test")
     assert done.returncode == 0
-    assert "PASS  What is 1 + 2?" in done.stdout
-    assert "answer  It is 4." in done.stdout
-    assert "truth   3 (shown for you to compare; it is not judged)" in done.stdout
+    assert done.stdout.splitlines()[-1] == "0 passed, 1 not judged"
 
 
 @aio(60)

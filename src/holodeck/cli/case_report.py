@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from holodeck.cli.events_json import as_data, json_text
-from holodeck.cli.verdict import Verdict
+from holodeck.cli.verdict import Outcome, Verdict
 from holodeck.cli.words import duration
 from holodeck.lib.display import one_line, printable
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
 
 _NOT_JUDGED = "shown for you to compare; it is not judged"
+_LABELS: Mapping[Outcome, str] = {"passed": "pass", "failed": "FAIL", "not_judged": "not judged"}
+_COLOURS: Mapping[Outcome, str] = {"passed": "green", "failed": "red", "not_judged": "yellow"}
 
 
 def show(verdict: Verdict, say: Callable[[str], None]) -> None:
     """One case: whether it passed, why not, what was called, and the answer beside the truth."""
-    passed = verdict.is_passed
+    outcome = verdict.outcome
     say(
-        click.style("PASS" if passed else "FAIL", fg="green" if passed else "red", bold=True)
+        click.style(_LABELS[outcome].upper(), fg=_COLOURS[outcome], bold=True)
         + f"  {printable(verdict.name)}  {duration(verdict.result.seconds)}"
     )
     for reason in verdict.reasons:
         say(_line("why", reason, fg="red"))
     for call in verdict.called:
         say(_line("called", f"{call}{' - it failed' if call.call_id in verdict.failed_calls else ''}", dim=True))
-    if not passed or verdict.case.ground_truth:
+    if outcome != "passed":
         say(_line("answer", verdict.result.text or "(none)", dim=True))
     if verdict.case.ground_truth:
         say(_line("truth", f"{verdict.case.ground_truth} ({_NOT_JUDGED})", dim=True))
@@ -39,7 +42,7 @@ def summary_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, str, 
     """For a table: verdict, case, calls, turns, tokens, time."""
     return [
         (
-            "pass" if verdict.is_passed else "FAIL",
+            _LABELS[verdict.outcome],
             one_line(verdict.name, MAX_DESCRIPTION_SHOWN),
             str(verdict.result.tool_calls),
             str(verdict.result.turns),
@@ -51,20 +54,26 @@ def summary_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, str, 
 
 
 def counted(verdicts: Sequence[Verdict]) -> str:
-    """`3 passed, 1 failed`."""
-    passed = sum(verdict.is_passed for verdict in verdicts)
-    failed = len(verdicts) - passed
-    return f"{passed} passed" + (f", {failed} failed" if failed else "")
+    """`3 passed, 1 failed, 2 not judged`."""
+    return _words(Counter(verdict.outcome for verdict in verdicts))
+
+
+def _words(number: Mapping[str, int]) -> str:
+    parts = [f"{number['passed']} passed"]
+    parts += [f"{number['failed']} failed"] if number["failed"] else []
+    parts += [f"{number['not_judged']} not judged"] if number["not_judged"] else []
+    return ", ".join(parts)
 
 
 def as_report(agent: str, file: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Everything, for programs."""
-    passed = sum(verdict.is_passed for verdict in verdicts)
+    number = Counter(verdict.outcome for verdict in verdicts)
     return {
         "agent": agent,
         "file": file,
-        "passed": passed,
-        "failed": len(verdicts) - passed,
+        "passed": number["passed"],
+        "failed": number["failed"],
+        "not_judged": number["not_judged"],
         "cases": [_case(verdict) for verdict in verdicts],
     }
 
@@ -83,7 +92,8 @@ def _case(verdict: Verdict) -> dict[str, Any]:
     case, result = verdict.case, verdict.result
     return {
         "name": verdict.name,
-        "passed": verdict.is_passed,
+        "outcome": verdict.outcome,
+        "passed": verdict.outcome == "passed",
         "reasons": list(verdict.reasons),
         "input": case.input,
         "answer": result.text,
@@ -111,14 +121,14 @@ def _markdown(report: dict[str, Any]) -> str:
     lines = [
         f"# Test cases of {report['agent']}",
         "",
-        f"{report['passed']} passed, {report['failed']} failed ({report['file']})",
+        f"{_words(report)} ({report['file']})",
         "",
         "| Verdict | Case | Called | Turns | Time |",
         "|---|---|---|---|---|",
     ]
     for case in report["cases"]:
         called = ", ".join(call["name"] for call in case["called"]) or "-"
-        verdict = "pass" if case["passed"] else "**FAIL**"
+        verdict = "**FAIL**" if case["outcome"] == "failed" else _LABELS[case["outcome"]]
         cells = (verdict, case["name"], called, str(case["turns"]), duration(case["seconds"]))
         lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
     for case in report["cases"]:

@@ -42,7 +42,8 @@ In agent.yaml:
 \b
 A tool may be named by its server, in full (server.tool or server__tool), or by its own name; arguments
 that are given must be among those of the call. An empty list means that no tool may be called.
-Exit codes: 0 all passed, 1 one failed, 2 wrong configuration or usage."""
+The answer of a case with a ground_truth is shown beside it and not judged: it counts as neither passed nor failed.
+Exit codes: 0 none failed, 1 one failed, 2 wrong configuration or usage."""
 
 
 @click.command("test", epilog=_EPILOG)
@@ -70,7 +71,7 @@ def command(file: str, as_json: bool, report: Path | None, pattern: str, quiet: 
         terminal.say(f"\n{case_report.counted(verdicts)}")
     if report is not None:
         case_report.write(report, made)
-    return 0 if all(verdict.is_passed for verdict in verdicts) else 1
+    return 1 if any(verdict.outcome == "failed" for verdict in verdicts) else 0
 
 
 def _chosen(loaded: LoadedAgent, pattern: str) -> list[tuple[str, TestCase]]:

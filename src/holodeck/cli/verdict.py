@@ -1,11 +1,11 @@
-"""Whether a test case passed, and why not: the tools that were called against those that were expected."""
+"""The outcome of a test case, and why it failed: the tools that were called against those that were expected."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.cli.words import call_arguments, route_of, why
 from holodeck.models.agent import ExpectedTool, TestCase
@@ -14,6 +14,9 @@ from holodeck.tools.mcp.names import normalize_tool_name
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
+
+
+Outcome = Literal["passed", "failed", "not_judged"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +54,14 @@ class Verdict:
     failed_calls: frozenset[str] = frozenset()
     """The ids of calls that ended in an error."""
     reasons: tuple[str, ...] = ()
-    """Why it failed; none: it passed."""
+    """Why it failed; none: it did not."""
 
     @property
-    def is_passed(self) -> bool:
-        return not self.reasons
+    def outcome(self) -> Outcome:
+        """A case whose answer has a `ground_truth` is not judged: nothing compares the two."""
+        if self.reasons:
+            return "failed"
+        return "not_judged" if self.case.ground_truth else "passed"
 
 
 @dataclass
