@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from holodeck.lib.limits import MAX_IMAGE_BYTES, MIB
+from holodeck.lib.regular_files import read_regular_file
 from holodeck.models.items import ImageLink
 
 _RIFF_HEADER = 12  # "RIFF", four bytes of size, "WEBP"
@@ -16,8 +17,7 @@ _RIFF_HEADER = 12  # "RIFF", four bytes of size, "WEBP"
 def image_part(path: Path) -> ImageLink:
     """The file as a part of a question. Raises a usage error that names what is wrong with it."""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_IMAGE_BYTES + 1)
+        data = read_regular_file(path, MAX_IMAGE_BYTES + 1)
     except OSError as error:
         raise click.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="--image") from None
     if len(data) > MAX_IMAGE_BYTES:

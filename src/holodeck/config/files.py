@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import KIB, MAX_FILE_BYTES, MIB
+from holodeck.lib.regular_files import NotRegularFileError, read_regular_file
 
 _MISSING = "Check the name."
 
@@ -18,12 +19,11 @@ def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing
 def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> bytes:
     """The bytes of a file a person named, or a `ConfigError` that says why not."""
     try:
-        if path.is_dir():
-            raise refuse(shown_as, "this is a folder, not a file")
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
+        data = read_regular_file(path, limit + 1)
     except FileNotFoundError:
         raise refuse(shown_as, "there is no such file", fix=missing) from None
+    except NotRegularFileError as error:
+        raise refuse(shown_as, str(error)) from None
     except (OSError, ValueError) as error:
         raise refuse(shown_as, f"the file cannot be read: {getattr(error, 'strerror', None) or 'bad name'}") from None
     if len(data) > limit:

@@ -13,6 +13,7 @@ from holodeck.gateway.callers import Caller
 from holodeck.lib import log
 from holodeck.lib.limits import JWKS_MAX_AGE, JWKS_MIN_REFRESH, JWKS_TIMEOUT, JWT_LEEWAY, MIB
 from holodeck.lib.net import http_client, read_body
+from holodeck.lib.regular_files import read_regular_file
 from holodeck.models.gateway import JWTCallers
 
 _MAX_JWKS_BYTES = 1 * MIB
@@ -85,7 +86,7 @@ class JWTProvider:
 
     async def _read(self) -> bytes:
         if self._config.jwks_file:
-            return await asyncio.to_thread((self._folder / self._config.jwks_file).read_bytes)
+            return await asyncio.to_thread(read_regular_file, self._folder / self._config.jwks_file, _MAX_JWKS_BYTES)
         async with (
             asyncio.timeout(JWKS_TIMEOUT),
             http_client(connect_timeout=JWKS_TIMEOUT) as client,

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from urllib.parse import quote_plus
 
 from holodeck.lib.clock import Clock, wall_clock
-from holodeck.lib.limits import ASSERTION_LIFETIME
+from holodeck.lib.limits import ASSERTION_LIFETIME, MAX_SECRET_FILE_BYTES
+from holodeck.lib.regular_files import read_regular_file
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.auth.provider import auth_error
 
@@ -124,7 +125,7 @@ class SignedAssertion:
         if isinstance(self._key, Secret):
             return self._key.reveal()
         try:
-            return self._key.read_text(encoding="ascii")
+            return read_regular_file(self._key, MAX_SECRET_FILE_BYTES).decode("ascii")
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not a PEM file"
             raise auth_error(self._server, f"the private key {self._key} cannot be read: {reason}.") from None
