@@ -61,7 +61,7 @@ def test_every_value_can_come_from_the_environment(folder: AgentFolder) -> None:
     env = {
         **ENV,
         "HOLODECK_LISTEN__PORT": "9001",
-        "HOLODECK_LISTEN__HOST": "0.0.0.0",
+        "HOLODECK_LISTEN__HOST": "::1",
         "HOLODECK_STORAGE__URL": "postgresql://db/holodeck",
         "HOLODECK_LIMITS__KEY__IN_FLIGHT": "3",
         "HOLODECK_MCP_SERVERS__GITHUB__URL": "https://mcp.example/new",
@@ -69,9 +69,9 @@ def test_every_value_can_come_from_the_environment(folder: AgentFolder) -> None:
         "HOLODECK_MODELS__FAST__MODEL__TEMPERATURE": "0.5",
         "HOLODECK_SOMETHING_ELSE": "ignored",
     }
-    loaded = load(folder, MODEL, env)
+    loaded = load(folder, MODEL + "mcp_servers: [{name: github, url: https://mcp.example/old}]\n", env)
     gateway = loaded.gateway
-    assert (gateway.listen.host, gateway.listen.port, gateway.limits.key.in_flight) == ("0.0.0.0", 9001, 3)
+    assert (gateway.listen.host, gateway.listen.port, gateway.limits.key.in_flight) == ("::1", 9001, 3)
     assert gateway.storage.url == "postgresql://db/holodeck"
     assert loaded.models["fast"].model.temperature == 0.5
     (item,) = loaded.servers
@@ -242,7 +242,8 @@ def test_what_would_go_wrong_later_is_said_when_the_file_is_read(folder: AgentFo
 
 def test_a_wrong_value_of_the_environment_is_said_to_be_there(folder: AgentFolder) -> None:
     env = {"HOLODECK_LISTEN__PORT": "many", "HOLODECK_KEYS__ALICE__HASH": "wrong-value", "HOLODECK_LISTN__PORT": "1"}
-    port, key = sorted(errors(folder, MODEL, ENV | env), key=lambda problem: problem.key, reverse=True)
+    text = MODEL + f"keys: [{{name: alice, hash: 'sha256:{'0' * 64}'}}]\n"
+    port, key = sorted(errors(folder, text, ENV | env), key=lambda problem: problem.key, reverse=True)
     assert (port.where, port.key) == ("HOLODECK_LISTEN__PORT", "listen.port")
     assert (key.where, key.key) == ("HOLODECK_KEYS__ALICE__HASH", "keys[0].hash")
     assert "wrong-value" not in str(key)
@@ -255,6 +256,25 @@ def test_a_wrong_value_of_the_environment_is_said_to_be_there(folder: AgentFolde
     with pytest.raises(ConfigError) as caught:
         read_gateway(folder.path / "agent.yaml", environ={"HOLODECK_LISTEN__PORT": "many"}, home=folder.home)
     assert caught.value.problems[0].where == "HOLODECK_LISTEN__PORT"
+
+
+@pytest.mark.parametrize(
+    ("variable", "fix"),
+    [
+        ("HOLODECK_MODELS__FATS__MODEL__NAME", "Did you mean HOLODECK_MODELS__FAST__MODEL__NAME? "),
+        ("HOLODECK_MODELS__MODEL__MODEL__NAME", ""),
+        ("HOLODECK_MCP_SERVERS__GITHUB__URL", ""),
+        ("HOLODECK_KEYS__ALICE__HASH", ""),
+    ],
+)
+def test_a_variable_changes_an_entry_of_the_file_and_never_makes_a_new_one(
+    folder: AgentFolder, variable: str, fix: str
+) -> None:
+    (problem,) = errors(folder, MODEL, ENV | {variable: "v4lue"})
+    whole = variable.partition("__")[0]
+    assert problem.where == variable
+    assert problem.fix == f"{fix}Add it to the file, or set {whole} to the whole list as JSON."
+    assert "v4lue" not in str(problem)
 
 
 def test_a_key_of_digits_is_text_also_in_the_environment(folder: AgentFolder) -> None:

@@ -42,6 +42,8 @@ def overridden(
         except (TypeError, IndexError):
             message = "this does not lead to a value: a list is entered by name or number, a text not at all"
             problems.append(Problem(message=message, file=variable))
+        except _NoEntryError as error:
+            problems.append(error.problem(variable))
     return data, problems, origins
 
 
@@ -88,6 +90,8 @@ def _set(data: Any, parts: list[str], value: Any) -> KeyPath:
         if not rest:
             raise TypeError(key)
         entry = _entry(data, key)
+        if entry is None:
+            raise _NoEntryError(key, data)
         return (data.index(entry), *_set(entry, rest, value))
     if not isinstance(data, dict):
         raise TypeError(key)
@@ -100,18 +104,28 @@ def _set(data: Any, parts: list[str], value: Any) -> KeyPath:
 _LISTS = frozenset({"models", "agents", "mcp_servers", "keys"})
 
 
-def _entry(entries: list[Any], key: str) -> dict[str, Any]:
-    """The entry of this number or name; a new name makes a new entry."""
-    if key.isdigit():
-        entry = entries[int(key)]
-    else:
-        entry = next((each for each in entries if isinstance(each, dict) and _folded(each.get("name")) == key), None)
-        if entry is None:
-            entry = {"name": key}
-            entries.append(entry)
-    if not isinstance(entry, dict):
+def _entry(entries: list[Any], key: str) -> dict[str, Any] | None:
+    """The entry of this number or name."""
+    if not key.isdigit():
+        return next((each for each in entries if isinstance(each, dict) and _folded(each.get("name")) == key), None)
+    if not isinstance(entry := entries[int(key)], dict):
         raise TypeError(key)
     return entry
+
+
+class _NoEntryError(LookupError):
+    """A variable names an entry that its list does not have. A new one would be a typo more often than a wish."""
+
+    def __init__(self, key: str, entries: list[Any]) -> None:
+        self._key = key
+        self._names = [_folded(each["name"]) for each in entries if isinstance(each, dict) and "name" in each]
+
+    def problem(self, variable: str) -> Problem:
+        whole, *rest = variable.split(_SEPARATOR)
+        choice = nearest(self._key, self._names)
+        fix = f"Did you mean {_SEPARATOR.join([whole, choice.upper(), *rest[1:]])}? " if choice else ""
+        fix += f"Add it to the file, or set {whole} to the whole list as JSON."
+        return Problem(message=f"the file has no '{self._key}' that this could change", file=variable, fix=fix)
 
 
 def _folded(name: object) -> str:
