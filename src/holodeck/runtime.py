@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +13,7 @@ from holodeck.config.dialects import load_mcp_servers
 from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
 from holodeck.config.dialects.listing import has_servers
 from holodeck.config.document import read_document
-from holodeck.config.loader import Finding, LoadedAgent, LoadedTool, load_agent_file
+from holodeck.config.loader import Finding, LoadedAgent, LoadedTool, ToolCheck, load_agent_file
 from holodeck.config.servers import LoadedServers, load_agent_servers
 from holodeck.lib.errors import ConfigError
 from holodeck.models.llm import LLM
@@ -41,10 +41,14 @@ class People:
 
 
 def read_agent(
-    path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None, home: Path | None = None
+    path: str | os.PathLike[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    has_model: bool = False,
 ) -> LoadedAgent:
-    """Read an agent file with every check that can be made without starting anything."""
-    return load_agent_file(path, environ=environ, home=home, checks=[_launch_findings])
+    """Read an agent file with every check that can be made without starting anything. `has_model`: see the loader."""
+    return load_agent_file(path, environ=environ, home=home, checks=_TOOL_CHECKS, has_model=has_model)
 
 
 def read_gateway(
@@ -54,15 +58,18 @@ def read_gateway(
     from holodeck.config.gateway_loader import gateway_of_agent, is_gateway, load_gateway_file
 
     if is_gateway(Path(path), str(path)):
-        return load_gateway_file(path, environ=environ, home=home, checks=[_launch_findings])
+        return load_gateway_file(path, environ=environ, home=home, checks=_TOOL_CHECKS)
     return gateway_of_agent(read_agent(path, environ=environ, home=home), environ=environ)
 
 
 def read_any(path: str | os.PathLike[str]) -> LoadedAgent | LoadedGateway:
-    """Read a file of ours, whichever it is."""
-    from holodeck.config.gateway_loader import is_gateway
+    """Read a file of ours, whichever it is. An agent file is also checked as `holodeck serve` would."""
+    from holodeck.config.gateway_loader import gateway_of_agent, is_gateway
 
-    return read_gateway(path) if is_gateway(Path(path), str(path)) else read_agent(path)
+    if is_gateway(Path(path), str(path)):
+        return read_gateway(path)
+    loaded = read_agent(path)
+    return replace(loaded, warnings=gateway_of_agent(loaded).warnings)
 
 
 def load_agent(
@@ -74,7 +81,8 @@ def load_agent(
     people: People | None = None,
 ) -> Agent:
     """An agent that can run, from its file. Raises `ConfigError`. `model` stands in for the one in the file."""
-    return wire(read_agent(path, environ=environ, home=home), model=model, environ=environ, people=people)
+    loaded = read_agent(path, environ=environ, home=home, has_model=model is not None)
+    return wire(loaded, model=model, environ=environ, people=people)
 
 
 def wire(
@@ -134,10 +142,10 @@ def read_servers(
         return server_at(text, headers=headers or {}, shown_as="the URL")
     if kind == "command" or (kind is None and is_command(text)):
         folder = str(cwd or Path.cwd())
-        return server_of(text, env=env or {}, checks=[_launch_findings], folder=folder, shown_as="the command")
+        return server_of(text, env=env or {}, checks=_TOOL_CHECKS, folder=folder, shown_as="the command")
     if _is_foreign(Path(text)):
-        return load_mcp_servers(text, environ=environ, checks=[_launch_findings], cwd=cwd)
-    return load_agent_servers(text, environ=environ, home=home, checks=[_launch_findings])
+        return load_mcp_servers(text, environ=environ, checks=_TOOL_CHECKS, cwd=cwd)
+    return load_agent_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
 
 
 def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None) -> MCPPlugin:
@@ -173,3 +181,15 @@ def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
 def _launch_findings(tool: MCPTool) -> Iterator[Finding]:
     for refusal in launch.refusals(tool):
         yield Finding(key=refusal.key, message=refusal.message, fix=refusal.fix)
+
+
+def _auth_findings(tool: MCPTool) -> Iterator[Finding]:
+    if tool.auth is None or not tool.enabled:
+        return
+    from holodeck.tools.mcp.auth.factory import auth_problems
+
+    for problem in auth_problems(tool):
+        yield Finding(key=("auth",), message=problem.message, fix=problem.fix)
+
+
+_TOOL_CHECKS: Sequence[ToolCheck] = (_launch_findings, _auth_findings)

@@ -129,7 +129,7 @@ def test_permissions_become_ours(tmp_path: Path, entry: dict[str, Any], ours: di
             {"oauth": {"authServerMetadataUrl": "https://as.example/.well-known/oauth-authorization-server/t"}},
             {"issuer": "https://as.example/t"},
         ),
-        ({"auth": {"CLIENT_ID": "c", "CLIENT_SECRET": "s", "scopes": ["a"]}}, {"client_id": "c", "scopes": ["a"]}),
+        ({"auth": {"CLIENT_ID": "c", "scopes": ["a"]}}, {"client_id": "c", "scopes": ["a"]}),
         ({"auth": "oauth"}, {"type": "oauth_authorization_code"}),
         ({"auth": "t0ken"}, {"type": "bearer"}),
         ({"auth": {"type": "bearer", "token": "${T}"}}, {"type": "bearer"}),

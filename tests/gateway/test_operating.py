@@ -113,7 +113,7 @@ async def test_an_answer_that_is_no_json_is_shown_to_the_model_as_it_came(tmp_pa
 @pytest.mark.proves("D-29")
 @aio(30)
 async def test_without_keys_it_listens_on_loopback_only_and_to_loopback_names(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Without keys"):
+    with pytest.raises(ConfigError, match="without keys"):
         async with serving(tmp_path, listen={"host": "0.0.0.0", "port": 0}):
             pass
     async with serving(tmp_path) as stand:

@@ -302,10 +302,11 @@ async def test_too_many_requests_are_refused_at_once_with_when_to_come_back(tmp_
 
 @aio(SECONDS)
 async def test_storage_that_cannot_be_used_is_a_503_and_the_gateway_lives(tmp_path: Path) -> None:
-    (tmp_path / "blocked").write_text("a file where a folder should be")
+    kept = tmp_path / "kept.db"
+    kept.write_text("a text where a database should be")
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
         (tmp_path / "seal").write_text("a key that does not lie beside the database")
-        storage = {"url": "sqlite:///blocked/kept.db"}
+        storage = {"url": "sqlite:///kept.db"}
         file = write_file(tmp_path, scripted.url, storage=storage, seal_key_file="seal")
         async with process_of(file) as served:
             assert (await served.send("GET", "/readyz"))[0] == 503
@@ -313,7 +314,7 @@ async def test_storage_that_cannot_be_used_is_a_503_and_the_gateway_lives(tmp_pa
             status, data, _ = await served.ask()
             assert (status, data["error"]["code"]) == (503, "storage_error")
             assert (await served.ask(store=False))[0] == 200, "what is not stored needs no storage"
-            (tmp_path / "blocked").unlink()
+            kept.unlink()
             assert (await served.ask())[0] == 200, "it recovers by itself"
             assert (await served.send("GET", "/readyz"))[0] == 200
 

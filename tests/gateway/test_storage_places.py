@@ -29,7 +29,7 @@ async def test_what_is_to_be_kept_in_memory_only_is_on_no_disk(tmp_path: Path, u
 
 @aio(30)
 async def test_a_file_in_the_home_of_the_user_is_there(tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "kept").mkdir(parents=True)
     (tmp_path / "project").mkdir()
     async with ScriptedModel(say("now")).serve() as scripted:
         file = write_file(tmp_path / "project", scripted.url, storage={"url": "sqlite:///~/kept/answers.db"})

@@ -7,25 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import orjson
-
 from holodeck.config.document import Document, KeyPath, read_document
-from holodeck.config.files import read_bytes
 from holodeck.config.loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
 from holodeck.config.overrides import overridden
 from holodeck.config.problems import problem_at
 from holodeck.config.secret_files import SecretFiles
 from holodeck.config.source import Source, read_source
+from holodeck.config.start_checks import gateway_problems
 from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolFile
 from holodeck.config.validation import validate
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
-from holodeck.lib.otel import INSTALL, is_installed
 from holodeck.models.agent import Agent
 from holodeck.models.gateway import GatewayFile, ServedModel
 from holodeck.models.tool import MCPTool, TransportType
 
 _OWN_KEY = "Make one for each with 'holodeck keys create NAME': a caller sees what its key has stored."
-_NO_OTEL = "traces are asked for, but what sends them is not installed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,10 +55,8 @@ def load_gateway_file(
     gateway = file.validate(GatewayFile)
     servers = file.tools()
     file.problems += _processes(source, servers)
-    if gateway is not None and gateway.otel is not None and not is_installed():
-        file.problems.append(problem_at(source.document, ("otel",), _NO_OTEL, fix=f"Run: {INSTALL}"))
-    if gateway is not None and gateway.jwt is not None and gateway.jwt.jwks_file is not None:
-        file.problems += _key_set(source, gateway.jwt.jwks_file)
+    if gateway is not None:
+        file.problems += gateway_problems(gateway, source)
     agents, problems = _agents(source, environ, home, checks)
     found = [*file.sorted(), *problems, *_names(source, agents)]
     errors = [problem for problem in found if problem.severity == "error"]
@@ -78,12 +72,14 @@ def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None =
     data, problems, origins = overridden({}, os.environ if environ is None else environ, set(GatewayFile.model_fields))
     document = Document(file=str(loaded.path), value={}, origins=origins)
     secrets = SecretFiles(document, loaded.path.parent)
-    gateway, more = validate(GatewayFile, {**secrets.resolved(data), "allow_stdio": True}, document)
+    data = {**secrets.resolved(data), "allow_stdio": True}
+    gateway, more = validate(GatewayFile, data, document)
     problems += [*secrets.problems, *more]
+    if gateway is not None:
+        source = Source(path=loaded.path, document=document, data=data, problems=(), env_files={})
+        problems += gateway_problems(gateway, source)
     if gateway is None or any(problem.severity == "error" for problem in problems):
         raise ConfigError.of(problems)
-    if gateway.otel is not None and not is_installed():
-        raise ConfigError(f"{_NO_OTEL}. Run: {INSTALL}")
     warnings = (*loaded.warnings, *problems)
     agents = {loaded.agent.name: loaded}
     return LoadedGateway(gateway=gateway, path=loaded.path, agents=agents, servers=(), warnings=warnings)
@@ -111,20 +107,6 @@ def _complete(source: Source, environ: Mapping[str, str]) -> Source:
     secrets = SecretFiles(source.document, source.folder)
     resolved = secrets.resolved(data)
     return replace(source, data=resolved, problems=(*source.problems, *problems, *secrets.problems))
-
-
-def _key_set(source: Source, name: str) -> list[Problem]:
-    """What is wrong with the file of an identity provider's keys: callers would simply not be recognised."""
-    try:
-        value = orjson.loads(read_bytes(source.folder / name, name))
-    except ConfigError as error:
-        message = f"cannot read '{name}': {error.problems[0].message}"
-    except ValueError:
-        message = f"'{name}' is not JSON"
-    else:
-        keys = value.get("keys") if isinstance(value, dict) else None
-        message = "" if isinstance(keys, list) and keys else f"'{name}' is not a set of keys: it has no 'keys'"
-    return [problem_at(source.document, ("jwt", "jwks_file"), message)] if message else []
 
 
 def _processes(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:

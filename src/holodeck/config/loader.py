@@ -11,6 +11,7 @@ from holodeck.config.advice import model_advice
 from holodeck.config.problems import problem_at
 from holodeck.config.project import read_project
 from holodeck.config.source import Source, read_source
+from holodeck.config.start_checks import agent_problems
 from holodeck.config.toolfile import Finding, LoadedTool, ToolCheck, ToolFile
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.models.agent import Agent, SharedSettings
@@ -48,8 +49,12 @@ def load_agent_file(
     environ: Mapping[str, str] | None = None,
     home: Path | None = None,
     checks: Sequence[ToolCheck] = (),
+    has_model: bool = False,
 ) -> LoadedAgent:
-    """Read and validate an agent file. Raises `ConfigError` with every problem that was found."""
+    """Read and validate an agent file. Raises `ConfigError` with every problem that was found.
+
+    `has_model`: the caller brings a model of its own, so what the file's model needs is not looked for.
+    """
     environ = os.environ if environ is None else environ
     source = read_source(Path(path), str(path), environ, tools_key="tools")
     file = ToolFile(source, "tools", checks)
@@ -57,6 +62,8 @@ def load_agent_file(
     tools = file.tools()
     project = read_project(source)
     file.problems += [*project.problems, *model_advice(source, environ)]
+    if agent is not None and not has_model:
+        file.problems += agent_problems(agent, source)
     found = file.sorted()
     for settings_path, shown in shared_files(source, Path(path), home):
         shared, problems = read_shared(settings_path, shown, environ, checks)

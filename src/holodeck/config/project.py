@@ -100,6 +100,9 @@ def _function(source: Source, tool: dict[str, Any], path: KeyPath, problems: lis
     if not (source.folder / file).resolve().is_relative_to(source.folder.resolve()):
         problems.append(problem_at(source.document, (*path, "file"), "'file' must be inside the agent's folder"))
         return
+    if Path(file).suffix != ".py":
+        problems.append(problem_at(source.document, (*path, "file"), "a function's file is a Python file (.py)"))
+        return
     text = _text(source, (*path, "file"), problems)
     if text is None or not isinstance(name, str):
         return

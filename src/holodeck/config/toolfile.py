@@ -13,6 +13,7 @@ from holodeck.config.advice import tool_advice
 from holodeck.config.document import KeyPath
 from holodeck.config.problems import problem_at
 from holodeck.config.source import Source
+from holodeck.config.start_checks import server_problems
 from holodeck.config.validation import validate
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.secret import Secret
@@ -103,6 +104,7 @@ class ToolFile:
 
     def _check(self, tool: MCPTool, path: KeyPath) -> None:
         document = self.source.document
+        self.problems += server_problems(tool, path, self.source)
         for check in self._checks:
             for finding in check(tool):
                 where = (*path, *finding.key)

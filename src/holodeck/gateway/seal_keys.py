@@ -11,9 +11,8 @@ from holodeck.lib import log
 from holodeck.lib.errors import ConfigError
 from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.gateway import GatewayFile
-from holodeck.storage.factory import is_in_memory, sqlite_path
+from holodeck.models.storage_url import is_in_memory, is_sqlite, sqlite_path
 
-_SQLITE = "sqlite://"
 _FIX = "Set 'seal_key' to share it and to keep it over a restart."
 
 
@@ -50,7 +49,7 @@ def check_key_file(config: GatewayFile, folder: Path) -> None:
 def _key_file(config: GatewayFile, folder: Path) -> Path | None:
     """The file beside the database; None: the database is no file."""
     url = config.storage.url
-    if not url.startswith(_SQLITE) or is_in_memory(url):
+    if not is_sqlite(url) or is_in_memory(url):
         return None
     path = sqlite_path(url, folder)
     return path.with_name(f"{path.name}.key")
@@ -69,7 +68,6 @@ def _read(file: Path) -> bytes:
 def _make(file: Path) -> None:
     """Write a new key: it is there whole or not at all, also when two gateways start at once."""
     draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-    file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
             opened.write(secrets.token_bytes(MIN_SEAL_KEY_BYTES))

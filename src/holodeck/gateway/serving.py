@@ -76,11 +76,6 @@ class Service:
         self._server: _Server | None = None
         seal_keys = SealKeys(read_seal_keys(config, loaded.path.parent))
         callers = Callers(_providers(loaded, loaded.path.parent))
-        if callers.is_open and not is_loopback(config.listen.host):
-            raise ConfigError(
-                f"Without keys the gateway listens on loopback only, not on {config.listen.host}. "
-                "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
-            )
         self.is_open = callers.is_open
         self.room = Room(config.limits.room)
         context_bytes = config.limits.context_bytes

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 from holodeck import __version__
 from holodeck.lib import log, trace
-from holodeck.lib.otel import INSTALL, Collector, OTelTracer, is_installed, is_wanted_by
+from holodeck.lib.extras import install_hint, is_installed
+from holodeck.lib.otel import Collector, OTelTracer, is_wanted_by
 from holodeck.models.gateway import OTel
 
 _SERVICE = "holodeck"
@@ -17,8 +18,8 @@ def start_tracing(otel: OTel | None, environ: Mapping[str, str]) -> trace.Tracer
     """Listen to the spans of this process. A variable alone, without the extra, is no reason not to serve."""
     if otel is None and not is_wanted_by(environ):
         return None
-    if not is_installed():
-        log.warning("otel.not_installed", fix=INSTALL)
+    if not is_installed("otel"):
+        log.warning("otel.not_installed", fix=install_hint("otel"))
         return None
     asked = otel or OTel()
     collector = Collector(

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
 from holodeck.durable.drafts import remove_left_drafts
 from holodeck.durable.engine import EngineToCome, WorkEngine
 from holodeck.gateway.background import executor_name
-from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.lib.errors import StorageError
+from holodeck.lib.extras import install_hint, is_installed
 from holodeck.models.gateway import GatewayFile
-from holodeck.storage.factory import is_in_memory, sqlite_path
+from holodeck.models.storage_url import is_in_memory, is_sqlite, sqlite_path
 from holodeck.storage.same_file import SameFile
 
 
 def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> EngineToCome | None:
-    """None: background runs end with this process. Raises `ConfigError` when the file asks for what is not there."""
+    """None: background runs end with this process. A file that asks for what is not there was refused when loaded."""
     wanted, url = config.background.durable, config.storage.url
-    has_extra = find_spec("dbos") is not None
-    is_memory = is_in_memory(url)
-    if wanted is False or (wanted is None and (not has_extra or is_memory)):
+    if wanted is False or (wanted is None and (not is_installed("durable") or is_in_memory(url))):
         return None
-    if not has_extra:
-        raise ConfigError("'background.durable' needs an extra: pip install 'holodeck[durable]'.")
-    if is_memory:
-        raise ConfigError("'background.durable' needs storage that outlives the process: not sqlite://:memory:.")
     kept: Path | None = None
-    if url.startswith("sqlite"):
+    if is_sqlite(url):
         path = sqlite_path(url, folder)
         kept = path.with_name(path.name + ".work").absolute()
         url = f"sqlite:///{kept}"
@@ -38,7 +32,8 @@ def work_engine(config: GatewayFile, folder: Path, *, keeper: int) -> EngineToCo
         try:
             from holodeck.durable.dbos_engine import DBOSEngine
         except ImportError as error:
-            raise StorageError(f"Durable runs cannot be kept: {error}. Install 'holodeck[durable]' again.") from error
+            hint = install_hint("durable")
+            raise StorageError(f"Durable runs cannot be kept: {error}. Install the extra again: {hint}") from error
         if gc.get_freeze_count():  # whoever has decided that what is loaded stays means this, too
             gc.freeze()
         return DBOSEngine(url, executor=executor_name(keeper), at_once=config.background.at_once)

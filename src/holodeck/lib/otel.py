@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +13,6 @@ from holodeck.lib.limits import TRACE_FLUSH_SECONDS
 from holodeck.lib.secret import Secret
 from holodeck.lib.trace import Attributes, Kind
 
-INSTALL = "pip install 'holodeck[otel]'"
-_PARTS = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 _ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _TRACES = "/v1/traces"
 
@@ -28,14 +25,6 @@ class Collector:
     headers: Mapping[str, Secret] = field(default_factory=dict)
     service_name: str | None = None
     sample_ratio: float | None = None
-
-
-def is_installed() -> bool:
-    """Whether the extra is there. Nothing of it is imported."""
-    try:
-        return all(importlib.util.find_spec(part) is not None for part in _PARTS)
-    except ModuleNotFoundError:
-        return False
 
 
 def is_wanted_by(environ: Mapping[str, str]) -> bool:

@@ -6,12 +6,12 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from holodeck.durable.engine import WorkArchive, WorkEngine
 from holodeck.lib.busy_files import waiting_for
 from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.lib.extras import install_hint, is_installed
 from holodeck.storage.presence_files import FilePresence
 
 _EXECUTOR = "holodeck-"
@@ -70,8 +70,8 @@ def find_home(environ: Mapping[str, str]) -> Home:
 
     Raises `ConfigError` when durable runs are not installed.
     """
-    if find_spec("dbos") is None:
-        raise ConfigError("Durable runs need an extra: pip install 'holodeck[durable]'.")
+    if not is_installed("durable"):
+        raise ConfigError(f"Durable runs need an extra: {install_hint('durable')}.")
     own = environ.get("HOLODECK_STATE")
     if own:
         return Home(Path(own).expanduser())

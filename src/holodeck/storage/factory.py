@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from holodeck.lib.errors import ConfigError
+from holodeck.models.storage_url import is_in_memory, sqlite_path
 from holodeck.storage.sqlite import SQLiteStore
 from holodeck.storage.sqlite_file import Durability
 from holodeck.storage.store import ResponseStore
-
-_MEMORY = {"sqlite://:memory:", "sqlite:///:memory:"}  # the second is how SQLAlchemy's users write it
 
 
 def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> ResponseStore:
@@ -27,14 +26,3 @@ def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> Re
 
         return PostgresStore(url)
     raise ConfigError(f"There is no storage for '{scheme}://'. There are sqlite:///path and postgresql://host/name.")
-
-
-def is_in_memory(url: str) -> bool:
-    """Whether nothing is kept when the process ends."""
-    return url in _MEMORY
-
-
-def sqlite_path(url: str, folder: Path) -> Path:
-    """The file that a `sqlite:///...` names."""
-    path = Path(url.partition("://")[2].removeprefix("/"))
-    return path.expanduser() if path.parts[:1] == ("~",) else folder / path

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.lib.extras import install_hint
 from holodeck.lib.limits import (
     POSTGRES_ATTEMPTS,
     POSTGRES_CONNECTIONS,
@@ -61,7 +62,7 @@ class PostgresPool:
         try:
             import asyncpg
         except ImportError:
-            raise ConfigError("PostgreSQL storage needs: pip install 'holodeck[postgres]'.") from None
+            raise ConfigError(f"PostgreSQL storage needs: {install_hint('postgres')}.") from None
         try:
             parts = urlsplit(url)
             self._place = f"{parts.hostname or 'localhost'}:{parts.port or 5432}"

@@ -21,7 +21,6 @@ _KIND = 0xFF  # of SQLite's codes; what is above it says more
 def connected(path: str, durability: Durability, *, is_handed_on: bool = False) -> sqlite3.Connection:
     """`is_handed_on`: to another thread, which is then the only one that uses it."""
     if path != ":memory:":
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
         make_private(Path(path))
     connection = sqlite3.connect(
         path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None, check_same_thread=not is_handed_on

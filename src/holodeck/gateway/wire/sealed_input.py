@@ -31,7 +31,7 @@ class SealedInput:
     """What the sealed items of one request say."""
 
     def __init__(self, seal: Seal, *, most: int, acquire: Callable[[int], None]) -> None:
-        """`most`: plain bytes of all of them. `acquire`: takes bytes from the budget, or raises; see `RequestReservation`."""
+        """`most`: plain bytes of all of them. `acquire`: takes bytes from the budget, or raises."""
         self._sizes: dict[str, int] = {}
         self._seal = seal
         self._most = most

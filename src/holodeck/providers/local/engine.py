@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.lib.errors import ModelError
+from holodeck.lib.extras import install_hint
 from holodeck.lib.limits import LOCAL_CLOSE_TIMEOUT, LOCAL_CONTEXT_TOKENS
 from holodeck.providers.local.weights import PROVIDER
 
-_INSTALL = "The local model needs an extra that is not installed. Install it with: pip install 'holodeck[local]'"
+_NOT_INSTALLED = "The local model needs an extra that is not installed. Install it with: "
 
 
 class Engine:
@@ -66,7 +67,7 @@ class Engine:
         try:
             xllamacpp = importlib.import_module("xllamacpp")
         except ImportError:
-            raise ModelError(_INSTALL, provider=PROVIDER) from None
+            raise ModelError(_NOT_INSTALLED + install_hint("local"), provider=PROVIDER) from None
         threads = max(1, (os.cpu_count() or 2) - 1)  # a core stays free for everything else
         params = xllamacpp.CommonParams()
         params.model.path = str(self._path)

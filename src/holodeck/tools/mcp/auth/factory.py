@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import assert_never
 
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPConfigError, Problem
+from holodeck.lib.secret import Secret
 from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import url_problem
@@ -20,6 +21,8 @@ from holodeck.tools.mcp.auth.metadata import AuthorizationServer
 from holodeck.tools.mcp.auth.oauth_flow import Login, Show
 from holodeck.tools.mcp.auth.provider import Bearer, MCPAuthProvider, NoAuth, Refusal, StaticHeaders
 from holodeck.tools.mcp.auth.store import TokenStore, token_store
+
+_PIN = "Without it the MCP server could name the place that gets the secret."
 
 
 def auth_provider(
@@ -37,6 +40,7 @@ def auth_provider(
     file has no `auth` is shown the login that this user made for it, if any: for a person's own commands only,
     never for a server that somebody else has named.
     """
+    _require_sound(tool)
     fixed = StaticHeaders(tool.headers) if tool.headers else NoAuth()
     match tool.auth:
         case None if use_logins and tool.url and "authorization" not in {name.lower() for name in tool.headers}:
@@ -63,15 +67,10 @@ def login_provider(
     """
     auth = tool.auth or OAuthAuthorizationCode(type="oauth_authorization_code")
     if not isinstance(auth, OAuthAuthorizationCode):
-        raise _wrong(tool, f"auth of type '{auth.type}' needs no login")
+        raise MCPConfigError(problems=[_wrong(tool, f"auth of type '{auth.type}' needs no login")])
     if not tool.url:
-        raise _wrong(tool, "only a server with a 'url' can be logged in to")
-    if auth.client_secret and not (auth.client_id and auth.issuer):
-        raise _wrong(
-            tool,
-            "a 'client_secret' needs its 'client_id' and a pinned 'issuer'",
-            "Without it the MCP server could name the place that gets the secret.",
-        )
+        raise MCPConfigError(problems=[_wrong(tool, "only a server with a 'url' can be logged in to")])
+    _require_sound(tool)
     login = Login(
         server=tool.name,
         url=_http(tool.url),
@@ -90,6 +89,27 @@ def login_provider(
         redirect_port=auth.redirect_port,
         clock=clock,
     )
+
+
+def auth_problems(tool: MCPTool) -> Iterator[Problem]:
+    """Why the `auth` of this definition cannot be used. Nothing is read, and nothing is asked."""
+    auth, pinned = tool.auth, {}
+    if isinstance(auth, OAuthAuthorizationCode):
+        pinned = {"issuer": auth.issuer}
+        if auth.client_secret and not (auth.client_id and auth.issuer):
+            yield _wrong(tool, "a 'client_secret' needs its 'client_id' and a pinned 'issuer'", _PIN)
+    if isinstance(auth, OAuthClientCredentials):
+        pinned = {"token_url": auth.token_url, "issuer": auth.issuer}
+        if not auth.token_url and not auth.issuer:
+            yield _wrong(tool, "OAuth client credentials need a pinned 'token_url' or 'issuer'", _PIN)
+        if _signs(auth) and not auth.private_key_file:
+            yield _wrong(tool, "'private_key_jwt' needs a 'private_key_file'")
+        elif not _signs(auth) and not auth.client_secret:
+            yield _wrong(tool, "OAuth client credentials need a 'client_secret' or a 'private_key_file'")
+    for key, url in pinned.items():
+        problem = url_problem(url, websocket=False, allow_insecure_hosts=tool.allow_insecure_hosts) if url else None
+        if problem:
+            yield _wrong(tool, problem.replace("'url'", f"'{key}'"))
 
 
 class Layered:
@@ -123,16 +143,6 @@ class EarlierLogin:
 
 
 def _client_credentials(tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock) -> MachineAuth:
-    if not auth.token_url and not auth.issuer:
-        raise _wrong(
-            tool,
-            "OAuth client credentials need a pinned 'token_url' or 'issuer'",
-            "Without it the MCP server could name the place that gets the secret.",
-        )
-    for key, url in (("token_url", auth.token_url), ("issuer", auth.issuer)):
-        problem = url_problem(url, websocket=False, allow_insecure_hosts=tool.allow_insecure_hosts) if url else None
-        if problem:
-            raise _wrong(tool, problem.replace("'url'", f"'{key}'"))
     door = AuthDoor(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts)
     endpoint = TokenEndpoint(server=tool.name, door=door, token_url=auth.token_url, issuer=auth.issuer)
     identity = _identity(tool, auth, base_dir=base_dir, clock=clock)
@@ -144,16 +154,13 @@ def _identity(
     tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock
 ) -> Callable[[AuthorizationServer], ClientIdentity]:
     """How the client will prove itself, which may depend on what the authorization server accepts."""
-    secret, key = auth.client_secret, auth.private_key_file
-    if auth.auth_method == "private_key_jwt" or (auth.auth_method is None and key):
-        if not key:
-            raise _wrong(tool, "'private_key_jwt' needs a 'private_key_file'")
+    # A definition with neither has been refused by `auth_problems`.
+    secret, key = auth.client_secret or Secret(""), auth.private_key_file
+    if key and _signs(auth):
         signed = SignedAssertion(
             auth.client_id, base_dir / key, algorithm=auth.signing_algorithm, server=tool.name, clock=clock
         )
         return lambda _: signed
-    if not secret:
-        raise _wrong(tool, "OAuth client credentials need a 'client_secret' or a 'private_key_file'")
     in_header, in_form = SecretInHeader(auth.client_id, secret), SecretInForm(auth.client_id, secret)
     if auth.auth_method is not None:
         chosen: ClientIdentity = in_form if auth.auth_method == "client_secret_post" else in_header
@@ -161,12 +168,22 @@ def _identity(
     return lambda server: in_form if _only_form(server) else in_header
 
 
+def _signs(auth: OAuthClientCredentials) -> bool:
+    return auth.auth_method == "private_key_jwt" or (auth.auth_method is None and auth.private_key_file is not None)
+
+
 def _only_form(server: AuthorizationServer) -> bool:
     return "client_secret_post" in server.auth_methods and "client_secret_basic" not in server.auth_methods
 
 
-def _wrong(tool: MCPTool, message: str, fix: str = "") -> MCPConfigError:
-    return MCPConfigError(problems=[Problem(message=message, key=f"{tool.name}.auth", fix=fix, kind=MCPConfigError)])
+def _require_sound(tool: MCPTool) -> None:
+    problems = list(auth_problems(tool))
+    if problems:
+        raise MCPConfigError(problems=problems)
+
+
+def _wrong(tool: MCPTool, message: str, fix: str = "") -> Problem:
+    return Problem(message=message, key=f"{tool.name}.auth", fix=fix, kind=MCPConfigError)
 
 
 def _http(url: str) -> str:

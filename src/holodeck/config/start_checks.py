@@ -1,0 +1,173 @@
+"""What must be on this machine before an agent or a gateway can start: callers, extras, folders and files.
+
+`holodeck validate`, `run` and `serve` use the same list, through the loaders, so none of them refuses what another
+accepts. A check looks, and does nothing else: it imports, starts, dials, executes and creates nothing. It gets a file
+that is valid by itself, and returns its findings with the place of the key that each is about.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+from holodeck.config.document import KeyPath
+from holodeck.config.files import read_bytes
+from holodeck.config.problems import problem_at, value_at
+from holodeck.config.source import Source
+from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
+from holodeck.lib.extras import Extra, install_hint, is_installed
+from holodeck.models.agent import Agent
+from holodeck.models.auth import OAuthClientCredentials
+from holodeck.models.base import Substituted, shown
+from holodeck.models.gateway import GatewayFile
+from holodeck.models.llm import LLM, Provider
+from holodeck.models.storage_url import is_in_memory, is_sqlite, sqlite_path
+from holodeck.models.tool import MCPTool
+from holodeck.models.url import is_loopback
+
+GatewayCheck = Callable[[GatewayFile, Source], Iterator[Problem]]
+
+_STORAGE_URL: KeyPath = ("storage", "url")
+_DATABASE_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
+"""Settings of a `postgresql://` address that name files."""
+_SYSTEM_CERTIFICATES = "system"
+"""The value of `sslrootcert` that names no file."""
+
+
+def agent_problems(agent: Agent, source: Source) -> list[Problem]:
+    """Why this agent could not start."""
+    return list(_model(agent.model, ("model",), source))
+
+
+def gateway_problems(gateway: GatewayFile, source: Source) -> list[Problem]:
+    """Why this gateway could not start. The agents that it serves have been checked with their own files."""
+    return [problem for check in _GATEWAY_CHECKS for problem in check(gateway, source)]
+
+
+def server_problems(tool: MCPTool, path: KeyPath, source: Source) -> list[Problem]:
+    """Why this MCP server could not be used. `path` is its place in the file."""
+    auth = tool.auth
+    if not tool.enabled or not isinstance(auth, OAuthClientCredentials) or auth.private_key_file is None:
+        return []
+    key: KeyPath = (*path, "auth", "private_key_file")
+    return list(_file(auth.private_key_file, key, source, kind=MCPConfigError))
+
+
+def _callers(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    if gateway.keys or gateway.jwt is not None or is_loopback(gateway.listen.host):
+        return
+    host = shown(value_at(source.data, ("listen", "host")))
+    message = f"without keys the gateway listens on loopback only, not on {host}"
+    fix = "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
+    yield problem_at(source.document, ("listen", "host"), message, fix=fix)
+
+
+def _models(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    for index, served in enumerate(gateway.models):
+        yield from _model(served.model, ("models", index, "model"), source)
+
+
+def _storage(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    url = gateway.storage.url
+    if is_in_memory(url):
+        return
+    if is_sqlite(url):
+        yield from _storage_folder(sqlite_path(url, source.folder), source)
+        return
+    yield from _extra("postgres", "PostgreSQL storage", _STORAGE_URL, source)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        # The text of this error quotes the address, which has the password.
+        message = "'storage.url' is not a postgresql://user:password@host:port/name"
+        yield problem_at(source.document, _STORAGE_URL, message)
+        return
+    for name, value in parse_qsl(parts.query):
+        if name in _DATABASE_FILES and value != _SYSTEM_CERTIFICATES:
+            # The driver takes a relative path from the folder that the gateway is started in.
+            yield from _file(value, _STORAGE_URL, source, folder=Path(), shown_as=f"the file of '{name}'")
+
+
+def _storage_folder(file: Path, source: Source) -> Iterator[Problem]:
+    # The value of a variable is never shown.
+    is_shown = not isinstance(value_at(source.data, _STORAGE_URL), Substituted)
+    folder = file.parent
+    if not folder.is_dir():
+        named = f"the folder '{folder}'" if is_shown else "the folder of the database file"
+        made = shlex.quote(str(folder)) if is_shown else "FOLDER"
+        fix = f"Make it (mkdir -p {made}), or name another file in 'storage.url'."
+        yield problem_at(source.document, _STORAGE_URL, f"{named} does not exist", fix=fix)
+    elif file.exists() and not file.is_file():
+        message = "this is not a file" if not is_shown else f"'{file}' is not a file"
+        yield problem_at(source.document, _STORAGE_URL, message)
+
+
+def _background(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    if gateway.background.durable is not True:
+        return
+    key: KeyPath = ("background", "durable")
+    yield from _extra("durable", "'background.durable'", key, source)
+    if is_in_memory(gateway.storage.url):
+        message = "'background.durable' needs storage that outlives the process: not sqlite://:memory:"
+        yield problem_at(source.document, key, message)
+
+
+def _traces(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    if gateway.otel is not None:
+        yield from _extra("otel", "'otel'", ("otel",), source)
+
+
+def _key_set(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    """The file of an identity provider's keys: without it callers would simply not be recognised."""
+    name = gateway.jwt.jwks_file if gateway.jwt is not None else None
+    if name is None:
+        return
+    key: KeyPath = ("jwt", "jwks_file")
+    written = shown(value_at(source.data, key))
+    try:
+        value = orjson.loads(read_bytes(source.folder / name, name))
+    except ConfigError as error:
+        yield problem_at(source.document, key, f"cannot read {written}: {error.problems[0].message}")
+        return
+    except ValueError:
+        yield problem_at(source.document, key, f"{written} is not JSON")
+        return
+    keys = value.get("keys") if isinstance(value, dict) else None
+    if not isinstance(keys, list) or not keys:
+        yield problem_at(source.document, key, f"{written} is not a set of keys: it has no 'keys'")
+
+
+_GATEWAY_CHECKS: Sequence[GatewayCheck] = (_callers, _models, _storage, _background, _traces, _key_set)
+
+
+def _model(model: LLM, path: KeyPath, source: Source) -> Iterator[Problem]:
+    if model.provider is Provider.LOCAL:
+        yield from _extra("local", "provider 'local'", (*path, "provider"), source)
+
+
+def _extra(extra: Extra, subject: str, path: KeyPath, source: Source) -> Iterator[Problem]:
+    if not is_installed(extra):
+        message = f"{subject} needs an extra that is not installed"
+        yield problem_at(source.document, path, message, fix=f"Run: {install_hint(extra)}")
+
+
+def _file(
+    name: str,
+    path: KeyPath,
+    source: Source,
+    *,
+    folder: Path | None = None,
+    shown_as: str = "",
+    kind: type[ConfigError] | None = None,
+) -> Iterator[Problem]:
+    try:
+        read_bytes((source.folder if folder is None else folder) / name, name)
+    except ConfigError as error:
+        written = shown_as or shown(value_at(source.data, path))
+        message = f"cannot read {written}: {error.problems[0].message}"
+        yield problem_at(source.document, path, message, kind=kind)
