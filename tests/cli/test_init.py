@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
+import yaml
 from terminal import holodeck
 
 
@@ -33,8 +36,13 @@ def test_a_new_project_is_valid_as_it_stands(tmp_path: Path, flags: tuple[str, .
     assert made.returncode == 0, made.stderr
     for name in ("agent.yaml", "instructions.md", ".env.example", ".gitignore"):
         assert (tmp_path / "my-agent" / name).is_file()
-    checked = holodeck("validate", "my-agent", cwd=tmp_path)
+    # The extra that the local model needs; only that it is there is looked at.
+    (tmp_path / "xllamacpp.py").touch()
+    checked = holodeck("validate", "my-agent", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     assert checked.returncode == 0, checked.stderr
+    text = (tmp_path / "my-agent" / "agent.yaml").read_text()
+    schema = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
+    jsonschema_rs.validate(json.loads((tmp_path / "my-agent" / schema).read_text()), yaml.safe_load(text))
 
 
 def test_what_is_there_is_never_overwritten_without_force(tmp_path: Path) -> None:

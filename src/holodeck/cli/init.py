@@ -11,6 +11,7 @@ import click
 
 from holodeck.cli import templates
 from holodeck.cli.catalogue import KNOWN, Entry, entry_for
+from holodeck.config.schema import schema_text
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ExecutionError
 from holodeck.models.llm import Provider
@@ -22,7 +23,7 @@ _DEFAULT_MODELS = {
     Provider.OLLAMA: "qwen3",
     Provider.OPENAI_COMPATIBLE: "default",
 }
-_ALWAYS = ("agent.yaml", "instructions.md", ".env.example", ".gitignore")
+_ALWAYS = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", templates.SCHEMA_FILE)
 """The files that every project gets."""
 _AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ .-]{0,127}")
 _EPILOG = """\b
@@ -69,6 +70,7 @@ def command(
         "instructions.md": templates.INSTRUCTIONS,
         ".env.example": templates.env_example(provider),
         ".gitignore": templates.GITIGNORE,
+        templates.SCHEMA_FILE: schema_text("agent"),
     }
     if any(server.name == "files" for server in servers):
         files["data/welcome.md"] = templates.WELCOME

@@ -1,21 +1,26 @@
-"""`holodeck schema`: what editors need to complete and check an agent file."""
+"""`holodeck schema`: what editors need to complete and check the files that people write."""
 
 from __future__ import annotations
 
-import json
-
 import click
 
-from holodeck.config.schema import agent_schema
+from holodeck.config.schema import SCHEMAS, schema_text
 
 _EPILOG = """\b
-Example:
+Examples:
   holodeck schema > agent.schema.json
   # then, as the first line of agent.yaml:
-  # yaml-language-server: $schema=agent.schema.json"""
+  # yaml-language-server: $schema=agent.schema.json
+\b
+  holodeck schema gateway > gateway.schema.json
+  holodeck schema config > config.schema.json    for config.yaml, also the one in ~/.holodeck"""
 
 
 @click.command("schema", epilog=_EPILOG)
-def command() -> None:
-    """Print the JSON Schema of agent.yaml, generated from the models that check it."""
-    click.echo(json.dumps(agent_schema(), indent=2))
+@click.argument("kind", type=click.Choice(list(SCHEMAS)), default="agent", metavar="[KIND]")
+def command(kind: str) -> None:
+    """Print the JSON Schema of a file, generated from the models that check it.
+
+    KIND is agent (agent.yaml, the default), gateway (gateway.yaml) or config (config.yaml).
+    """
+    click.echo(schema_text(kind), nl=False)

@@ -14,6 +14,8 @@ _ENDPOINTS = {
     Provider.AZURE_OPENAI: "https://my-resource.openai.azure.com",
 }
 
+SCHEMA_FILE = "agent.schema.json"
+
 INSTRUCTIONS = """\
 You help the person who is talking to you.
 
@@ -37,9 +39,9 @@ This file is here so that the agent has something to read.
 def agent_yaml(name: str, description: str, provider: Provider, model: str | None, servers: Sequence[Entry]) -> str:
     """The agent file of a new project."""
     parts = [
+        f"# yaml-language-server: $schema={SCHEMA_FILE}",
         f"# {name}: an agent for HoloDeck. Check it with: holodeck validate",
-        "# For completion in your editor: holodeck schema > agent.schema.json",
-        "# yaml-language-server: $schema=agent.schema.json",
+        f"# Editors complete it by {SCHEMA_FILE}; after an update of HoloDeck: holodeck schema > {SCHEMA_FILE}",
         "",
         f"name: {_quoted(name)}",
         f"description: {_quoted(description)}",

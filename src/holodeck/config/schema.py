@@ -1,50 +1,163 @@
-"""The JSON Schema of an agent file, made from the models, so that it cannot say something else than they do."""
+"""JSON Schemas of the files that people write, made from the models, so that they cannot say something else.
+
+A schema sees a file as written, before variables are replaced: wherever the models want more than text, a `${VARIABLE}`
+is accepted as well. Rules that a schema cannot express are left to `holodeck validate`.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from holodeck.models.agent import Agent
-from holodeck.models.contract import COMMANDS, FIELD_TRANSPORTS, TRANSPORTS
+from pydantic import BaseModel
 
-_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+from holodeck.config.secret_files import SECRET_FIELDS
+from holodeck.models.agent import Agent, SharedSettings
+from holodeck.models.contract import FIELD_TRANSPORTS, TRANSPORTS
+from holodeck.models.gateway import GatewayFile
+from holodeck.models.llm import NEEDS_ENDPOINT, NEEDS_NAME
+
+Schema = dict[str, Any]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
+_BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+"""Pydantic's names, which it leaves in a schema where a validator runs before the type's own."""
+_ANNOTATIONS = ("title", "description", "default")
 _TEXTS = ("env", "headers")
+_ABSENT: Schema = {"type": "null"}
+_DISABLED: Schema = {"properties": {"enabled": {"const": False}}, "required": ["enabled"]}
 
 
-def agent_schema() -> dict[str, Any]:
-    """The schema, in the dialect that editors know."""
-    schema = Agent.model_json_schema()
+def agent_schema() -> Schema:
+    """The schema of `agent.yaml`."""
+    schema = _schema_of(Agent, "HoloDeck agent")
+    tool = schema["$defs"]["MCPTool"]
+    tool["required"] = ["type", "name"]
+    tool["allOf"] += _transport_rules("stdio", {"not": {"required": ["transport"]}})
+    return schema
+
+
+def shared_schema() -> Schema:
+    """The schema of `config.yaml`, the servers that several agents share."""
+    schema = _schema_of(SharedSettings, "HoloDeck shared settings")
+    _only_servers(schema)
+    return schema
+
+
+def gateway_schema() -> Schema:
+    """The schema of `gateway.yaml`. A secret is a variable, or stands in a file of its own."""
+    schema = _schema_of(GatewayFile, "HoloDeck gateway")
+    _only_servers(schema)
+    for definition in (schema, *schema["$defs"].values()):
+        properties = definition.get("properties", {})
+        for name in sorted(SECRET_FIELDS & properties.keys()):
+            secret = properties[name]
+            kept = {key: secret[key] for key in _ANNOTATIONS if key in secret}
+            is_optional = name not in definition.get("required", ())
+            properties[name] = {"anyOf": [_VARIABLE, _ABSENT], **kept} if is_optional else {**_VARIABLE, **kept}
+            _allow_file(definition, name)
+    _allow_file(schema["$defs"]["Storage"], "url")
+    return schema
+
+
+SCHEMAS: Mapping[str, Callable[[], Schema]] = {
+    "agent": agent_schema,
+    "gateway": gateway_schema,
+    "config": shared_schema,
+}
+"""By the kind of file."""
+
+
+def schema_text(kind: str) -> str:
+    """The schema of a kind of file, as the content of a file."""
+    return json.dumps(SCHEMAS[kind](), indent=2) + "\n"
+
+
+def _schema_of(model: type[BaseModel], title: str) -> Schema:
+    made = _plain(model.model_json_schema())
+    schema: Schema = {"$schema": _DIALECT, "title": title, **{k: v for k, v in made.items() if k != "title"}}
     definitions = schema["$defs"]
-    for definition in (schema, *definitions.values()):
-        for name, prop in definition.get("properties", {}).items():
-            definition["properties"][name] = _with_variables(prop)
-    _mcp_tool(definitions["MCPTool"])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "HoloDeck agent",
-        **{key: value for key, value in schema.items() if key != "title"},
-    }
+    _complete_tool(definitions["MCPTool"])
+    if "InstructionsSource" in definitions:
+        _exactly_one(definitions["InstructionsSource"], "inline", "file")
+    if "JWTCallers" in definitions:
+        _exactly_one(definitions["JWTCallers"], "jwks_url", "jwks_file")
+    if "LLM" in definitions:
+        definitions["LLM"]["allOf"] = [
+            _rule({"properties": {"provider": {"enum": sorted(needs)}}, "required": ["provider"]}, {"required": [key]})
+            for key, needs in (("name", NEEDS_NAME), ("endpoint", NEEDS_ENDPOINT))
+        ]
+    return schema
 
 
-def _with_variables(prop: dict[str, Any]) -> dict[str, Any]:
-    """A number or a truth value may also be written as a `${VARIABLE}`."""
-    if prop.get("type") in {"integer", "number", "boolean"}:
-        kept = {key: value for key, value in prop.items() if key in {"title", "description", "default"}}
-        return {"anyOf": [{k: v for k, v in prop.items() if k not in kept}, _VARIABLE], **kept}
-    if any(choice.get("type") in {"integer", "number", "boolean"} for choice in prop.get("anyOf", ())):
-        return {**prop, "anyOf": [*prop["anyOf"], _VARIABLE]}
-    return prop
+def _plain(schema: Any) -> Any:
+    """The schema with JSON Schema's own words, and variables where they may stand."""
+    if isinstance(schema, list):
+        return [_plain(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain: Schema = {}
+    for key, value in schema.items():
+        if key in {"properties", "$defs"}:
+            plain[key] = {name: _plain(each) for name, each in value.items()}
+        elif key in {"default", "examples"}:
+            plain[key] = value
+        elif key != "discriminator":  # a word of OpenAPI
+            plain[_BOUNDS.get(key, key)] = _plain(value)
+    is_narrow = plain.get("type") in {"integer", "number", "boolean"} or plain.keys() & {"pattern", "enum"}
+    if not is_narrow:
+        return plain
+    kept = {key: plain.pop(key) for key in _ANNOTATIONS if key in plain}
+    return {"anyOf": [plain, _VARIABLE], **kept}
 
 
-def _mcp_tool(definition: dict[str, Any]) -> None:
+def _complete_tool(definition: Schema) -> None:
     properties = definition["properties"]
     properties["env_file"] = dict(properties["envFile"])
-    properties["type"] = {"const": "mcp", "type": "string"}
-    definition["required"] = ["type", "name"]
     for name in _TEXTS:
         properties[name]["additionalProperties"] = {"type": ["string", "number", "boolean"]}
     for name, transports in FIELD_TRANSPORTS.items():
         where = ", ".join(transport for transport in TRANSPORTS if transport in transports)
-        about = properties[name].get("description", "")
-        properties[name]["description"] = f"{about} (transport: {where})".strip()
-    properties["command"]["description"] = f"What starts the server: {', '.join(COMMANDS)}. (transport: stdio)"
+        properties[name]["description"] += f" (transport: {where})"
+    definition["allOf"] = [
+        rule
+        for transport in TRANSPORTS
+        for rule in _transport_rules(
+            transport, {"properties": {"transport": {"const": transport}}, "required": ["transport"]}
+        )
+    ]
+
+
+def _transport_rules(transport: str, condition: Schema) -> Iterator[Schema]:
+    foreign = {key: _ABSENT for key, transports in FIELD_TRANSPORTS.items() if transport not in transports}
+    needed = ("command", "server") if transport == "stdio" else ("url",)
+    yield _rule(condition, {"properties": foreign, "anyOf": [*({"required": [key]} for key in needed), _DISABLED]})
+
+
+def _only_servers(schema: Schema) -> None:
+    """`mcp_servers` holds no functions, and `type: mcp` may be left out."""
+    schema["properties"]["mcp_servers"]["items"] = {"$ref": "#/$defs/MCPTool"}
+    schema["$defs"].pop("FunctionTool")
+    schema["$defs"]["MCPTool"]["required"] = ["name"]
+
+
+def _allow_file(definition: Schema, name: str) -> None:
+    """A secret may stand in a file that `NAME_file` names."""
+    about = f"A file that holds '{name}', relative to this file."
+    definition["properties"][f"{name}_file"] = {"type": "string", "minLength": 1, "description": about}
+    required = definition.get("required", [])
+    if name in required:
+        definition["required"] = [key for key in required if key != name]
+        _exactly_one(definition, name, f"{name}_file")
+    else:
+        definition["not"] = {"required": [name, f"{name}_file"]}
+
+
+def _exactly_one(definition: Schema, *keys: str) -> None:
+    definition["oneOf"] = [{"required": [key]} for key in keys]
+
+
+def _rule(condition: Schema, consequence: Schema) -> Schema:
+    return {"if": condition, "then": consequence}

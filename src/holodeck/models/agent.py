@@ -17,6 +17,7 @@ class InstructionsSource(FileModel):
     """Instructions written here, or in a file of their own."""
 
     inline: NonEmpty | None = None
+    """The text itself."""
     file: NonEmpty | None = None
     """A text file, relative to the agent file."""
 
@@ -40,6 +41,7 @@ class ExpectedTool(FileModel):
     name: NonEmpty
     """The tool by its configured, full or bare name."""
     arguments: dict[str, Any] | None = None
+    """Arguments that must be among those of the call. Absent: any."""
 
 
 class TestCase(FileModel):
@@ -48,13 +50,17 @@ class TestCase(FileModel):
     __test__ = False  # the name is the user's word; pytest must not collect it
 
     name: NonEmpty | None = None
+    """How reports call it. Absent: its `input`."""
     input: NonEmpty
+    """What the agent is asked, such as `What is 1 + 2?`."""
     expected_tools: list[
         Annotated[
             Annotated[NonEmpty, Tag("text")] | Annotated[ExpectedTool, Tag("mapping")], Discriminator(text_or_mapping)
         ]
     ] = Field(default_factory=list)
+    """Tools that must be called, such as `calc.add`. An empty list: none may be called. Absent: any."""
     ground_truth: NonEmpty | None = None
+    """What the answer should say. It is shown beside the answer, and not judged."""
 
 
 class Agent(FileModel):
@@ -63,6 +69,7 @@ class Agent(FileModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_ .-]{0,127}$")]
     """How people call this agent."""
     description: NonEmpty | None = None
+    """What the agent is for, in a sentence."""
     model: LLM = Field(default_factory=LLM)
     """Absent: the built-in rehearsal model, which needs no key and follows rules."""
     instructions: (
@@ -83,7 +90,9 @@ class Agent(FileModel):
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     """How often the model may be asked before the run ends as incomplete."""
     tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """MCP servers (`type: mcp`) and Python functions (`type: function`) that the agent may use."""
     test_cases: list[TestCase] = Field(default_factory=list)
+    """Questions for `holodeck test`, each with what its answer should use or say."""
 
 
 class SharedSettings(FileModel):

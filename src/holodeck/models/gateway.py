@@ -50,6 +50,7 @@ class Listen(FileModel):
     """Where the gateway listens."""
 
     host: NonEmpty = "127.0.0.1"
+    """The address to listen on. Without keys only one of loopback is allowed."""
     port: Annotated[Integer, Field(ge=0, le=65535)] = 8080
     """0: any free one, which is printed."""
     allowed_hosts: list[NonEmpty] = Field(default_factory=list)
@@ -65,7 +66,9 @@ class ServedModel(FileModel):
     name: PublicName
     """What clients say as `model`."""
     model: LLM
+    """Which model it is, as in an agent file."""
     instructions: NonEmpty | None = None
+    """What the model is told before each conversation."""
     use_mcp: Boolean = True
     """Whether the gateway's MCP servers are offered to it."""
 
@@ -87,7 +90,9 @@ class KeyLimits(FileModel):
     background: Annotated[Integer, Field(ge=1)] = DEFAULT_KEY_BACKGROUND
     """Background responses that are queued or running, of all gateways that share a storage together."""
     requests_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    """Requests in a minute. Absent: unlimited."""
     tokens_per_minute: Annotated[Integer, Field(ge=1)] | None = None
+    """Tokens of models in a minute. Absent: unlimited."""
     sockets: Annotated[Integer, Field(ge=0)] = DEFAULT_KEY_SOCKETS
     """WebSockets that are open at once, also those that ask for nothing. 0: none."""
 
@@ -96,22 +101,32 @@ class CallerKey(FileModel):
     """A caller, known by the hash of a key that `holodeck keys create` showed once."""
 
     name: PublicName
+    """Who the caller is in logs and in what it stores; unique in the file."""
     hash: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+    """The hash of the key, as `holodeck keys create` prints it."""
     is_admin: Boolean = Field(default=False, alias="admin")
     """May see `/v1/mcp/servers` and `/metrics`."""
     limits: KeyLimits | None = None
+    """Limits of this caller. Absent: `limits.key`."""
 
 
 class JWTCallers(FileModel):
     """Callers who bring a token of an identity provider."""
 
     issuer: NonEmpty
+    """The identity provider, as it stands in the claim `iss`."""
     audience: NonEmpty
+    """What tokens must be made for, as it stands in the claim `aud`."""
     jwks_url: NonEmpty | None = None
+    """Where the provider's keys are. It or `jwks_file` is required."""
     jwks_file: NonEmpty | None = None
+    """A file with the provider's keys, relative to the gateway file."""
     caller_claim: NonEmpty = "sub"
+    """The claim that names the caller."""
     admin_scope: NonEmpty | None = None
+    """The scope that makes a caller an operator. Absent: none does."""
     algorithms: tuple[Algorithm, ...] = Field(default=("RS256", "ES256"), strict=False)
+    """The signatures that are accepted."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -136,6 +151,7 @@ class Storage(FileModel):
     url: NonEmpty = "sqlite:///holodeck.db"
     """`sqlite:///path`, relative to the gateway file, or `postgresql://...`."""
     retention_days: Annotated[Number, Field(gt=0)] = DEFAULT_RETENTION_DAYS
+    """Days after which responses and conversations are deleted."""
     durability: Literal["fast", "safe"] = "fast"
     """`safe` waits for the disk on every save; `fast` may lose the last moments when the power fails."""
 
@@ -181,6 +197,7 @@ class GatewayLimits(FileModel):
     in_flight: Annotated[Integer, Field(ge=1)] = DEFAULT_IN_FLIGHT
     """Requests at once; one more is refused at once."""
     body_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_BODY_BYTES
+    """Bytes of one request, or of one message on a WebSocket."""
     bodies_bytes: Annotated[Integer, Field(ge=1024)] | None = None
     """Bodies of all requests that are sent or answered at once, messages of WebSockets that are sent, wait or are
     answered, what their sealed items hold, and answers of MCP servers that are read, or kept for reading on. One more
@@ -191,6 +208,7 @@ class GatewayLimits(FileModel):
 
     And of what its sealed items hold."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
+    """How often a plain model may be asked for one response; an agent has its own."""
     discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT
     """How long a request waits for an MCP server to say what it has."""
     request_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_SECONDS
@@ -234,6 +252,7 @@ class RequestServers(FileModel):
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
     """Hosts that may be reached by plain http://."""
     max_per_request: Annotated[Integer, Field(ge=1, le=MAX_REQUEST_TOOLS)] = DEFAULT_SERVERS_PER_REQUEST
+    """How many servers one request may bring."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -261,6 +280,7 @@ class Log(FileModel):
     format: Literal["text", "json"] = "text"
     """`json`: one object in each line, for programs that collect logs."""
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are written."""
 
 
 class OTel(FileModel):
@@ -280,19 +300,31 @@ class GatewayFile(FileModel):
     """The whole of `gateway.yaml`."""
 
     listen: Listen = Field(default_factory=Listen)
+    """The address and port of the gateway."""
     models: list[ServedModel] = Field(default_factory=list)
+    """Plain models, by the names that clients say."""
     agents: list[ServedAgent] = Field(default_factory=list)
+    """Agent files that are served as models."""
     mcp_servers: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] = Field(default_factory=list)
+    """MCP servers that the models above are offered."""
     keys: list[CallerKey] = Field(default_factory=list)
+    """Callers with a key of the gateway."""
     jwt: JWTCallers | None = None
+    """Callers with a token of an identity provider."""
     storage: Storage = Field(default_factory=Storage)
+    """Where responses and conversations are stored."""
     background: BackgroundRuns = Field(default_factory=BackgroundRuns)
+    """Responses with `background: true`."""
     limits: GatewayLimits = Field(default_factory=GatewayLimits)
+    """What the gateway and each caller may use at once."""
     log: Log = Field(default_factory=Log)
+    """What is written to standard error."""
     otel: OTel | None = None
     """Absent, and with no OTEL_EXPORTER_OTLP_ENDPOINT: nothing is traced."""
     cors_origins: list[NonEmpty] = Field(default_factory=list)
+    """Origins of web pages that may use the gateway, such as `https://app.example.com`."""
     request_servers: RequestServers = Field(default_factory=RequestServers)
+    """MCP servers that a request may bring along."""
     allow_stdio: Boolean = False
     """Lets MCP servers be started as processes of this machine."""
     seal_key: list[Secret] = Field(default_factory=list)

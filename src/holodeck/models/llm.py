@@ -34,22 +34,27 @@ API_KEY_VARIABLES = {
 }
 """Where the key is looked for when the file does not give one."""
 
-_NEEDS_ENDPOINT = {Provider.AZURE_OPENAI, Provider.OPENAI_COMPATIBLE}
-_NEEDS_NAME = set(Provider) - {Provider.LOCAL, Provider.REHEARSAL}
+NEEDS_ENDPOINT = {Provider.AZURE_OPENAI, Provider.OPENAI_COMPATIBLE}
+NEEDS_NAME = set(Provider) - {Provider.LOCAL, Provider.REHEARSAL}
 
 
 class LLM(FileModel):
     """Which model, where, and how it is asked."""
 
     provider: Provider = Field(default=Provider.REHEARSAL, strict=False)
+    """Who runs the model. `rehearsal` follows rules and needs no key."""
     name: NonEmpty | None = None
     """The model's name at its provider."""
     endpoint: NonEmpty | None = None
     """The base URL of the API."""
     api_key: Secret | None = None
+    """The key, as a variable: `${OPENAI_API_KEY}`. Absent: that variable of the provider, if it is set."""
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    """How freely the model chooses its words, from 0 to 2. Absent: the provider's default."""
     max_tokens: Annotated[Integer, Field(ge=1)] | None = None
+    """The most tokens that one answer of the model may have. Absent: the provider's default."""
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """Only the likeliest words that together have this probability are chosen from. Absent: the provider's default."""
     timeout: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] | None = None
     """Seconds that the model may say nothing. Absent: 600 before its first word, and 300 after that."""
     api_version: NonEmpty | None = None
@@ -67,13 +72,13 @@ def _violations(data: dict[str, Any]) -> list[Violation]:
         return []  # the field's own type says so
     written = as_written(provider)
     found: list[Violation] = []
-    if provider in _NEEDS_NAME and not data.get("name"):
+    if provider in NEEDS_NAME and not data.get("name"):
         found.append(Violation(key="name", message=f"'name' is required for provider {written}", fix="Name the model."))
-    if provider in _NEEDS_ENDPOINT and not data.get("endpoint"):
+    if provider in NEEDS_ENDPOINT and not data.get("endpoint"):
         found.append(Violation(key="endpoint", message=f"'endpoint' is required for provider {written}"))
     if provider != Provider.AZURE_OPENAI and data.get("api_version") is not None:
         found.append(Violation(key="api_version", message="'api_version' has no meaning here (only for azure_openai)"))
-    if provider not in _NEEDS_NAME and data.get("timeout") is not None:
+    if provider not in NEEDS_NAME and data.get("timeout") is not None:
         found.append(Violation(key="timeout", message=f"'timeout' has no meaning here (not for {written})"))
     endpoint = data.get("endpoint")
     if isinstance(endpoint, str) and endpoint.strip():

@@ -62,7 +62,9 @@ class Approval(FileModel):
     """Which tools of a server a person must approve, by name or glob."""
 
     always: list[NonEmpty] = Field(default_factory=list)
+    """Tools that a person must approve each time."""
     never: list[NonEmpty] = Field(default_factory=list)
+    """Tools that need no approval, also where `always` matches."""
 
 
 class MCPTool(FileModel):
@@ -73,11 +75,14 @@ class MCPTool(FileModel):
     description: NonEmpty | None = None
     """What it is for, in words for people and models. Absent: what the server says of itself."""
     type: Literal["mcp"] = "mcp"
+    """An MCP server."""
     server: str = ""
     """The package or service: an npm or PyPI name, an image, or a label."""
     transport: TransportType = Field(default=TransportType.STDIO, strict=False)
+    """How the server is reached: started as a process (`stdio`), or over the network."""
 
     command: CommandType | None = Field(default=None, strict=False)
+    """What starts the server: npx, uvx or docker."""
     args: list[str] | None = None
     """Arguments of `command`. Absent: made from `server`."""
     env: dict[str, Secret] = Field(default_factory=dict)
@@ -90,7 +95,9 @@ class MCPTool(FileModel):
     """The folder that the server is started in. Absent: the agent file's folder."""
 
     url: NonEmpty | None = None
+    """Where the server is, such as `https://mcp.example.com/mcp`."""
     headers: dict[str, Secret] = Field(default_factory=dict)
+    """Sent with every request, such as `Authorization: Bearer ${API_TOKEN}`."""
     timeout: Seconds = DEFAULT_CONNECT_TIMEOUT
     """Seconds to establish a connection."""
     sse_read_timeout: Seconds = DEFAULT_SSE_READ_TIMEOUT
@@ -100,6 +107,7 @@ class MCPTool(FileModel):
     allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
     """Hosts that may be reached by plain http://, such as names inside a cluster."""
     auth: Auth | None = None
+    """How HoloDeck proves to the server who it is. Absent: by `headers` alone."""
     caller_authorization: Boolean = False
     """In a gateway: a request may bring its caller's own `authorization` or `headers` for this server.
 
@@ -109,7 +117,9 @@ class MCPTool(FileModel):
     config: dict[str, Any] = Field(default_factory=dict)
     """Settings for the server itself; `allowed_directories` become MCP roots."""
     load_tools: Boolean = True
+    """Whether the server's tools are offered to the model."""
     load_prompts: Boolean = True
+    """Whether the server's prompts are offered to the person."""
     request_timeout: Annotated[Integer, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_TIMEOUT
     """Seconds before a call becomes a tool error."""
     max_concurrent_calls: Annotated[Integer, Field(ge=1, le=MAX_CONCURRENT_CALLS)] = DEFAULT_CONCURRENT_CALLS
@@ -118,6 +128,7 @@ class MCPTool(FileModel):
     """Seconds for the server to start and answer for the first time."""
 
     enabled: Boolean = True
+    """false: as if the server were not in the file."""
     allowed_tools: list[NonEmpty] | None = None
     """Names or globs of the tools to offer. Absent: all."""
     denied_tools: list[NonEmpty] = Field(default_factory=list)
@@ -161,15 +172,19 @@ class FunctionTool(FileModel):
     """A Python function in the agent's project, offered to the model as a tool."""
 
     name: ToolName
+    """How the model and the logs call this function; unique in the file."""
     description: NonEmpty | None = None
     """What it does. Absent: the function's docstring."""
     type: Literal["function"]
+    """A Python function of the project."""
     file: NonEmpty
     """The Python file, relative to the agent file and inside its folder."""
     function: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+    """The name of the function in that file."""
     parameters: dict[str, Any] | None = None
     """A JSON Schema of the arguments. Absent: made from the signature."""
     request_timeout: Annotated[Integer, Field(ge=1, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_TIMEOUT
+    """Seconds before a call becomes a tool error."""
 
 
 Tool = Annotated[MCPTool | FunctionTool, Field(discriminator="type")]
