@@ -20,6 +20,7 @@ from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
 from holodeck.lib.proxies import proxy_for, proxy_login, without_login
 from holodeck.lib.tls import tls
+from holodeck.lib.urls import host_problem
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _REPEATABLE_REDIRECTS = frozenset({307, 308})  # the only ones that keep the method and the body
@@ -103,12 +104,17 @@ def origin(url: str) -> tuple[str, str, int | None]:
     return parts.scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme)
 
 
+def is_same_origin(target: str, url: str) -> bool:
+    """Whether a URL that a server named leads to that server; one whose host can be read in two ways does not."""
+    return host_problem(urlsplit(target).netloc) is None and origin(target) == origin(url)
+
+
 def redirect_target(status: int, location: str | None, url: str) -> str | None:
     """Where a request may be repeated, or None when the redirect must not be followed."""
     if status not in _REPEATABLE_REDIRECTS or not location:
         return None
     target = urljoin(url, location)
-    return target if origin(target) == origin(url) else None
+    return target if is_same_origin(target, url) else None
 
 
 async def read_body(response: aiohttp.ClientResponse, limit: int, reserved: Reservation | None = None) -> bytes:

@@ -7,6 +7,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from holodeck.lib.urls import host_problem
+
 HTTPS_REQUIRED = "'url' must use https:// (or http:// for localhost)"
 WEBSOCKET_REQUIRED = "'url' must use wss:// or ws://"
 
@@ -40,18 +42,23 @@ def parse_endpoint(url: str) -> Endpoint:
         raise BadURLError("'url' has no host")
     if parts.username is not None or parts.password is not None:
         raise BadURLError("'url' must not contain a user name or password: use 'headers' or 'auth'")
+    problem = host_problem(parts.netloc)
+    if problem is not None:
+        raise BadURLError(f"'url' {problem}")
     return Endpoint(parts.scheme.lower(), host.lower(), is_loopback(host))
 
 
 def is_loopback(host: str) -> bool:
-    """True for `localhost`, 127.0.0.0/8 and ::1; false for every name that only looks like them."""
-    name = host.lower().removesuffix(".")
-    if name == "localhost":
+    """True for `localhost`, 127.0.0.0/8 (also mapped into IPv6) and ::1; false for what only looks like them."""
+    if host.lower().removesuffix(".") == "localhost":
         return True
     try:
-        return ipaddress.ip_address(name).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    if isinstance(address, ipaddress.IPv6Address):
+        return address.scope_id is None and (address.ipv4_mapped or address).is_loopback
+    return address.is_loopback
 
 
 def url_problem(url: str, *, websocket: bool, allow_insecure_hosts: Collection[str] = ()) -> str | None:

@@ -11,6 +11,7 @@ import aiohttp
 from holodeck.lib import net
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
 from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.urls import shown_origin
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.errands import Errands
 from holodeck.tools.mcp.events import EventStream, EventTooLargeError
@@ -133,8 +134,8 @@ class SseChannel(PipeChannel):
 
     def _found(self, data: bytes) -> None:
         target = urljoin(self._web.url, data.decode("utf-8", "replace").strip())
-        if net.origin(target) != net.origin(self._web.url):
-            text = f"its messages should go to {target}, which is another server. That is refused."
+        if not net.is_same_origin(target, self._web.url):
+            text = f"its messages should go to {shown_origin(target)}, which is another server. That is refused."
             raise self._faults.connection("connect", text)
         if not self._endpoint.done():
             self._endpoint.set_result(target)

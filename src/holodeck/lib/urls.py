@@ -1,0 +1,64 @@
+"""URLs for code that decides by the host, and for messages that may name a URL but not what is secret in it."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from urllib.parse import urlsplit
+
+UNNAMED = "a malformed URL"
+_AUTHORITY = re.compile(r"(?:[^@]*@)?(?:\[(?P<v6>[^\[\]]+)\]|(?P<name>[^\[\]:@]+))(?::[0-9]*)?")
+_LABEL = re.compile(r"[\w-]+")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+
+
+def host_problem(authority: str) -> str | None:
+    """Why clients could read the host of `user@host:port` differently, or None when they cannot.
+
+    `urlsplit` takes `[::1].evil.example` for `::1`, and resolvers take `127.1`, `0177.0.0.1` and `2130706433` for
+    addresses: a rule that is decided by the host must not be asked of one of these.
+    """
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        return "has a malformed host"
+    if match["v6"] is not None:
+        return None if _is_ipv6(match["v6"]) else "has a malformed IPv6 address"
+    name = match["name"]
+    if unicodedata.normalize("NFKC", name).casefold() != name.casefold():
+        return "has characters in its host that stand for others"
+    *_, last = labels = name.removesuffix(".").split(".")
+    if not all(_LABEL.fullmatch(label) for label in labels):
+        return "has a malformed host"
+    if _NUMBER.fullmatch(last) and not _is_ipv4(name):
+        return "has a number for a host: write an address as four decimal numbers, such as 192.0.2.1"
+    return None
+
+
+def shown_origin(url: str) -> str:
+    """A URL as errors and logs name it: scheme, host and port. User, path, query and fragment may hold secrets."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return UNNAMED
+    if not parts.scheme or not host or host_problem(parts.netloc) is not None:
+        return UNNAMED
+    name = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{name}" + ("" if port is None else f":{port}")
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True
