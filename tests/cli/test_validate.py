@@ -138,6 +138,16 @@ def test_text_from_a_file_cannot_draw_on_the_terminal(tmp_path: Path) -> None:
     assert "<U+202E>" in done.stdout
 
 
+def test_text_from_a_file_hides_nothing_from_the_person_who_reads_it(tmp_path: Path) -> None:
+    """Models read what fonts draw as nothing: selectors, fillers, joiners, tags. An emoji keeps its own selector."""
+    hidden = "034F 115F 1160 17B4 180B 2065 2800 3164 FE00 FE0F FFA0 FFF8 1D159 E0001 E0041 E0101 E01EF 00AD 200B 2066"
+    text = "".join(f"a\\U{code:0>8}" for code in hidden.split())
+    project = _write(tmp_path, f'name: demo\ndescription: "{text} \\u2764\\uFE0F!"\n')
+    said = holodeck("validate", cwd=project).stdout.replace("\n", "")
+    assert "".join(f"a<U+{code}>" for code in hidden.split()) in said
+    assert "\u2764\ufe0f!" in said
+
+
 def test_nothing_is_started_or_dialled(tmp_path: Path) -> None:
     """Every command an agent file may name is replaced by one that leaves a trace."""
     project = _write(tmp_path, GOOD)
