@@ -67,7 +67,7 @@ class Notices(logging.Handler):
             case "model.left_alone":
                 failures, pause = fields.get("failures"), fields.get("pause")
                 return f"{fields.get('model')} failed {failures} times in a row and is left alone for {pause:g} s."
-            case "model.slow" | "process.out_of_files" | "storage.waiting":
+            case "model.slow" | "mcp.variables_withheld" | "process.out_of_files" | "storage.waiting":
                 return str(fields.get("notice"))
             case _:
                 return None

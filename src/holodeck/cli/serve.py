@@ -21,6 +21,7 @@ from holodeck.lib.display import printable
 from holodeck.lib.limits import GC_NEW_OBJECTS, LAST_WAIT
 from holodeck.lib.log_lines import Format, write_log
 from holodeck.lib.open_files import allow_many_open_files
+from holodeck.lib.private_memory import hide_memory
 from holodeck.runtime import read_gateway
 
 _EPILOG = """\b
@@ -53,6 +54,7 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     The log goes to standard error: a line for every request and tool call, without any content.
     """
     _end_while_starting()
+    hide_memory()
     from holodeck.gateway.serving import Service
     from holodeck.gateway.wiring import backends_of
 

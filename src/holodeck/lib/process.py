@@ -17,6 +17,7 @@ from holodeck.lib.limits import (
     PROCESS_TERM_GRACE,
     STDERR_RING_BYTES,
 )
+from holodeck.lib.private_memory import hide_memory
 from holodeck.lib.reaper import REAPER
 
 
@@ -155,6 +156,7 @@ async def spawn(
     container: str | None = None,
 ) -> Process:
     """Start a program with exactly this environment. Raises OSError as `subprocess` does."""
+    hide_memory()
     popen = subprocess.Popen(  # noqa: ASYNC220 - it only waits for exec, and asyncio's own does just this
         list(argv),
         env=dict(env),

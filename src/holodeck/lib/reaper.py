@@ -14,6 +14,11 @@ from contextlib import suppress
 
 from holodeck.lib.limits import REAPER_GRACE
 
+# What `docker rm` needs. The shell is readable by the servers that it watches, so no key of ours is in its environment.
+_VARIABLES = (
+    *("PATH", "HOME", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "DOCKER_CONTEXT", "DOCKER_API_VERSION"),
+    *("DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY", "DOCKER_TLS"),
+)
 _SCRIPT = """
 trap '' HUP INT TERM
 entries=' '
@@ -62,6 +67,7 @@ class Reaper:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _VARIABLES if name in os.environ},
             cwd="/",
             start_new_session=True,
             bufsize=0,

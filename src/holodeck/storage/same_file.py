@@ -11,8 +11,8 @@ from holodeck.lib import log
 
 LOST = (
     "The database cannot be used: its file was deleted or replaced while the gateway had it open, and nothing more is "
-    "written. Put that very file back. If it is gone for good, copy it and its '-wal' from /proc/PID/fd, stop the "
-    "gateway, remove what is left of them, put the copies or the right file in their place and start it again."
+    "written. Put that very file back. If it is gone for good, copy it and its '-wal' from /proc/PID/fd, as root, "
+    "stop the gateway, remove what is left of them, put the copies or the right file in their place and start it again."
 )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holodeck.lib.secret import Secret
-from holodeck.tools.mcp.environment import child_environment
+from holodeck.tools.mcp.environment import child_environment, withheld_variables
 
 OURS = {
     "PATH": "/usr/bin",
@@ -44,6 +46,38 @@ KEPT_BACK = {
 
 def test_a_server_gets_what_programs_need_and_no_key_of_ours() -> None:
     assert child_environment({**OURS, **KEPT_BACK}, {}) == OURS
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HTTPS_PROXY", "http://me:pw@proxy:3128"),
+        ("http_proxy", "me:pw@proxy:3128"),
+        ("ALL_PROXY", "socks5h://me:p%40w@proxy"),
+        ("UV_INDEX_URL", "https://__token__:pypi-x@pypi.internal/simple"),
+        ("UV_DEFAULT_INDEX", "https://TOKEN@pypi.internal/simple"),
+        ("UV_INDEX", "https://pypi.org/simple internal=https://me:pw@pypi.internal/simple"),
+        ("UV_FIND_LINKS", "https://files.internal/?access_token=x"),
+        ("npm_config_registry", "https://me:pw@npm.internal/"),
+        ("NPM_CONFIG_PROXY", "http://me:pw@proxy"),
+        ("DOCKER_HOST", "ssh://me:pw@machine"),
+    ],
+)
+def test_a_login_in_a_url_is_not_handed_on_unless_the_tool_names_the_variable(name: str, value: str) -> None:
+    assert child_environment({"PATH": "/usr/bin", name: value}, {}) == {"PATH": "/usr/bin"}
+    assert withheld_variables({"PATH": "/usr/bin", name: value}, {}) == [name]
+    assert child_environment({name: value}, {name: Secret(value)}) == {name: value}
+    assert withheld_variables({name: value}, {name: Secret(value)}) == []
+
+
+def test_a_url_without_a_login_is_handed_on() -> None:
+    ours = {
+        "DOCKER_HOST": "ssh://me@machine",
+        "npm_config_@scope:registry": "https://npm.internal/@scope/",
+        "UV_INDEX": "https://a.internal/simple b=https://b.internal/@x",
+        "NO_PROXY": "localhost,::1",
+    }
+    assert child_environment(ours, {}) == ours
 
 
 def test_the_variables_of_the_tool_are_added_and_win() -> None:

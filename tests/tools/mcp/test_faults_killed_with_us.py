@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -46,3 +47,32 @@ async def test_nothing_outlives_us_when_we_are_killed_in_the_middle_of_a_call(tm
     program.send_signal(signal.SIGKILL)
     await program.wait()
     await all_gone(pids)
+
+
+INSPECTED = """
+import asyncio, ctypes, os
+from pathlib import Path
+from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.factory import create_mcp_plugin
+
+PR_GET_DUMPABLE = 3
+
+async def main():
+    plugin = create_mcp_plugin(MCPTool(name="nosy", server="nosy", command="npx", args=["-y", "nosy"]))
+    await plugin.connect()
+    started = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert len(started) == 2, started
+    seen = [Path(f"/proc/{child}/environ").read_bytes() for child in started]
+    print(ctypes.CDLL(None).prctl(PR_GET_DUMPABLE), sum(b"a-key-of-ours" in each for each in seen))
+    await plugin.disconnect()
+
+asyncio.run(main())
+"""
+
+
+def test_no_process_that_we_start_can_read_our_environment(tmp_path: Path) -> None:
+    """Neither in ours, which only root may read from then on, nor in that of the shell which watches over them."""
+    path = stand_in(tmp_path / "bin", FaultyMCPServer.command("normal"))
+    env = {**os.environ, **path, "OPENAI_API_KEY": "a-key-of-ours"}
+    done = subprocess.run([sys.executable, "-c", INSPECTED], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "0"]

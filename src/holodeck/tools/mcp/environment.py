@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from holodeck.lib.secret import Secret
@@ -29,16 +30,37 @@ _INHERITED_ON_WINDOWS = frozenset(
 _INHERITED_IN_ANY_CASE = frozenset({"http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"})
 _PREFIXES = ("LC_", "XDG_", "UV_")
 _NPM_PREFIX = "npm_config_"
-_SECRET_MARKS = ("auth", "token", "password", "passwd", "publish", "username", "email", "otp", "_key")
+_SECRET_MARKS = (
+    *("auth", "token", "password", "passwd", "publish", "username", "email", "otp", "_key"),
+    *("secret", "credential", "cookie"),
+)
 _SHELL_FUNCTION = "() {"  # an exported function of bash, which a shell below would run
+# A login in the URL of a proxy, an index or a registry, wherever it stands in a list of them; with `ssh://` a name
+# alone is none. A proxy may be written without its scheme.
+_LOGIN = re.compile(
+    r"(?<![A-Za-z])(?!ssh:)[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#]*@|://[^\s/?#@]*:[^\s/?#]*@|^[^\s/:@]+:[^\s/@]+@"
+    r"|[?&][^\s=&]*(?:token|key|secret|password|auth)[^\s=&]*=[^\s&]",
+    re.IGNORECASE,
+)
 
 
 def child_environment(parent: Mapping[str, str], launch_env: Mapping[str, Secret]) -> dict[str, str]:
     """The environment to start a server with: the sensible part of ours, then the tool's variables, which win."""
     child = {
-        name: value for name, value in parent.items() if _is_inherited(name) and not value.startswith(_SHELL_FUNCTION)
+        name: value
+        for name, value in parent.items()
+        if _is_inherited(name) and not value.startswith(_SHELL_FUNCTION) and not _LOGIN.search(value)
     }
     return child | {name: secret.reveal() for name, secret in launch_env.items()}
+
+
+def withheld_variables(parent: Mapping[str, str], launch_env: Mapping[str, Secret]) -> list[str]:
+    """The names of variables that are not handed on because there is a login in them, unless the tool names them."""
+    return sorted(
+        name
+        for name, value in parent.items()
+        if _is_inherited(name) and _LOGIN.search(value) and name not in launch_env
+    )
 
 
 def _is_inherited(name: str) -> bool:

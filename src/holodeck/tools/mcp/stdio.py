@@ -8,13 +8,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import KIB, PROCESS_LAST_WORDS, STDERR_LINES_SHOWN
 from holodeck.lib.process import Process, spawn
 from holodeck.lib.shortage import is_short
 from holodeck.tools.mcp.channel import Delivery, Incoming
-from holodeck.tools.mcp.environment import child_environment
+from holodeck.tools.mcp.environment import child_environment, withheld_variables
 from holodeck.tools.mcp.faults import Faults
 from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.lines import Lines
@@ -66,6 +67,11 @@ class StdioChannel(PipeChannel):
         )
 
     async def open(self) -> None:
+        withheld = withheld_variables(os.environ, self._launch.env)
+        if withheld:
+            name = self._faults.server
+            notice = f"{name} is started without {', '.join(withheld)}: there is a login in it. 'env' can pass it on."
+            log.info("mcp.variables_withheld", server=name, notice=notice)
         try:
             self._process = await spawn(
                 self._launch.argv,
