@@ -48,10 +48,12 @@ async def test_every_way_a_client_sends_a_key_is_read() -> None:
 class _Identity:
     """An identity provider: a key pair, its public set in a file, and tokens."""
 
-    def __init__(self, folder: Path, kid: str = "k1", max_age: float = 600.0) -> None:
+    def __init__(self, folder: Path, kid: str = "k1", max_age: float = 600.0, **more: Any) -> None:
+        """`more`: of the key in the set."""
         self._key = ec.generate_private_key(ec.SECP256R1())
         public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self._key.public_key()))
-        (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": kid, "alg": "ES256"}]}))
+        jwk = {**public, "kid": kid, "alg": "ES256", **more}
+        (folder / "jwks.json").write_text(json.dumps({"keys": [jwk]}))
         config = JWTCallers(issuer=ISSUER, audience=AUDIENCE, jwks_file="jwks.json", admin_scope="admin")
         self.provider = JWTProvider(config, folder, max_age=max_age)
 
@@ -77,6 +79,11 @@ async def test_a_token_of_the_issuer_names_its_caller(tmp_path: Path) -> None:
         {"exp": 1},
         {"exp": None},
         {"sub": None},
+        {"sub": ""},
+        {"sub": ["alice"]},
+        {"sub": "al\ud800ice"},
+        {"sub": "\udfff"},
+        {"sub": "al\0ice"},
         {"kid": "unknown"},
         {"key": ec.generate_private_key(ec.SECP256R1())},
         {"key": "x" * 32, "algorithm": "HS256"},
@@ -94,6 +101,31 @@ async def test_any_other_token_is_nobodys(tmp_path: Path, claims: dict[str, Any]
     nested = base64.urlsafe_b64encode(b"[" * 40_000).decode() + ".e30.e30"
     for token in ("not a token", "..", "a.b.c", nested):
         assert await identity.provider.caller(token) is None
+
+
+@pytest.mark.parametrize(
+    ("more", "is_known"),
+    [
+        ({"use": "sig"}, True),
+        ({"key_ops": ["verify"]}, True),
+        ({"use": "sig", "key_ops": ["sign", "verify"]}, True),
+        ({"alg": None}, True),
+        ({"use": "enc"}, False),
+        ({"use": "other"}, False),
+        ({"key_ops": ["encrypt", "wrapKey"]}, False),
+        ({"key_ops": []}, False),
+        ({"use": "sig", "key_ops": ["sign"]}, False),
+        ({"alg": "ECDH-ES"}, False),
+        ({"alg": "ES384"}, False),
+    ],
+    ids=str,
+)
+@aio
+async def test_a_key_of_the_issuer_verifies_only_what_it_is_for(
+    tmp_path: Path, more: dict[str, Any], is_known: bool
+) -> None:
+    identity = _Identity(tmp_path, **more)
+    assert (await identity.provider.caller(identity.token()) is not None) == is_known
 
 
 @aio

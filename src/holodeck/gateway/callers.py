@@ -6,13 +6,16 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from holodeck.models.gateway import CallerKey, KeyLimits
 
 KEY_PREFIX = "hd-"
 _KEY_BYTES = 32
+KEY_CALLER_PREFIX = "key:"
+JWT_PREFIX = "jwt:"
+"""What the ids of callers begin with; the rest is the name of a key, or a claim of a token."""
 LOCAL = "local"
 """The owner of everything on a gateway without keys, which listens on loopback only."""
 
@@ -24,6 +27,8 @@ class Caller:
     id: str
     is_admin: bool = False
     limits: KeyLimits | None = None
+    expires_at: float | None = field(default=None, compare=False)
+    """When a request with the same credentials is refused, in seconds since 1970. None: never."""
 
 
 class CallerProvider(Protocol):
@@ -81,8 +86,13 @@ def hash_key(key: str) -> str:
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def is_storable(name: str) -> bool:
+    """Whether every database takes a name: one with half a surrogate pair or a zero in it is taken by none."""
+    return "\0" not in name and not any("\ud800" <= char <= "\udfff" for char in name)
+
+
 def _caller(key: CallerKey) -> Caller:
-    return Caller(id=f"key:{key.name}", is_admin=key.is_admin, limits=key.limits)
+    return Caller(id=f"{KEY_CALLER_PREFIX}{key.name}", is_admin=key.is_admin, limits=key.limits)
 
 
 def _token(headers: Mapping[str, str]) -> str | None:

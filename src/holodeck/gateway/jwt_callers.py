@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from holodeck.gateway.callers import Caller
+from holodeck.gateway.callers import JWT_PREFIX, Caller, is_storable
 from holodeck.lib import log
 from holodeck.lib.limits import JWKS_MAX_AGE, JWKS_MIN_REFRESH, JWKS_TIMEOUT, JWT_LEEWAY, MIB
 from holodeck.lib.net import http_client, read_body
+from holodeck.lib.record import record
 from holodeck.lib.regular_files import read_regular_file
 from holodeck.models.gateway import JWTCallers
 
 _MAX_JWKS_BYTES = 1 * MIB
+
+
+@record
+class _SigningKey:
+    """A public key of the issuer that is meant for signatures."""
+
+    public_key: Any
+    algorithm: str | None
+    """The only algorithm that it is for; None: the set does not say."""
 
 
 class JWTProvider:
@@ -28,7 +40,7 @@ class JWTProvider:
     def __init__(self, config: JWTCallers, folder: Path, *, max_age: float = JWKS_MAX_AGE) -> None:
         self._config = config
         self._folder = folder
-        self._keys: dict[str, Any] = {}
+        self._keys: dict[str, _SigningKey] = {}
         self._max_age = max_age
         self._renewing: asyncio.Task[None] | None = None
         self._fetched = float("-inf")
@@ -42,11 +54,11 @@ class JWTProvider:
             if header.get("alg") not in self._config.algorithms:
                 return None
             key = await self._key(str(header.get("kid", "")))
-            if key is None:
+            if key is None or key.algorithm not in (None, header["alg"]):
                 return None
             claims = jwt.decode(
                 token,
-                key,
+                key.public_key,
                 algorithms=list(self._config.algorithms),
                 audience=self._config.audience,
                 issuer=self._config.issuer,
@@ -56,12 +68,16 @@ class JWTProvider:
         except Exception:
             return None
         who = claims.get(self._config.caller_claim)
-        if not isinstance(who, str) or not who:
+        if not isinstance(who, str) or not who or not is_storable(who):
             return None
         scopes = str(claims.get("scope", "")).split()
-        return Caller(id=f"jwt:{who}", is_admin=self._config.admin_scope in scopes)
+        return Caller(
+            id=f"{JWT_PREFIX}{who}",
+            is_admin=self._config.admin_scope in scopes,
+            expires_at=int(claims["exp"]) + JWT_LEEWAY,
+        )
 
-    async def _key(self, kid: str) -> Any:
+    async def _key(self, kid: str) -> _SigningKey | None:
         if kid not in self._keys:
             async with self._lock:
                 if kid not in self._keys and time.monotonic() - self._fetched > JWKS_MIN_REFRESH:
@@ -75,11 +91,9 @@ class JWTProvider:
             await self._fetch()
 
     async def _fetch(self) -> None:
-        import jwt
-
         try:
             data = orjson.loads(await self._read())
-            self._keys = {str(key.key_id or ""): key.key for key in jwt.PyJWKSet.from_dict(data).keys}
+            self._keys = dict(_signing_keys(data["keys"]))
         except Exception as error:  # whatever goes wrong at the provider, callers are simply not recognised
             log.warning("gateway.jwks_failed", issuer=self._config.issuer, error=type(error).__name__)
         self._fetched = time.monotonic()
@@ -94,3 +108,15 @@ class JWTProvider:
         ):
             response.raise_for_status()
             return await read_body(response, _MAX_JWKS_BYTES)
+
+
+def _signing_keys(jwks: list[Any]) -> Iterator[tuple[str, _SigningKey]]:
+    """The keys of a set by their ids, without those that are for encryption or of an unknown kind (RFC 7517)."""
+    import jwt
+
+    for jwk in jwks:
+        if jwk.get("use", "sig") != "sig" or "verify" not in jwk.get("key_ops", ("verify",)):
+            continue
+        with suppress(jwt.PyJWTError):
+            key = _SigningKey(public_key=jwt.PyJWK.from_dict(jwk).key, algorithm=jwk.get("alg"))
+            yield str(jwk.get("kid") or ""), key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -84,16 +85,23 @@ class ResponseSockets:
         send: Send,
         is_draining: Callable[[], bool],
     ) -> None:
-        deadline = asyncio.get_running_loop().time() + self._seconds
+        loop, why = asyncio.get_running_loop(), _too_long(self._seconds)
+        seconds = self._seconds
+        if caller.expires_at is not None and (left := caller.expires_at - time.time()) < seconds:
+            seconds, why = left, _token_expired()
+        deadline = loop.time() + seconds
         with self._memory.of_one(caller.id) as recent:
             while True:
                 try:
                     async with asyncio.timeout_at(deadline):
                         message = await messages.get()
                 except TimeoutError:
-                    await _close(send, _too_long(self._seconds))
+                    await _close(send, why)
                     return
                 try:
+                    if loop.time() >= deadline:  # messages that wait are had without waiting, so without a timeout
+                        await _close(send, why)
+                        return
                     if is_draining():
                         await _close(send, shutting_down())  # the next one is elsewhere
                         return
@@ -203,6 +211,11 @@ def _no_text() -> WireError:
 def _too_long(seconds: float) -> WireError:
     message = f"A WebSocket is open for at most {seconds / 60:.0f} minutes. Open a new one and go on there."
     return WireError(400, message, kind="invalid_request", code="websocket_connection_limit_reached")
+
+
+def _token_expired() -> WireError:
+    message = "The token with which this WebSocket was opened has expired. Open a new one with a new token."
+    return WireError(401, message, kind="invalid_request", code="token_expired")
 
 
 def _too_many(most_bytes: int) -> WireError:
