@@ -104,7 +104,7 @@ async def process_of(
             found = re.search(r"(?:Serving .* at |\"url\":\")(http://[^\s\"]+)/v1", line)
             url = found[1] if found else ""
         reading = asyncio.create_task(_read(process.stderr, said))
-        async with aiohttp.ClientSession() as session:
+        async with aiohttp.ClientSession(headers={"content-type": "application/json"}) as session:
             yield Served(process=process, url=url, said=said, session=session)
     finally:
         if process.returncode is None:

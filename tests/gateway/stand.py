@@ -49,7 +49,8 @@ class Stand:
 
     async def http(self, key: str = ANYBODY) -> aiohttp.ClientSession:
         """A plain HTTP client, for what the stock one hides."""
-        session = aiohttp.ClientSession(self.url, headers={"authorization": f"Bearer {key}"})
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        session = aiohttp.ClientSession(self.url, headers=headers)
         return await self._stack.enter_async_context(session)
 
     async def send(self, method: str, path: str, body: Any = None, *, key: str = ANYBODY) -> tuple[int, Any]:

@@ -16,6 +16,7 @@ from holodeck.testing import ScriptedModel, say, wait
 KIB = 1024
 LIMITS = {"body_bytes": 64 * KIB, "bodies_bytes": 128 * KIB, "drain_seconds": 0}
 SECONDS = 20.0
+JSON = "Content-Type: application/json\r\n"
 
 
 def large(text: str = "x") -> dict[str, str]:
@@ -44,7 +45,7 @@ async def test_what_is_answered_takes_room_until_it_is_answered(tmp_path: Path) 
 async def test_what_is_only_half_sent_takes_room_as_well_and_who_leaves_gives_it_back(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedModel(say("again")), limits=LIMITS) as stand:
         host, port = stand.url.removeprefix("http://").split(":")
-        head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\nContent-Length: {64 * KIB}\r\n\r\n".encode()
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\n{JSON}Content-Length: {64 * KIB}\r\n\r\n".encode()
         opened = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
         for _, writer in opened:
             writer.write(head + b"x" * 60 * KIB)
@@ -66,7 +67,7 @@ def piece(size: int) -> bytes:
 async def test_a_body_that_does_not_say_how_large_it_is_has_the_same_limits(tmp_path: Path) -> None:
     async with serving(tmp_path, limits=LIMITS) as stand:
         host, port = stand.url.removeprefix("http://").split(":")
-        head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n".encode()
         opened = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
         (reader, writer), *others = opened
         writer.write(head + piece(64 * KIB + 1))

@@ -19,6 +19,7 @@ from gateway.test_durable_runs import ended
 from holodeck.testing import ScriptedModel, say
 
 SECONDS = 60.0
+JSON = "Content-Type: application/json\r\n"
 DURABLE = {"durable": True}
 
 
@@ -80,7 +81,7 @@ async def test_a_client_that_leaves_while_it_is_loaded_spoils_it_for_nobody(tmp_
         address = urlsplit(served.url)
         _, writing = await asyncio.open_connection(address.hostname, address.port)
         body = orjson.dumps({"model": "demo", "input": "hi", "background": True})
-        head = f"POST /v1/responses HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: {address.netloc}\r\n{JSON}Content-Length: {len(body)}\r\n\r\n"
         writing.write(head.encode() + body)
         await writing.drain()
         writing.close()

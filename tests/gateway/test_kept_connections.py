@@ -18,7 +18,10 @@ from holodeck.testing.script import Turn
 from holodeck.testing.scripted_server import Received
 
 PROXY_SECONDS = 60  # for which the usual ones (nginx, Amazon's) keep an idle connection, and may still use it
-HALF = b"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\nexpect: 100-continue\r\n\r\n"
+HALF = (
+    b"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    b"content-length: 1000\r\nexpect: 100-continue\r\n\r\n"
+)
 
 
 class Wire:

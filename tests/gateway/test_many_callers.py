@@ -145,7 +145,8 @@ async def _upload(stand: Stand, path: str, size: int) -> tuple[asyncio.StreamRea
     host = stand.url.removeprefix("http://")
     name, port = host.split(":")
     reader, writer = await asyncio.open_connection(name, int(port))
-    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\nAuthorization: Bearer {ALICE}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {size}\r\nAuthorization: Bearer {ALICE}\r\n"
+    head += "Content-Type: application/json\r\n\r\n"
     writer.write(head.encode())
     await writer.drain()
     return reader, writer

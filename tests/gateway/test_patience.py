@@ -28,7 +28,8 @@ GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 def post(**body: Any) -> bytes:
     data = orjson.dumps(ASKED | body)
-    return f"POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n".encode() + data
+    head = "POST /v1/responses HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return f"{head}content-length: {len(data)}\r\n\r\n".encode() + data
 
 
 def size_of(head: bytes) -> int:

@@ -17,7 +17,8 @@ from holodeck.testing import ScriptedModel, say, wait
 
 
 def posted(body: bytes, *headers: str) -> bytes:
-    lines = ["POST /v1/responses HTTP/1.1", "host: 127.0.0.1", f"content-length: {len(body)}", *headers]
+    usual = ("host: 127.0.0.1", "content-type: application/json", f"content-length: {len(body)}")
+    lines = ["POST /v1/responses HTTP/1.1", *usual, *headers]
     return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body
 
 

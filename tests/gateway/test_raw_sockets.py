@@ -18,6 +18,7 @@ from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 from holodeck.testing import ScriptedModel, say
 
 KIB = 1024
+SLOW = 12 * KIB  # in ten seconds
 LIMITS = {"body_bytes": 64 * KIB, "bodies_bytes": 128 * KIB, "drain_seconds": 0}
 CODE = b"\x03\xe8"  # 1000
 FIN, RESERVED = 0x80, 0x40
@@ -149,14 +150,28 @@ async def test_who_only_pings_in_the_middle_of_a_message_is_let_go(tmp_path: Pat
 async def test_who_sends_a_long_message_slowly_answers_pings_when_it_is_sent(tmp_path: Path) -> None:
     async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
         client = await raw_socket(stand.url)
-        message = frame(TEXT, asking("x" * 100))
-        for at in range(8, 28):
-            await client.send(message[: at + 1] if at == 8 else message[at : at + 1])
+        message = frame(TEXT, asking("x" * 22 * SLOW))
+        for at in range(20):
+            await client.send(message[at * SLOW : (at + 1) * SLOW])
             for _ in range(5):
                 await asyncio.sleep(0)  # until it has come
             await later(10)
-        await client.send(message[28:])
+        await client.send(message[20 * SLOW :])
         assert (await client.event())["type"] == "response.completed"
+        client.leave()
+
+
+@hurried
+async def test_who_sends_a_message_byte_by_byte_is_let_go_before_its_end(tmp_path: Path) -> None:
+    async with serving(tmp_path) as stand:
+        client = await raw_socket(stand.url)
+        message = frame(TEXT, asking("x" * 100))
+        for at in range(5):
+            await client.send(message[8 * at : 8 * at + 8] if at < 4 else b"")
+            for _ in range(5):
+                await asyncio.sleep(0)
+            await later(10)
+        assert await client.closed() == 1008
         client.leave()
 
 

@@ -261,7 +261,7 @@ async def test_clients_that_stop_talking_in_the_middle_of_a_request_are_shown_ou
         file = write_file(tmp_path, scripted.url, limits={"request_seconds": 0.3, "drain_seconds": 0})
         async with process_of(file) as served:
             host, port = served.url.removeprefix("http://").split(":")
-            asked = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\n"
+            asked = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             ended = []
             for said in (b"", asked, asked + b"Content-Length: 100\r\n\r\n{"):
                 reader, writer = await asyncio.open_connection(host, int(port))

@@ -36,7 +36,8 @@ def talkative() -> ScriptedModel:
 async def asks_and_stops_reading(url: str) -> tuple[socket.socket, str]:
     """A connection with a stream that nobody reads any more, and the id of its response."""
     body = orjson.dumps(ASKED | {"stream": True})
-    head = f"POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = "POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\n\r\n"
     host, port = url.removeprefix("http://").split(":")
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -9,8 +9,16 @@ from typing import Any, TypeVar
 
 from dbos import DBOS, DBOSClient
 
-from holodeck.durable.dbos_engine import SCHEMA, STAGES, WORK_VERSION, PlainJSON, first_line, listen_to_its_log
-from holodeck.durable.engine import KeptStep, KeptWork, Plain
+from holodeck.durable.dbos_engine import (
+    SCHEMA,
+    STAGES,
+    WORK_VERSION,
+    PlainJSON,
+    first_line,
+    listen_to_its_log,
+    refuse_other_forms,
+)
+from holodeck.durable.engine import DamagedWorkError, KeptStep, KeptWork, Plain
 from holodeck.durable.old_sqlite import give_clock
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import FORGET_BATCH
@@ -26,6 +34,7 @@ class DBOSArchive:
         self._place = url.removeprefix("sqlite:///").rpartition("@")[2]  # a URL may have a password before its host
         listen_to_its_log()
         give_clock()
+        refuse_other_forms()
         self._asked(lambda: DBOS.migrate(url, schema=SCHEMA))  # whoever began to make it may have died over that
         self._client = self._asked(
             lambda: DBOSClient(
@@ -79,8 +88,13 @@ class DBOSArchive:
 
 
 def _work(status: Any) -> KeptWork:
-    """`status` is what DBOS tells of a workflow: its types are its own affair."""
-    given: Plain = status.input["args"][1] if status.input else {}
+    """`status` is what DBOS tells of a workflow: its types are its own affair. What it could not read is a string."""
+    given: Plain = {}
+    is_damaged = isinstance(status.output, str) or isinstance(status.error, str)
+    try:
+        given = status.input["args"][1] if status.input else {}
+    except (LookupError, TypeError):
+        is_damaged = True
     return KeptWork(
         id=status.workflow_id,
         stage=STAGES.get(status.status, "ended"),
@@ -89,11 +103,14 @@ def _work(status: Any) -> KeptWork:
         outcome=status.output if isinstance(status.output, dict) else None,
         is_dropped=status.status == "CANCELLED",
         is_current=(status.app_version or "").split(" ")[0] == WORK_VERSION,
+        is_damaged=is_damaged,
     )
 
 
 def _step(info: Any) -> KeptStep:
     output = info["output"]
+    if isinstance(output, str) or isinstance(info["error"], str):
+        raise DamagedWorkError(f"its step '{info['function_name']}' cannot be read")
     began = (info["started_at_epoch_ms"] or 0) / _MILLISECONDS
     return KeptStep(
         name=info["function_name"],

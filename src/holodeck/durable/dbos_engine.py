@@ -22,14 +22,14 @@ from typing import Any
 
 import orjson
 import sqlalchemy
-from dbos import DBOS, DBOSConfig, Serializer, SetEnqueueOptions, SetWorkflowID
+from dbos import DBOS, DBOSConfig, Serializer, SetEnqueueOptions, SetWorkflowID, _serialization
 from dbos import error as errors
 from dbos._core import ActiveWorkflowById
 from dbos._dbos import _get_dbos_instance
 from dbos._schemas.system_database import SystemSchema
 
 from holodeck.durable.drafts import draft_of, remove_left_drafts
-from holodeck.durable.engine import Plain, Stage, Whereabouts, Work, WorkTakenError
+from holodeck.durable.engine import DamagedWorkError, Plain, Stage, Whereabouts, Work, WorkTakenError
 from holodeck.durable.old_sqlite import give_clock
 from holodeck.lib import log
 from holodeck.lib.busy_files import waiting_for
@@ -97,6 +97,7 @@ class DBOSEngine:
         self._work = work
         listen_to_its_log()
         give_clock()
+        refuse_other_forms()
         await asyncio.to_thread(_prepare, self._url)  # making it takes a while
         config: DBOSConfig = {
             "name": f"{_APPLICATION}-{self._circle}".rstrip("-"),
@@ -155,9 +156,16 @@ class DBOSEngine:
             for each in listed:
                 stage = STAGES.get(each.status, "ended")
                 found[each.workflow_id] = Whereabouts(
-                    stage=stage, executor=each.executor_id or "", is_foreign=each.app_version != WORK_VERSION
+                    stage=stage,
+                    executor=each.executor_id or "",
+                    is_foreign=each.app_version != WORK_VERSION,
+                    is_damaged=each.status == "ERROR" or self._is_unreadable(each.workflow_id, stage, each.executor_id),
                 )
         return found
+
+    def _is_unreadable(self, work_id: str, stage: Stage, executor: str | None) -> bool:
+        """Whether this executor has taken work and does not do it: DBOS could neither read it nor note its end."""
+        return stage == "running" and executor == self._executor and work_id not in self._here
 
     async def under_way(self) -> list[str]:
         begun = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
@@ -266,8 +274,11 @@ class _Checkpoints:
 
     async def step(self, name: str, work: Callable[[], Awaitable[Plain]]) -> Plain:
         own: list[Exception] = []
+        is_replayed = True
 
         async def do() -> Plain:
+            nonlocal is_replayed
+            is_replayed = False
             try:
                 return await work()
             except Exception as error:
@@ -283,6 +294,12 @@ class _Checkpoints:
         except Exception as error:
             if own:
                 raise own[0] from None
+            # DBOS raises these for a form or a value that is not read; a database that is away is an error of its own.
+            if is_replayed and isinstance(error, TypeError | ValueError):
+                log.error("durable.damaged", step=name, error=first_line(error))
+                raise DamagedWorkError(
+                    f"What is kept of this run is damaged: its step '{name}' cannot be read."
+                ) from error
             log.warning("durable.not_kept", step=name, error=first_line(error))
             self.is_broken = True
             raise WorkTakenError(first_line(error)) from error
@@ -332,6 +349,33 @@ class PlainJSON(Serializer):
 
     def name(self) -> str:
         return "holodeck_json"
+
+
+class _RefusedForm(PlainJSON):
+    """Stands where DBOS has a form that is not ours: what a row says it has in that form is never read.
+
+    Whatever DBOS writes into such a row is JSON, so that it can end the work as failed.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805 - the name that its base gives it
+        raise ValueError(f"the row is in the form '{cls.name()}', which HoloDeck neither writes nor reads")
+
+    def name(self) -> str:
+        return self._name
+
+
+def refuse_other_forms() -> None:
+    """Have DBOS read rows in our form only.
+
+    Each row names its own form, and for `py_pickle` DBOS runs whatever code the row holds, whichever serializer it was
+    given. It has no setting against that, so the forms themselves are replaced, for the whole process.
+    """
+    for form in ("DBOSDefaultSerializer", "DBOSPortableJSON"):
+        refused = _RefusedForm(getattr(_serialization, form).name())
+        setattr(_serialization, form, refused)
 
 
 class _ToOurLog(logging.Handler):

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from holodeck.lib.errors import StorageError
+
 Plain = Mapping[str, Any]
 """What JSON can say, and nothing else: it is read by another process, perhaps of another version."""
 Stage = Literal["waiting", "running", "ended", "unknown"]
@@ -16,13 +18,18 @@ class WorkTakenError(asyncio.CancelledError):
     """The rest of the work is another process's. It ends what is left here as cancellation does."""
 
 
+class DamagedWorkError(StorageError):
+    """What is kept of a piece of work cannot be read, and trying again would not help."""
+
+
 class Checkpoints(Protocol):
     """The steps of one piece of work, always asked for in the same order."""
 
     async def step(self, name: str, work: Callable[[], Awaitable[Plain]]) -> Plain:
         """The result of the work, which is kept. If it was kept before, nothing is done.
 
-        Raises `WorkTakenError` when somebody else has taken the work over in the meantime, or has dropped it.
+        Raises `WorkTakenError` when somebody else has taken the work over in the meantime, or has dropped it;
+        `DamagedWorkError` when it was kept before and cannot be read.
         """
         ...
 
@@ -39,6 +46,9 @@ class Whereabouts:
     executor: str = ""
     is_foreign: bool = False
     """True for work of another version, which nobody of ours picks up."""
+    is_damaged: bool = False
+    """True for work that is not done because what was given for it cannot be read. While it is `running`, it may also
+    be about to begin at this very moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +74,8 @@ class KeptWork:
     is_dropped: bool
     is_current: bool
     """False for work of another version, which is not gone on with."""
+    is_damaged: bool = False
+    """True when a part of it cannot be read; that part is then empty."""
 
 
 class WorkArchive(Protocol):
@@ -78,7 +90,7 @@ class WorkArchive(Protocol):
     def step_names(self, work_id: str) -> Sequence[str]: ...
 
     def steps(self, work_id: str) -> Sequence[KeptStep]:
-        """The steps that are done, in their order."""
+        """The steps that are done, in their order. Raises `DamagedWorkError` when one of them cannot be read."""
         ...
 
     def drop(self, work_id: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ READY = "/readyz"
 """What a load balancer asks; while we drain, the answer is no."""
 _LEAVING = ((b"connection", b"close"),)
 """Else a client that has a connection would come back by it, and be refused until it gives up."""
+_SINGLE = frozenset((b"host", b"origin", b"authorization", b"api-key", b"content-length", b"content-type"))
+"""Headers that decide what a request may do, or where it ends."""
 SocketHandler = Callable[[Caller, Dialect, Receive, Send, Callable[[], bool]], Awaitable[None]]
 
 
@@ -128,7 +131,7 @@ class Gateway:
             await self._websocket(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers(scope)
         with Visit(scope, headers, self._metrics) as visit:
 
             async def write(message: MutableMapping[str, Any]) -> None:
@@ -158,12 +161,13 @@ class Gateway:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers(scope)
         request, path = request_id(headers), scope["path"]
         await receive()  # websocket.connect
         with ExitStack() as stack:
             try:
-                self._hosts.check(headers)
+                _check_single(scope, headers)
+                self._hosts.check(headers, scope["scheme"])
                 handler, caller = self._socket(path), await self._known(headers)
                 stack.enter_context(self._rates.socket(caller))
             except Exception as error:  # the boundary, as for HTTP
@@ -179,14 +183,15 @@ class Gateway:
     async def _answer(
         self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, visit: Visit
     ) -> None:
+        _check_single(scope, headers)
         if scope["method"] == "OPTIONS":
-            self._hosts.check(headers)
+            self._hosts.check(headers, scope["scheme"])
             await _write_reply(send, Reply(status=204))
             return
         route, path = self._route(scope["method"], scope["path"])
         visit.route = route.path
         if not route.is_open:  # a probe comes by address, and learns nothing
-            self._hosts.check(headers)
+            self._hosts.check(headers, scope["scheme"])
         caller = Caller(id="") if route.is_open else await self._admitted(headers, route)
         if caller.id:
             log.note(caller=caller.id)
@@ -263,6 +268,20 @@ class Gateway:
             await _write_reply(send, answer)
         else:
             await _write_stream(send, Attended(receive, client), answer, Silence(send, self._silent_seconds), client)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _check_single(scope: Scope, headers: Mapping[str, str]) -> None:
+    """Raise for a header that is there twice and must not be: a proxy may have heeded the other one."""
+    if len(headers) == len(scope["headers"]):
+        return
+    for name, count in Counter(name for name, _ in scope["headers"]).items():
+        if count > 1 and name in _SINGLE:
+            message = f"The header '{name.decode()}' is there {count} times. Send it once."
+            raise WireError(400, message, kind="invalid_request", code="duplicate_header")
 
 
 async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, client: Client | None) -> Reply | Streamed:

@@ -31,6 +31,7 @@ from holodeck.lib.limits import (
     BEGIN_WAIT,
     CANCEL_POLL,
     CLEAR_LOOKS,
+    DAMAGED_LOOKS,
     KEEP_RETRY,
     OTHER_VERSION_LOOKS,
     STORAGE_RETRY,
@@ -45,6 +46,7 @@ OTHER_VERSION = (
     "The gateway stopped while this response was being made, and this version of HoloDeck cannot go on with what "
     "another one began."
 )
+DAMAGED = "What the gateway kept of this response is damaged, and it cannot be gone on with."
 RECOVERED = "holodeck_background_recovered_total"
 TAKEN_OVER = "holodeck_background_taken_over_total"
 _EXECUTOR = "holodeck-"
@@ -99,6 +101,8 @@ class Background:
         self._revive: Revive | None = None
         self._ready: dict[str, Live] = {}
         self._missing: Counter[int | None] = Counter()
+        self._unread: Counter[str] = Counter()
+        """At how many looks in a row work was here and was not done."""
         self._over: set[str] = set()
         """The ids of work that had not ended at the last look, although its response had."""
         self._opening: asyncio.Task[WorkEngine] | None = None
@@ -356,12 +360,18 @@ class Background:
         """Have the engine go on with all that it knows. What nobody can go on with is given back, with the reason."""
         left: dict[str, str] = {}
         executors: set[str] = set()
+        unread: Counter[str] = Counter()
         for response_id, where in (await engine.whereabouts(gone)).items():
             if where.is_foreign and where.stage in {"running", "waiting"}:
                 # One of its own version may be there, and is given the time to see to it.
                 if self._missing[gone[response_id]] >= self._looks * OTHER_VERSION_LOOKS:
                     await engine.drop(response_id)
                     left[response_id] = OTHER_VERSION
+            elif where.stage == "running" and where.is_damaged:
+                unread[response_id] = self._unread[response_id] + 1
+                if unread[response_id] >= DAMAGED_LOOKS:
+                    await engine.drop(response_id)
+                    left[response_id] = DAMAGED
             elif where.stage == "running" and where.executor == executor_name(gone[response_id] or 0):
                 executors.add(where.executor)
             elif where.stage == "running":  # somebody began with it and died before saying so
@@ -369,7 +379,8 @@ class Background:
                 if number.isdecimal():
                     await self._store.adopt(response_id, int(number))
             elif where.stage != "waiting":
-                left[response_id] = STOPPED
+                left[response_id] = DAMAGED if where.is_damaged else STOPPED
+        self._unread = unread
         for executor in executors:
             count = await engine.take_over(executor)
             self._count(TAKEN_OVER, count)

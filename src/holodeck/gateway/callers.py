@@ -27,6 +27,8 @@ class Caller:
     id: str
     is_admin: bool = False
     limits: KeyLimits | None = None
+    issuer: str = field(default="", compare=False)
+    """Of the token by which it was recognised; empty for a key."""
     expires_at: float | None = field(default=None, compare=False)
     """When a request with the same credentials is refused, in seconds since 1970. None: never."""
 
@@ -35,6 +37,10 @@ class CallerProvider(Protocol):
     """Recognises a bearer token, or does not."""
 
     async def caller(self, token: str) -> Caller | None: ...
+
+    def is_known(self, caller_id: str, issuer: str) -> bool:
+        """Whether a caller that was recognised once, perhaps by another process, still could be."""
+        ...
 
 
 class APIKeys:
@@ -50,6 +56,9 @@ class APIKeys:
             if hmac.compare_digest(known, digest):
                 found = caller
         return found
+
+    def is_known(self, caller_id: str, issuer: str) -> bool:
+        return any(caller.id == caller_id for _, caller in self._keys)
 
 
 class Callers:
@@ -74,6 +83,12 @@ class Callers:
             if caller is not None:
                 return caller
         return None
+
+    def is_known(self, caller_id: str, issuer: str) -> bool:
+        """Whether the configuration still has a caller: its key by name, or the issuer of its tokens."""
+        if self.is_open:
+            return caller_id == LOCAL
+        return any(provider.is_known(caller_id, issuer) for provider in self._providers)
 
 
 def new_key() -> str:

@@ -41,7 +41,7 @@ class Frames:
         self.held = 0
         """Bytes of the message that is being sent, which is not whole."""
         self.moved = 0
-        """How often something of a message came: who pings in the middle of one does not go on with it."""
+        """Bytes of messages that came, each head counting as one. A ping in the middle of one is no part of it."""
 
     @property
     def is_half(self) -> bool:
@@ -69,7 +69,7 @@ class Frames:
                 piece = rest[: self._left]
                 rest = rest[len(piece) :]
                 self._left -= len(piece)
-                self.moved += not self._is_control()
+                self.moved += 0 if self._is_control() else len(piece)
                 if self._take(len(piece)):
                     self._frame += piece
                 elif not self._is_dropping:

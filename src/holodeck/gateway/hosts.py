@@ -11,6 +11,7 @@ from holodeck.gateway.problems import WireError
 from holodeck.lib.limits import MAX_HOSTS_REMEMBERED
 from holodeck.models.url import is_loopback
 
+_PORTS = {"http": 80, "https": 443}
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*", re.ASCII)
 
 
@@ -22,16 +23,31 @@ class HostPolicy:
         self._origins = set(origins)
         self._is_local = is_local
 
-    def check(self, headers: Mapping[str, str]) -> None:
-        """Raise for a request that a browser was tricked into."""
-        host = _hostname(headers.get("host", ""))
+    def check(self, headers: Mapping[str, str], scheme: str) -> None:
+        """Raise for a request that a browser was tricked into. `scheme`: of the connection, as ASGI names it."""
+        host, port = _authority(headers.get("host", ""))
         if (self._is_local or self._hosts) and host not in self._hosts and not _is_near(host):
             message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
             raise WireError(421, message, kind="invalid_request", code="unknown_host")
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and _origin_host(origin) != host:
+        if origin is not None and origin not in self._origins and not self._is_own(origin, host, port, scheme):
             message = "Web pages of this origin may not use the gateway. Add it to 'cors_origins'."
             raise WireError(403, message, kind="invalid_request", code="origin_not_allowed")
+
+    def _is_own(self, origin: str, host: str, port: int | None, scheme: str) -> bool:
+        """Whether a page comes from the very address that it calls.
+
+        A page on another port of the same host is another program's. Where a proxy ends TLS, the scheme of the page
+        is not that of the connection: then the host must be one that the operator has named.
+        """
+        page = _page_address(origin)
+        if page is None or not host:
+            return False
+        web = "https" if scheme in ("https", "wss") else "http"
+        addresses = {(web, host, port or _PORTS[web])}
+        if host in self._hosts:
+            addresses.add(("https", host, port or _PORTS["https"]))
+        return page in addresses
 
     def cors(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
         """What a browser wants to see for a page that is invited."""
@@ -50,12 +66,13 @@ class HostPolicy:
         ]
 
 
-def _origin_host(origin: str) -> str | None:
-    """The name of a page's host; None when it has none, as for a page in a sandbox."""
-    try:
-        return _hostname(urlsplit(origin).netloc) or None
-    except ValueError:
+def _page_address(origin: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of a page; None when it has none, as a page in a sandbox."""
+    scheme, separator, authority = origin.partition("://")
+    if not separator or scheme not in _PORTS:
         return None
+    host, port = _authority(authority)
+    return (scheme, host, port or _PORTS[scheme]) if host else None
 
 
 @lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
@@ -64,8 +81,12 @@ def _is_near(host: str) -> bool:
 
 
 @lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
-def _hostname(host: str) -> str:
+def _authority(text: str) -> tuple[str, int | None]:
+    """The name and the port of `name:port`; the name is empty when it is none."""
     try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
+        parts = urlsplit(f"//{text}")
+        if parts.netloc != text or "@" in text:
+            return "", None
+        return (parts.hostname or "").lower(), parts.port
     except ValueError:
-        return ""
+        return "", None

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.callers import Caller
+from holodeck.gateway.callers import Caller, Callers
 from holodeck.gateway.claims import Claim
 from holodeck.gateway.continuing import Continued, Continuing
 from holodeck.gateway.live_run import LiveRun
@@ -29,7 +29,7 @@ from holodeck.gateway.wire.seal import SealKeys
 from holodeck.gateway.wire.tool_search import with_found_tools
 from holodeck.gateway.wire.writer import ResponseWriter, takes_functions_for_its_own
 from holodeck.lib import trace
-from holodeck.lib.errors import StorageError
+from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import TAKE_ATTEMPTS
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
@@ -49,10 +49,12 @@ class ResponseMaker:
         seal_keys: SealKeys,
         continuing: Continuing,
         *,
+        callers: Callers,
         is_durable: bool,
         in_flight: Callable[[], int],
     ) -> None:
         """`is_durable`: whether background runs are kept step by step. `in_flight`: how many runs there are now."""
+        self._callers = callers
         self._is_durable = is_durable
         self._in_flight = in_flight
         self._starter = starter
@@ -81,16 +83,23 @@ class ResponseMaker:
         if request.has_secrets:
             return live, None, record
         given: dict[str, Any] = {"body": body, "owner": caller.id, "before": before.plain(), "dialect": dialect}
+        if caller.issuer:
+            given["issuer"] = caller.issuer
         if carried := trace.carrier():
             given["trace"] = dict(carried)
         return live, given, record
 
     async def revive(self, response_id: str, given: Mapping[str, Any]) -> Live | None:
-        """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted."""
+        """A background run as it was given, with what clients have heard of it. None: it has ended, or is deleted.
+
+        Raises `ExecutionError` when the gateway does not know its caller any more.
+        """
         caller = Caller(id=given["owner"])
         record = await self._store.get(response_id, caller.id)
         if record is None or record.status not in UNFINISHED:
             return None
+        if not self._callers.is_known(caller.id, given.get("issuer", "")):
+            raise ExecutionError("the key of its caller was removed from the gateway.")
         # It was within the budget when it came, and is a run now, not a request.
         sealed = await self._continuing.open_sealed(given["body"], nothing_stored, caller, lambda _size: None)
         request = read_request(given["body"], sealed=sealed)

@@ -98,6 +98,7 @@ class Service:
             self.store,
             seal_keys,
             continuing,
+            callers=callers,
             is_durable=self.background.is_durable,
             in_flight=lambda: rates.in_flight,
         )

@@ -22,7 +22,7 @@ from holodeck.gateway.problems import protocol_error
 from holodeck.gateway.readers import Reader
 from holodeck.gateway.replies import JSON
 from holodeck.gateway.room import NO_ROOM, Room
-from holodeck.lib.limits import FRAMES_AT_ONCE
+from holodeck.lib.limits import FRAMES_AT_ONCE, MIN_BODY_RATE
 
 
 class BoundedSocket(Reader, WebSocketsSansIOProtocol):
@@ -37,7 +37,10 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
     room: ClassVar[Room]
     _silence: asyncio.TimerHandle | None = None
     _moved = 0
-    """How far the message had come when its time began."""
+    """How far the message had come at the last look."""
+    _began = 0.0
+    _moved_at_begin = 0
+    """When the time of the message began, and how far it had come by then."""
     _moved_at_ping = 0
     _came: Iterator[bytes] | None = None
     """The frames of what has come and is not handed on yet."""
@@ -196,6 +199,11 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def _wait_for_writer(self) -> None:
+        """Begin the time of a message, or begin it anew: while we did not listen, it did not pass."""
+        self._began, self._moved_at_begin = self.loop.time(), self._coming.moved
+        self._wait_for_more()
+
+    def _wait_for_more(self) -> None:
         self._moved = self._coming.moved
         self._silence = self.loop.call_later(self.seconds, self._look_at_writer)
 
@@ -203,10 +211,16 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
         self._silence = None
         if self.transport.is_closing():
             return
-        if self._is_heard_late() or self._coming.moved != self._moved:
+        if self._is_heard_late():
             self._wait_for_writer()
             return
-        self.conn.fail(CloseCode.POLICY_VIOLATION, f"Nothing of the message came for {self.seconds:g} seconds.")
+        passed, came = self.loop.time() - self._began, self._coming.moved - self._moved_at_begin
+        if self._coming.moved != self._moved and passed < self.seconds + came / MIN_BODY_RATE:
+            self._wait_for_more()
+            return
+        self.conn.fail(
+            CloseCode.POLICY_VIOLATION, f"The message came too slowly: {came} bytes in {passed:.0f} seconds."
+        )
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.transport.close()

@@ -249,6 +249,7 @@ LEAVING_RETRY_AFTER = "1"  # seconds, as a header says it: by then a new connect
 STOP_WAIT = 2.0  # seconds for runs that were stopped to be stored and told; no reader is waited for longer
 GOODBYE_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends
 DEFAULT_REQUEST_SECONDS = 20.0  # for headers, and between two pieces of a body, also from a slow phone
+MIN_BODY_RATE = 1 * KIB  # bytes a second of a body or a message, beyond that time: the slowest phone sends more
 POSTGRES_CONNECTIONS = 10  # of one gateway; with those of durable runs, five gateways fit into the usual limit of 100
 POSTGRES_TIMEOUT = 10.0  # seconds to connect, and for one statement; each touches few rows
 POSTGRES_GOODBYE = 2.0  # seconds to take leave of a server; one that does not answer is left without a word
@@ -322,6 +323,7 @@ CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; i
 TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
 CLEAR_LOOKS = 30  # of those looks, between two for work whose response has ended: it is in nobody's way
 OTHER_VERSION_LOOKS = 5  # times as many looks, before work that only another version can do is given up
+DAMAGED_LOOKS = 3  # in a row at which work was taken and is not done, before it counts as damaged: it may just begin
 TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment
 
 # Durable runs in a terminal

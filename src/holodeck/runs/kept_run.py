@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holodeck.durable.engine import KeptWork, Plain
+from holodeck.durable.engine import DamagedWorkError, KeptWork, Plain
 from holodeck.lib.errors import ExecutionError
 from holodeck.models.events import RunResult
 from holodeck.models.items import Message
@@ -103,10 +103,24 @@ def read_task(given: Plain) -> Task:
     )
 
 
+def damaged_run(run_id: str) -> DamagedWorkError:
+    return DamagedWorkError(
+        f"What is kept of {run_id} is damaged, and it is neither shown nor gone on with. Restore a copy of the "
+        f"database, or begin the run anew."
+    )
+
+
 def read_run(work: KeptWork, step_names: Sequence[str], *, is_alive: bool) -> KeptRun:
+    """Raises `DamagedWorkError` when it cannot be read."""
+    if work.is_damaged:
+        raise damaged_run(work.id)
+    try:
+        task = read_task(work.given)
+    except (LookupError, TypeError, ValueError, AssertionError) as error:
+        raise damaged_run(work.id) from error
     return KeptRun(
         id=work.id,
-        task=read_task(work.given),
+        task=task,
         status=_status(work, is_alive=is_alive),
         is_current=work.is_current,
         outcome=work.outcome or {},

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from holodeck.durable.engine import KeptStep, KeptWork
+from holodeck.durable.engine import DamagedWorkError, KeptStep, KeptWork
+from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import DAY, KEPT_RUN_DAYS, MAX_RUNS_LISTED
 from holodeck.runs.home import Home, is_alive
-from holodeck.runs.kept_run import KeptRun, read_run
+from holodeck.runs.kept_run import KeptRun, damaged_run, read_run
 
 NO_RUNS = "There are no durable runs yet. Begin one with: holodeck run --durable"
 
@@ -28,12 +29,17 @@ class Shelf:
             self._archive = home.archive()
 
     def runs(self, limit: int = MAX_RUNS_LISTED) -> Sequence[KeptRun]:
-        """The newest first."""
-        found = [self._run(work) for work in self._archive.list(limit)]
+        """The newest first. Those that are damaged are left out, and the log names them."""
+        found = []
+        for work in self._archive.list(limit):
+            try:
+                found.append(self._run(work))
+            except DamagedWorkError as error:
+                log.warning("runs.damaged", run=work.id, error=error)
         return sorted(found, key=lambda run: run.task.began, reverse=True)
 
     def find(self, run_id: str) -> KeptRun:
-        """Raises `ExecutionError` when there is none."""
+        """Raises `ExecutionError` when there is none, `DamagedWorkError` when it cannot be read."""
         work = self._archive.find(run_id)
         if work is None:
             raise ExecutionError(f"There is no run '{run_id}'. See: holodeck runs list")
@@ -47,7 +53,11 @@ class Shelf:
         return found
 
     def steps(self, run_id: str) -> Sequence[KeptStep]:
-        return self._archive.steps(run_id)
+        """Raises `DamagedWorkError` when one cannot be read."""
+        try:
+            return self._archive.steps(run_id)
+        except DamagedWorkError as error:
+            raise damaged_run(run_id) from error
 
     def cancel(self, run: KeptRun) -> None:
         """End a run for good, wherever it is. Raises `ExecutionError` when it has ended."""
