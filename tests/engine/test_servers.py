@@ -11,10 +11,8 @@ from engine.scene import agent_of_one, agent_with, offered, outputs, server
 
 from holodeck.models.content import ImageContent
 from holodeck.models.items import FunctionCallOutput
-from holodeck.models.tool import Approval, CommandType, MCPTool
 from holodeck.runtime import People
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.tools.mcp.approval import needs_approval
 
 
 @pytest.mark.proves("004:US1-3", "004:FR-017", "004:SC-004", "000:SC-006", "D-14")
@@ -25,14 +23,14 @@ async def test_a_server_that_is_down_is_missing_and_comes_back_by_itself(tmp_pat
         tools = [server("dead", dead.url), server("alive", alive.url)]
         async with agent_with(tmp_path, model, tools) as agent:
             assert (await agent.run("one")).status == "completed"
-            assert "add" in offered(model.requests[0])
-            assert "alive__add" not in offered(model.requests[0])
+            assert "alive__add" in offered(model.requests[0])
+            assert "add" not in offered(model.requests[0]), "it may be a tool of the other server"
             assert "dead" in agent.mcp.failures
             await dead.come_up()
             while "dead" in agent.mcp.failures:
                 await agent.mcp.specs()
             await agent.run("two")
-            assert "dead__add" in offered(model.requests[1])
+            assert {"add", "alive__add"} <= offered(model.requests[1])
 
 
 @pytest.mark.proves("004:EDGE-1", "000:US5-2", "000:FR-023", "D-16")
@@ -174,11 +172,3 @@ async def test_ten_megabytes_of_arguments_reach_the_server_whole(tmp_path: Path)
     async with agent_of_one(tmp_path, model) as (agent, mcp):
         assert (await agent.run("echo")).status == "completed"
         assert len(mcp.calls("echo")[0].params["arguments"]["text"]) == len(text)
-
-
-def test_an_approval_for_all_may_have_exceptions() -> None:
-    server_file = MCPTool(
-        name="t", command=CommandType.NPX, server="x", approval=Approval(always=["*"], never=["read_*"])
-    )
-    assert needs_approval(server_file, "write_file")
-    assert not needs_approval(server_file, "read_file")

@@ -18,6 +18,7 @@ class ChangingServer:
 
     def __init__(self, *tools: str) -> None:
         self.tools = list(tools)
+        self.calls: list[str] = []
         self.url = ""
 
     @asynccontextmanager
@@ -40,5 +41,6 @@ class ChangingServer:
         if method == "tools/list":
             return {"result": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in self.tools]}}
         if method == "tools/call" and params["name"] in self.tools:
+            self.calls.append(params["name"])
             return {"result": {"content": [{"type": "text", "text": "done"}]}}
         return {"error": {"code": _INVALID_PARAMS, "message": f"Unknown tool: {params.get('name')}"}}

@@ -222,6 +222,30 @@ async def test_an_approved_call_whose_tool_is_gone_shows_as_a_failed_call_of_its
             assert (third["output"][0]["type"], third["output"][0]["output"]) == ("mcp_call", "done")
 
 
+@pytest.mark.proves("D-26", "D-37")
+@aio(30)
+async def test_an_approved_call_goes_to_its_server_when_another_one_has_the_name_by_then(tmp_path: Path) -> None:
+    model = ScriptedModel(call("wipe"), say("Done."))
+    entry = {"type": "mcp", "description": "d", "transport": "http"}
+    async with ChangingServer("other").serve() as early, ChangingServer("wipe").serve() as late:
+        servers = [entry | {"name": "early", "url": early.url}, entry | {"name": "late", "url": late.url}]
+        async with serving(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
+
+            async def ask(given: Any, **more: Any) -> dict[str, Any]:
+                tools = [{"type": "mcp", "server_label": label} for label in ("early", "late")]
+                body = {"model": MODEL, "input": given, "tools": tools, **more}
+                return dict((await stand.send("POST", "/v1/responses", body, key="root"))[1])
+
+            first = await ask("Go")
+            early.tools.append("wipe")
+            await stand.send("POST", "/v1/mcp/servers/early/refresh", {}, key="root")
+            second = await ask([_answer(first, approve=True)], previous_response_id=first["id"])
+            assert (second["output"][0]["server_label"], second["output"][0]["output"]) == ("late", "done")
+            names = [tool["function"]["name"] for tool in stand.asked[-1]["tools"]]
+            assert names == ["other", "wipe", "late__wipe"]
+        assert (early.calls, late.calls) == ([], ["wipe"])
+
+
 @pytest.mark.proves("D-26", "D-29")
 @aio(30)
 async def test_nobody_approves_what_was_not_asked_of_them_as_it_was_asked(tmp_path: Path) -> None:

@@ -55,9 +55,8 @@ class Notices(logging.Handler):
             case "mcp.unavailable":
                 self.last_errors[server] = str(fields.get("reason"))
                 return f"{server} is not available: {_short(fields.get('reason'))}"
-            case "mcp.same_names":
-                names = _short(fields.get("offered_as"))
-                return f"Another server has tools with names that {server} uses, too; here they are offered as {names}."
+            case "mcp.same_names" | "mcp.full_names":
+                return _names_sentence(server, _short(fields.get("offered_as")), fields.get("unlisted"))
             case "mcp.dropped":
                 return f"{server}: '{_short(fields.get('name'))}' is left out: {_short(fields.get('reason'))}"
             case "mcp.list_cut":
@@ -67,7 +66,13 @@ class Notices(logging.Handler):
             case "model.left_alone":
                 failures, pause = fields.get("failures"), fields.get("pause")
                 return f"{fields.get('model')} failed {failures} times in a row and is left alone for {pause:g} s."
-            case "model.slow" | "mcp.variables_withheld" | "process.out_of_files" | "storage.waiting":
+            case (
+                "mcp.unmatched_pattern"
+                | "mcp.variables_withheld"
+                | "model.slow"
+                | "process.out_of_files"
+                | "storage.waiting"
+            ):
                 return str(fields.get("notice"))
             case _:
                 return None
@@ -88,6 +93,12 @@ def noticing(tell: Tell) -> Iterator[Notices]:
     finally:
         root.removeHandler(handler)
         root.level, root.propagate, servers.level = before
+
+
+def _names_sentence(server: str, names: str, unlisted: object) -> str:
+    if unlisted:
+        return f"Until it is known what tools {unlisted} has, those of {server} are offered as {names}."
+    return f"Another server has tools with names that {server} uses, too; here they are offered as {names}."
 
 
 def _short(value: object) -> str:

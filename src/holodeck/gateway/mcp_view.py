@@ -16,19 +16,22 @@ from holodeck.lib.errors import MCPError
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
-from holodeck.tools.mcp.approval import needs_approval
 from holodeck.tools.mcp.executor import MCPExecutor, Route
-from holodeck.tools.mcp.names import normalize_tool_name
+from holodeck.tools.mcp.names import full_name
 from holodeck.tools.mcp.offer import ServerOffer
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.results import NEVER_SENT
+from holodeck.tools.mcp.tool_patterns import needs_approval
 
 _COUNTED_AS = {"server": "(of a request)", "tool": "(of a request)"}
 """Names that a client makes up would be labels without end on a dashboard."""
 
 
 class RequestServers:
-    """A view of the gateway's servers. With declarations only those are seen; without, all of them."""
+    """A view of the gateway's servers. With declarations only those are seen and named; without, all of them.
+
+    Names mean what they meant at the latest `specs` of this request, whatever other requests find out meanwhile.
+    """
 
     def __init__(
         self,
@@ -48,8 +51,14 @@ class RequestServers:
         Raises `BadRequestError` for a server that may not be used.
         """
         self._configured = self._executor = executor
+        self._routes: Mapping[str, Route] = {}
+        self._targets: dict[str, tuple[str, str]] = {}
+        """The server and the tool for which calls that waited are meant, by the ids of the calls."""
         self._declared = {declaration.server_label: declaration for declaration in declarations}
         self._brought = [each for each in declarations if each.server_url is not None or each.has_credentials]
+        brought = {each.server_label for each in self._brought}
+        # One that is reached with its caller's credentials is never reached with the operator's instead.
+        self._configured_labels = [label for label in self._declared if label not in brought]
         self._unavailable: dict[str, MCPError] = {}
         self._pool = pool
         self._caller = caller
@@ -61,55 +70,70 @@ class RequestServers:
         self.begun: set[str] = set()
         """The ids of calls that may have reached their tools."""
         if declarations:
-            configured = executor.offers
-            pool.rules.check(declarations, configured)
+            pool.rules.check(declarations, executor.offers)
             _check_configured(declarations, executor.servers)
+            self._executor = executor.select(self._configured_labels)
 
     @property
     def kind(self) -> ToolKind:
         return ToolKind.MCP
 
     async def specs(self) -> tuple[ToolSpec, ...]:
-        if not self._declared:
-            return await self._executor.specs()
-        brought = {each.server_label for each in self._brought}
-        wanted = [label for label in self._declared if label in self._configured.offers and label not in brought]
         if not self._brought:
-            return tuple(spec for spec in await self._executor.specs(wanted) if self._sees(spec.name))
-        with self._with_brought() as offers:
-            names = [*wanted, *(offer.server.name for offer in offers)]
-            return tuple(spec for spec in await self._executor.specs(names) if self._sees(spec.name))
+            return await self._read_specs()
+        with self._with_brought():
+            return await self._read_specs()
+
+    async def _read_specs(self) -> tuple[ToolSpec, ...]:
+        specs = await self._executor.specs()
+        self._routes = self._executor.routes
+        return tuple(spec for spec in specs if self._sees(spec.name))
 
     def can_execute(self, name: str) -> bool:
         return self._sees(name)
 
     def may_repeat(self, name: str) -> bool:
-        return self._sees(name) and self._executor.may_repeat(name)
+        route = self._routes.get(name)
+        return route is not None and self._sees(name) and route.server.may_repeat(route.tool)
+
+    def target_of(self, name: str) -> tuple[str, str] | None:
+        """The server and the tool behind a name."""
+        route = self._routes.get(name)
+        return None if route is None else route.target
 
     async def execute(self, call: ToolCall) -> ToolResult:
         if call.call_id in self._unknown:
             return ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown")
-        route = self._executor.route(call.name)
-        if route is None or not self._sees(call.name):
+        route = self._routes.get(call.name)
+        if call.call_id in self._targets:  # it goes where it was approved for, whatever has its name now
+            route = self._route_to(self._targets[call.call_id])
+        if route is None or not self._sees_route(route):
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
         is_approved, ours = call.call_id in self._approved, self._configured.offers.get(route.server.name)
         if not is_approved and self._must_not_run(route):
             about = {"server": route.server.name, "tool": route.tool.name}
             return ToolResult.failed(call.call_id, _nobody_to_ask(route), **(_COUNTED_AS if ours is None else about))
         if ours is not None and ours.server is route.server:
-            return await self._called(call, is_approved=is_approved)
+            return await self._called(route, call, is_approved=is_approved)
         with self._with_brought() as offers:
-            if not any(offer.server is route.server for offer in offers):
-                await self._executor.specs([offer.server.name for offer in offers])  # its connection was given up
-            result = await self._called(call, is_approved=is_approved)
+            if not any(offer.server is route.server for offer in offers):  # its connection was given up
+                await self._read_specs()
+                anew = self._route_to(route.target)
+                if anew is None or not self._sees_route(anew):
+                    return ToolResult.failed(call.call_id, f"There is no tool '{call.name}' any more.")
+                route = anew
+            result = await self._called(route, call, is_approved=is_approved)
         return replace(result, metadata={**result.metadata, **(_COUNTED_AS if ours is None else {})})
 
-    async def _called(self, call: ToolCall, *, is_approved: bool) -> ToolResult:
+    async def _called(self, route: Route, call: ToolCall, *, is_approved: bool) -> ToolResult:
         self.begun.add(call.call_id)
-        result = await self._executor.execute(call, is_approved=is_approved, caller=self._caller)
+        result = await self._executor.execute_at(route, call, is_approved=is_approved, caller=self._caller)
         if result.metadata.get(NEVER_SENT):
             self.begun.discard(call.call_id)
         return result
+
+    def _route_to(self, target: tuple[str, str]) -> Route | None:
+        return next((route for route in self._routes.values() if route.target == target), None)
 
     def holds(self, call: FunctionCall) -> bool:
         """True for a call that a person must approve first, and can: by the operator's rules or by the client's."""
@@ -117,10 +141,10 @@ class RequestServers:
         return route is not None and route.needs_approval
 
     def route(self, name: str) -> MCPRoute | None:
-        route = self._executor.route(name)
+        route = self._routes.get(name)
         if route is None or not self._sees(name):
             return self._vanished.get(name)
-        asks = self._can_ask and (needs_approval(route.server.config, route.tool.name) or self._client_asks(route))
+        asks = self._can_ask and (needs_approval(route.server.config, route.tool) or self._client_asks(route))
         return MCPRoute(server_label=route.server.name, tool=route.tool.name, needs_approval=asks)
 
     def places(self, calls: Iterable[FunctionCall]) -> dict[str, tuple[str, str]]:
@@ -149,10 +173,10 @@ class RequestServers:
         """A call that waited, under the name that its tool has now: it was approved for that server and no other."""
         if place is None:
             return call
-        label, tool = place
+        label, tool = self._targets[call.call_id] = place
         name = next(iter(self.names(label, tool)), None)
         if name is None:
-            name = normalize_tool_name(f"{label}__{tool}")
+            name = full_name(label, tool)
             self._vanished[name] = MCPRoute(server_label=label, tool=tool)
         return replace(call, name=name)
 
@@ -166,7 +190,7 @@ class RequestServers:
 
     def names(self, label: str, tool: str | None) -> Iterable[str]:
         """The names under which the model knows a server's tool, or all of them."""
-        for name, route in self._executor.routes():
+        for name, route in self._routes.items():
             if route.server.name == label and (tool is None or route.tool.name == tool) and self._sees(name):
                 yield name
 
@@ -183,7 +207,7 @@ class RequestServers:
                     self._unavailable[declaration.server_label] = error
             known = self._executor.offers
             if any(known.get(offer.server.name) is not offer for offer in offers):
-                self._executor = self._configured.joined(offers)
+                self._executor = self._configured.select(self._configured_labels, offers)
             yield offers
 
     def _used(self, declaration: MCPDeclaration) -> AbstractContextManager[ServerOffer]:
@@ -192,13 +216,13 @@ class RequestServers:
 
     def _must_not_run(self, route: Route) -> bool:
         """A call that needs approval was held, and has it by now; unless nobody could be asked."""
-        if needs_approval(route.server.config, route.tool.name):
+        if needs_approval(route.server.config, route.tool):
             return True
         return not self._can_ask and self._client_asks(route)
 
     def _client_asks(self, route: Route) -> bool:
         declaration = self._declared.get(route.server.name)
-        return declaration is not None and declaration.approval.asks(route.tool.name, is_read_only=_reads(route))
+        return declaration is not None and declaration.asks(route.tool)
 
     def _reason(self, label: str) -> str | None:
         if label in self._unavailable:
@@ -209,16 +233,17 @@ class RequestServers:
         return f"Server '{label}' (list): it has not said yet what it has." if offer.is_asked else None
 
     def _routes_of(self, label: str) -> Iterable[Route]:
-        return (route for name, route in self._executor.routes() if route.server.name == label and self._sees(name))
+        return (route for name, route in self._routes.items() if route.server.name == label and self._sees(name))
 
     def _sees(self, name: str) -> bool:
-        route = self._executor.route(name)
-        if route is None:
-            return False
+        route = self._routes.get(name)
+        return route is not None and self._sees_route(route)
+
+    def _sees_route(self, route: Route) -> bool:
         if not self._declared:
             return True
         declaration = self._declared.get(route.server.name)
-        return declaration is not None and declaration.allows(route.tool.name, is_read_only=_reads(route))
+        return declaration is not None and declaration.allows(route.tool)
 
 
 def _check_configured(declarations: Sequence[MCPDeclaration], configured: Mapping[str, MCPPlugin]) -> None:
@@ -243,10 +268,6 @@ def _nobody_to_ask(route: Route) -> str:
         f"The tool '{tool}' of server '{server}' needs a person's approval, and this client cannot be asked. "
         f'It can when it declares {{"type": "mcp", "server_label": "{server}"}} in a request to /v1/responses.'
     )
-
-
-def _reads(route: Route) -> bool:
-    return route.tool.annotations.get("readOnlyHint") is True
 
 
 def _shown(route: Route) -> dict[str, Any]:

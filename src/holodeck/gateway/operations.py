@@ -134,4 +134,5 @@ def _shown(offer: ServerOffer) -> dict[str, Any]:
         "protocol_version": server.protocol_version,
         "last_error": str(offer.failure) if offer.failure is not None else None,
         "next_try_at": int(offer.next_try) if offer.next_try is not None else None,
+        "warnings": list(server.unmatched_patterns),
     }

@@ -10,9 +10,18 @@ from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolCall, ToolExecutor, ToolResult
 from holodeck.tools.results import ResultReader
 
+_MOVED = (
+    "The tool '{name}' was not run: its server is gone, or another server has the name now. "
+    "Look at the tools that are offered now."
+)
+
 
 class Toolbox:
-    """The client's own functions first, then each executor in order: the first that has a name keeps it."""
+    """The client's own functions first, then each executor in order: the first that has a name keeps it.
+
+    A name means one tool for as long as this exists, which is one run. When the servers' lists change so that it
+    would mean another one, it is offered no more, and a call of it is answered with an error and not executed.
+    """
 
     def __init__(
         self,
@@ -29,6 +38,8 @@ class Toolbox:
         self._client: Mapping[str, ToolSpec] = {spec.name: spec for spec in client}
         self._routes: dict[str, ToolExecutor] = {}
         self._specs: dict[str, ToolSpec] = dict(self._client)
+        self._targets: dict[str, object] = {}
+        """What each name meant when it was first offered."""
 
     async def offer(self) -> tuple[ToolSpec, ...]:
         """What the model may be offered now. An executor that has nothing to offer is not an error."""
@@ -39,6 +50,10 @@ class Toolbox:
                 if spec.name in specs:
                     if spec.name not in routes or routes[spec.name] is not executor:
                         log.debug("tools.shadowed", tool=spec.name, kind=executor.kind)
+                    continue
+                target = _target(executor, spec.name)
+                if self._targets.setdefault(spec.name, target) != target:
+                    log.warning("tools.name_moved", tool=spec.name)
                     continue
                 specs[spec.name] = spec
                 routes[spec.name] = executor
@@ -78,9 +93,11 @@ class Toolbox:
     async def execute(self, call: ToolCall) -> ToolResult:
         """Execute a call where it belongs. Only cancellation is raised."""
         executor = self._executor(call.name)
-        if executor is None:
-            return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
-        return await executor.execute(call)
+        if executor is not None:
+            return await executor.execute(call)
+        if call.name in self._targets:
+            return ToolResult.failed(call.call_id, _MOVED.format(name=call.name))
+        return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
 
     def shown(self, name: str, result: ToolResult) -> ToolResult:
         """A result as the model gets it: of a long one the beginning, and how to read on."""
@@ -89,4 +106,13 @@ class Toolbox:
         return self._reader.shortened(result)
 
     def _executor(self, name: str) -> ToolExecutor | None:
-        return self._routes.get(name) or next((each for each in self._executors if each.can_execute(name)), None)
+        """None also for a name that means another tool now than when it was offered."""
+        executor = self._routes.get(name) or next((each for each in self._executors if each.can_execute(name)), None)
+        if executor is None or self._targets.get(name, target := _target(executor, name)) != target:
+            return None
+        return executor
+
+
+def _target(executor: ToolExecutor, name: str) -> object:
+    find = getattr(executor, "target_of", None)
+    return executor if find is None else find(name)

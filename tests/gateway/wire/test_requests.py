@@ -12,10 +12,15 @@ from holodeck.gateway.wire.request import ResponseRequest, read_message, read_re
 from holodeck.gateway.wire.resource import ResponseResource
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.exchange import ToolChoice, ToolSpec
+from holodeck.tools.mcp.discovery import MCPToolInfo
 
 
 def read(**body: Any) -> ResponseRequest:
     return read_request({"model": "m", "input": "hi", **body})
+
+
+def _tool(name: str) -> MCPToolInfo:
+    return MCPToolInfo(name=name, model_name=name, annotations={"readOnlyHint": name == "read"})
 
 
 def echoed(request: ResponseRequest, dialect: Any = "open_responses") -> dict[str, Any]:
@@ -222,7 +227,7 @@ APPROVALS: list[tuple[Any, dict[str, bool]]] = [
 @pytest.mark.parametrize(("rule", "expected"), APPROVALS)
 def test_require_approval_in_all_its_forms(rule: Any, expected: dict[str, bool]) -> None:
     [declared] = read(tools=[{**SERVER, "require_approval": rule}]).tools.declarations
-    asks = {tool: declared.approval.asks(tool, is_read_only=tool == "read") for tool in ("read", "write")}
+    asks = {tool: declared.asks(_tool(tool)) for tool in ("read", "write")}
     assert asks == expected
 
 
@@ -239,7 +244,7 @@ def test_require_approval_in_all_its_forms(rule: Any, expected: dict[str, bool])
 )
 def test_allowed_tools_in_all_its_forms(allowed: Any, expected: set[str]) -> None:
     [declared] = read(tools=[{**SERVER, "allowed_tools": allowed}]).tools.declarations
-    assert {tool for tool in ("read", "write") if declared.allows(tool, is_read_only=tool == "read")} == expected
+    assert {tool for tool in ("read", "write") if declared.allows(_tool(tool))} == expected
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,8 @@ async def _answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, tools: i
     except MCPError as error:
         done.failed(LISTS, short(error), advice_for(LISTS, tool, error))
         return
-    done.passed(LISTS, f"{tools} tools, {prompts} prompts" if tool.load_tools else "'load_tools' is false")
+    counts = f"{tools} tools, {prompts} prompts" if tool.load_tools else "'load_tools' is false"
+    done.passed(LISTS, "\n".join((counts, *plugin.unmatched_patterns)))
     began = time.monotonic()
     try:
         await plugin.request("server/discover" if plugin.era == "modern" else "ping", {})

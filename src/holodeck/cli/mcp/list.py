@@ -38,6 +38,8 @@ class _About:
     tools: int
     prompts: int
     software: str
+    warnings: list[str]
+    """What the file says of its tools, and none of them is."""
 
 
 @click.command("list", epilog=_EPILOG)
@@ -70,12 +72,14 @@ def command(target: Target, timeout: float | None) -> int:
 async def _ask(plugin: MCPPlugin) -> _About:
     await plugin.connect()
     info = plugin.server_info
+    tools = await plugin.list_tools()
     return _About(
         era=str(plugin.era or ""),
         version=plugin.protocol_version or "",
-        tools=len(await plugin.list_tools()),
+        tools=len(tools),
         prompts=len(await plugin.list_prompts()),
         software=" ".join(str(info[key]) for key in ("name", "version") if info.get(key)),
+        warnings=list(plugin.unmatched_patterns),
     )
 
 
@@ -93,6 +97,8 @@ def _show(width: int, visit: Visit[_About]) -> None:
     if about is not None:
         cells = (about.era, about.version, str(about.tools), str(about.prompts), time)
         _row(width, visit.name, "up", cells, about.software)
+        for warning in about.warnings:
+            click.secho(printable(warning), fg="yellow", err=True)
     elif visit.error is not None:
         _row(width, visit.name, "down", ("", "", "", "", time), short(visit.error))
     else:

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
 from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_REQUEST_HEADERS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.secret import Secret
+from holodeck.tools.mcp.discovery import MCPToolInfo
+from holodeck.tools.mcp.tool_patterns import matches
 
 _NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
 _NO_SEARCH = "This gateway offers all tools at once."
@@ -24,15 +26,15 @@ _OUR_PREFIXES = ("mcp-", "proxy-")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolFilter:
-    """Some of a server's tools: those with a name, or those that only read, or those that do both."""
+    """Some of a server's tools: those that a pattern matches, or those that only read, or those that do both."""
 
     names: tuple[str, ...] | None = None
     read_only: bool | None = None
 
-    def matches(self, tool: str, *, is_read_only: bool) -> bool:
-        if self.names is not None and tool not in self.names:
+    def matches(self, server: str, tool: MCPToolInfo) -> bool:
+        if self.names is not None and not matches(self.names, server, tool):
             return False
-        return self.read_only is None or self.read_only is is_read_only
+        return self.read_only is None or self.read_only is (tool.annotations.get("readOnlyHint") is True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,11 +45,11 @@ class ApprovalRule:
     always: ToolFilter | None = None
     never: ToolFilter | None = None
 
-    def asks(self, tool: str, *, is_read_only: bool) -> bool:
+    def asks(self, server: str, tool: MCPToolInfo) -> bool:
         """True when a person must approve a call of this tool first."""
-        if self.never is not None and self.never.matches(tool, is_read_only=is_read_only):
+        if self.never is not None and self.never.matches(server, tool):
             return False
-        if self.always is not None and self.always.matches(tool, is_read_only=is_read_only):
+        if self.always is not None and self.always.matches(server, tool):
             return True
         return self.default == "always"
 
@@ -71,8 +73,12 @@ class MCPDeclaration:
     def has_credentials(self) -> bool:
         return self.authorization is not None or bool(self.headers)
 
-    def allows(self, tool: str, *, is_read_only: bool) -> bool:
-        return self.allowed is None or self.allowed.matches(tool, is_read_only=is_read_only)
+    def allows(self, tool: MCPToolInfo) -> bool:
+        return self.allowed is None or self.allowed.matches(self.server_label, tool)
+
+    def asks(self, tool: MCPToolInfo) -> bool:
+        """True when the client wants a person to approve a call of this tool first."""
+        return self.approval.asks(self.server_label, tool)
 
 
 def read_declaration(fields: Fields) -> MCPDeclaration:

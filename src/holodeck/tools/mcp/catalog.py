@@ -18,8 +18,9 @@ class Catalog(Generic[T]):
     """The tools, or the prompts, of one server entry, across its connections."""
 
     def __init__(
-        self, fetch: Callable[[Session], Awaitable[Listing[T]]], spellings: Callable[[T], tuple[str, ...]]
+        self, server: str, fetch: Callable[[Session], Awaitable[Listing[T]]], spellings: Callable[[T], tuple[str, ...]]
     ) -> None:
+        self._server = server
         self._fetch = fetch
         self._spellings = spellings
         self._lock = asyncio.Lock()
@@ -59,6 +60,7 @@ class Catalog(Generic[T]):
                 return
             changes, began = self._changes, time.monotonic()
             listing = await self._fetch(session)
+            listing.log_news(self._server, self.listing)
             self.listing = listing
             self._by_name = {}
             for item in listing.items:

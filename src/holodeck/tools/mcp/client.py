@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from holodeck.lib import log
@@ -18,7 +17,7 @@ from holodeck.tools.mcp.changes import Changes
 from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.connection import Connection, MakeSession
 from holodeck.tools.mcp.content import MCPToolResult
-from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, is_allowed, list_prompts, list_tools
+from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
 from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
 from holodeck.tools.mcp.gate import Gate
 from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, Message
@@ -29,6 +28,7 @@ from holodeck.tools.mcp.routing import argument_headers
 from holodeck.tools.mcp.session import OnProgress
 from holodeck.tools.mcp.starts import StartLimits
 from holodeck.tools.mcp.supervisor import Supervisor
+from holodeck.tools.mcp.tool_patterns import is_allowed, is_idempotent
 from holodeck.tools.mcp.tracing import exchange
 
 META_KEY = "holodeck/idempotency-key"
@@ -57,10 +57,12 @@ class MCPClient:
         self.gate = gate or Gate(tool.max_concurrent_calls)
         self._results = Results(tool, faults, OutputChecks())
         self._tools: Catalog[MCPToolInfo] = Catalog(
-            lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
+            tool.name, lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
         )
         self._prompts: Catalog[MCPPromptInfo] = Catalog(
-            lambda session: list_prompts(session, tool), lambda info: (info.name, normalize_tool_name(info.name))
+            tool.name,
+            lambda session: list_prompts(session, tool),
+            lambda info: (info.name, normalize_tool_name(info.name)),
         )
         self._changes = Changes(
             {"tools": self._tools, "prompts": self._prompts},
@@ -167,7 +169,7 @@ class MCPClient:
                     seconds=seconds,
                     delivery=delivery,
                     on_progress=on_progress,
-                    meta={META_KEY: trace.key} if trace.key and self.may_repeat(info.name) else None,
+                    meta={META_KEY: trace.key} if trace.key and self.may_repeat(info) else None,
                 )
             except MCPProtocolError as error:
                 if is_last or error.details.get("code") != HEADER_MISMATCH:
@@ -194,11 +196,16 @@ class MCPClient:
             return False
         if not delivery.may_have_left:
             return connection.session.channel.lost.done()
-        return self.may_repeat(info.name)
+        return self.may_repeat(info)
 
-    def may_repeat(self, name: str) -> bool:
-        """True for a tool that the operator calls idempotent, by the server's name for it."""
-        return any(fnmatchcase(name, pattern) for pattern in self._tool.idempotent_tools)
+    def may_repeat(self, info: MCPToolInfo) -> bool:
+        """True for a tool that the operator calls idempotent."""
+        return is_idempotent(self._tool, info)
+
+    @property
+    def unmatched(self) -> tuple[str, ...]:
+        """A sentence for each pattern of the file that matched no tool when they were listed last."""
+        return self._tools.listing.unmatched
 
     def _told_honestly(self, error: MCPConnectionError, delivery: Delivery) -> MCPConnectionError:
         if not delivery.may_have_left or "outcome" in error.details or "status" in error.details:
@@ -210,9 +217,10 @@ class MCPClient:
 
     async def _find(self, connection: Connection, name: str) -> MCPToolInfo:
         session = connection.session
-        if is_allowed(self._tool, name):
+        unlisted = MCPToolInfo(name=name, model_name=normalize_tool_name(name))
+        if is_allowed(self._tool, unlisted):
             if not self._tool.load_tools:
-                return MCPToolInfo(name=name, model_name=normalize_tool_name(name))
+                return unlisted
             if self._tools.age(session) > LIST_RECHECK:
                 await self._tools.refresh(session)
             info = self._tools.known(session, name)

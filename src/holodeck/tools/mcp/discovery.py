@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.lib import log
@@ -16,6 +15,7 @@ from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
 from holodeck.tools.mcp.routing import BadAnnotationError, annotated
 from holodeck.tools.mcp.session import Session
+from holodeck.tools.mcp.tool_patterns import is_allowed, unmatched_patterns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +54,32 @@ T = TypeVar("T", bound=Named)
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListWarning:
+    """Something about a list that an operator should know, as a line of the log has it."""
+
+    event: str
+    fields: tuple[tuple[str, object], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Listing(Generic[T]):
     """What one server offered at one moment."""
 
     items: tuple[T, ...] = ()
     dropped: Mapping[str, str] = field(default_factory=dict)
     """The entries that were left out, each with the reason."""
+    unmatched: tuple[str, ...] = ()
+    """A sentence for each pattern of the file that matches nothing on the list."""
+    warnings: tuple[ListWarning, ...] = ()
+    """All that is wrong with the list, the above included."""
     ttl: float | None = None
     """Seconds for which the server says that this stays true, if it says."""
+
+    def log_news(self, server: str, before: Listing[T]) -> None:
+        """Log the warnings that the list before did not have: a list is fetched again whenever it may have changed."""
+        for warning in self.warnings:
+            if warning not in before.warnings:
+                log.warning(warning.event, server=server, **dict(warning.fields))
 
 
 class UnfitError(ValueError):
@@ -74,26 +92,23 @@ async def list_tools(session: Session, tool: MCPTool) -> Listing[MCPToolInfo]:
     listing = await _listed(session, tool, "tools", lambda entry: _tool(entry, is_modern))
     names = model_names(info.name for info in listing.items)
     items = tuple(
-        info if names[info.name] == info.model_name else _renamed(info, names[info.name])
+        info if names[info.name] == info.model_name else replace(info, model_name=names[info.name])
         for info in listing.items
-        if is_allowed(tool, info.name)
     )
-    return Listing(items=items, dropped=listing.dropped, ttl=listing.ttl)
+    left_out = [MCPToolInfo(name=name, model_name=normalize_tool_name(name)) for name in listing.dropped]
+    unmatched = tuple(unmatched_patterns(tool, (*items, *left_out)))
+    warnings = (_warning("mcp.unmatched_pattern", notice=sentence) for sentence in unmatched)
+    return replace(
+        listing,
+        items=tuple(info for info in items if is_allowed(tool, info)),
+        unmatched=unmatched,
+        warnings=(*listing.warnings, *warnings),
+    )
 
 
 async def list_prompts(session: Session, tool: MCPTool) -> Listing[MCPPromptInfo]:
     """All prompts that the server has."""
     return await _listed(session, tool, "prompts", _prompt)
-
-
-def is_allowed(tool: MCPTool, name: str) -> bool:
-    """Whether the operator lets the agent use this tool: by name or glob, in the server's or the model's spelling."""
-    spellings = {name, normalize_tool_name(name)}
-
-    def matches(patterns: Sequence[str]) -> bool:
-        return any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
-
-    return not matches(tool.denied_tools) and (tool.allowed_tools is None or matches(tool.allowed_tools))
 
 
 async def _listed(session: Session, tool: MCPTool, area: str, read: Callable[[Mapping[str, Any]], T]) -> Listing[T]:
@@ -102,24 +117,29 @@ async def _listed(session: Session, tool: MCPTool, area: str, read: Callable[[Ma
     found: dict[str, T] = {}
     dropped: dict[str, str] = {}
     ttls: list[float] = []
+    warnings: list[ListWarning] = []
     try:
         async with asyncio.timeout(max(tool.startup_timeout, tool.request_timeout)):
-            async for page in _pages(session, f"{area}/list", tool.request_timeout):
+            async for page in _pages(session, f"{area}/list", tool.request_timeout, warnings):
                 ttls.append(_ttl(page.get("ttlMs")))
                 for entry in _entries(session, page, area):
                     _add(entry, read, found, dropped)
                 if len(found) > MAX_LISTED:
-                    log.warning("mcp.list_cut", server=session.faults.server, list=area, kept=len(found))
+                    warnings.append(_warning("mcp.list_cut", list=area, kept=len(found)))
                     break
     except TimeoutError as error:
         raise session.faults.timeout(f"{area}/list", "the list did not end in time") from error
-    for name, reason in dropped.items():
-        log.warning("mcp.dropped", server=session.faults.server, list=area, name=name, reason=reason)
+    warnings += [_warning("mcp.dropped", list=area, name=name, reason=reason) for name, reason in dropped.items()]
     given = [ttl for ttl in ttls if ttl >= 0]
-    return Listing(items=tuple(found.values()), dropped=dropped, ttl=min(given) if given else None)
+    ttl = min(given) if given else None
+    return Listing(items=tuple(found.values()), dropped=dropped, warnings=tuple(warnings), ttl=ttl)
 
 
-async def _pages(session: Session, method: str, seconds: float) -> AsyncIterator[Message]:
+def _warning(event: str, **fields: object) -> ListWarning:
+    return ListWarning(event=event, fields=tuple(fields.items()))
+
+
+async def _pages(session: Session, method: str, seconds: float, warnings: list[ListWarning]) -> AsyncIterator[Message]:
     """Page after page; a cursor that comes again, or too many pages, is the end."""
     cursor: str | None = None
     seen: set[str] = set()
@@ -130,11 +150,11 @@ async def _pages(session: Session, method: str, seconds: float) -> AsyncIterator
         if not isinstance(following, str) or not following:
             return
         if following in seen:
-            log.warning("mcp.cursor_repeated", server=session.faults.server, method=method)
+            warnings.append(_warning("mcp.cursor_repeated", method=method))
             return
         seen.add(following)
         cursor = following
-    log.warning("mcp.too_many_pages", server=session.faults.server, method=method, pages=MAX_LIST_PAGES)
+    warnings.append(_warning("mcp.too_many_pages", method=method, pages=MAX_LIST_PAGES))
 
 
 def _entries(session: Session, page: Mapping[str, Any], area: str) -> list[Any]:
@@ -192,10 +212,6 @@ def _name(entry: Mapping[str, Any]) -> str:
     if not isinstance(name, str) or not name:
         raise UnfitError("it has no name")
     return name
-
-
-def _renamed(info: MCPToolInfo, model_name: str) -> MCPToolInfo:
-    return MCPToolInfo(**{**vars(info), "model_name": model_name})
 
 
 def _ttl(value: object) -> float:

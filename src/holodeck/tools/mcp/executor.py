@@ -13,12 +13,12 @@ from holodeck.lib.limits import MAX_REVIVALS
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
 from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolKind, ToolResult
-from holodeck.tools.mcp.approval import needs_approval
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPToolInfo
-from holodeck.tools.mcp.names import normalize_tool_name
+from holodeck.tools.mcp.names import assign_names
 from holodeck.tools.mcp.offer import ServerOffer
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.tool_patterns import needs_approval
 
 Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
 """Asks a person whether `server` may run `tool` with these arguments."""
@@ -30,6 +30,11 @@ class Route:
 
     server: MCPPlugin
     tool: MCPToolInfo
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """The names of the server and of its tool: what an approval is for."""
+        return self.server.name, self.tool.name
 
 
 class MCPExecutor:
@@ -52,18 +57,28 @@ class MCPExecutor:
             server.name: ServerOffer(server, patience=patience, revivals=revivals) for server in servers
         }
         self._approve = approve
-        self._names: dict[tuple[str, str], str] = {}
-        self._routes: dict[str, Route] = {}
-        self._found: list[tuple[str, MCPPlugin, list[MCPToolInfo]]] = []
+        self._routes: Mapping[str, Route] = {}
+        """Replaced as a whole, never changed: a reader of `routes` keeps what it read."""
+        self._found: list[tuple[ServerOffer, list[MCPToolInfo], Sequence[MCPToolInfo] | None]] = []
         """What the latest offer was made of: every turn asks, and the answer is nearly always the same."""
         self._specs: tuple[ToolSpec, ...] = ()
+        self._logged_names: dict[str, str] | None = {}
+        """By server, the full names that were logged last. None: they are not logged."""
 
-    def joined(self, others: Iterable[ServerOffer]) -> MCPExecutor:
-        """These servers and some more, under one set of names. What is known of each server stays shared."""
-        both = MCPExecutor(approve=self._approve)
-        both.offers = {**self.offers, **{offer.server.name: offer for offer in others}}
-        both._names = dict(self._names)
-        return both
+    def select(self, names: Collection[str], others: Iterable[ServerOffer] = ()) -> MCPExecutor:
+        """Some of these servers, in their order, and then others, with names of their own.
+
+        What is known of each server stays shared. One of `others` replaces a server of the same name.
+        """
+        added = {offer.server.name: offer for offer in others}
+        chosen = MCPExecutor(approve=self._approve)
+        # What a request selects is its client's business: a line for each request would hide the others.
+        chosen._logged_names = None
+        chosen.offers = {
+            **{name: offer for name, offer in self.offers.items() if name in names or name in added},
+            **added,
+        }
+        return chosen
 
     @property
     def servers(self) -> Mapping[str, MCPPlugin]:
@@ -78,20 +93,23 @@ class MCPExecutor:
     def kind(self) -> ToolKind:
         return ToolKind.MCP
 
-    async def specs(self, wanted: Collection[str] | None = None) -> tuple[ToolSpec, ...]:
-        """The tools of every server that answers. The first offer waits for each server up to its own limit.
+    async def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools of every server that answers, named as `names` says.
 
-        `wanted`: the servers that matter now; the others are neither asked nor waited for.
+        The first offer waits for each server up to its own limit.
         """
-        await self._listed(self.offers.values() if wanted is None else [self.offers[name] for name in wanted])
-        found = [(name, offer.server, list(offer.take())) for name, offer in self.offers.items()]
+        await self._listed(self.offers.values())
+        found = [(offer, list(offer.take()), offer.listed) for offer in self.offers.values()]
         if found != self._found:
-            routes: dict[str, Route] = {}
-            for name, server, tools in found:
-                self._name(name, tools)
-                routes |= {self._names[name, info.name]: Route(server=server, tool=info) for info in tools}
-            self._found, self._routes = found, routes
-            self._specs = tuple(_spec(name, route) for name, route in routes.items())
+            names = assign_names([(offer.server.name, _model_names(listed)) for offer, _, listed in found])
+            self._log_full_names(names)
+            self._routes = {
+                names[offer.server.name, info.name]: Route(server=offer.server, tool=info)
+                for offer, tools, _ in found
+                for info in tools
+            }
+            self._found = found
+            self._specs = tuple(_spec(name, route) for name, route in self._routes.items())
         return self._specs
 
     def can_execute(self, name: str) -> bool:
@@ -101,33 +119,45 @@ class MCPExecutor:
         """The server and the tool behind a name, for whoever shows calls to a person."""
         return self._routes.get(name)
 
-    def routes(self) -> Iterable[tuple[str, Route]]:
+    @property
+    def routes(self) -> Mapping[str, Route]:
         """Every name of the latest offer, with where it leads."""
-        return self._routes.items()
+        return self._routes
+
+    def target_of(self, name: str) -> tuple[str, str] | None:
+        """The server and the tool behind a name."""
+        route = self._routes.get(name)
+        return None if route is None else route.target
 
     def may_repeat(self, name: str) -> bool:
         """True for a tool that the operator calls idempotent."""
         route = self._routes.get(name)
-        return route is not None and route.server.may_repeat(route.tool.name)
+        return route is not None and route.server.may_repeat(route.tool)
 
     async def ask_person(self, call: ToolCall) -> bool | None:
         """Whether a person lets this call run. None: it needs nobody's approval, or nobody is there to give it."""
         route = self._routes.get(call.name)
-        if route is None or self._approve is None or not needs_approval(route.server.config, route.tool.name):
+        if route is None or self._approve is None or not needs_approval(route.server.config, route.tool):
             return None
         return await self._approve(route.server.name, route.tool.name, call.arguments)
 
-    async def execute(self, call: ToolCall, *, is_approved: bool = False, caller: str = "") -> ToolResult:
-        """Call the tool at its server. Every failure is a result. `is_approved`: a person was asked already.
-
-        `caller`: for whom, where there are several.
-        """
+    async def execute(self, call: ToolCall) -> ToolResult:
+        """Call the tool at its server. Every failure is a result."""
         route = self._routes.get(call.name)
         if route is None:
             return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
+        return await self.execute_at(route, call)
+
+    async def execute_at(
+        self, route: Route, call: ToolCall, *, is_approved: bool = False, caller: str = ""
+    ) -> ToolResult:
+        """The same at a given place, whatever has the name of the call. `is_approved`: a person was asked already.
+
+        `caller`: for whom, where there are several.
+        """
         server, tool = route.server, route.tool
         about = {"server": server.name, "tool": tool.name}
-        if not is_approved and needs_approval(server.config, tool.name):
+        if not is_approved and needs_approval(server.config, tool):
             if self._approve is None:
                 reason = (
                     f"The tool '{tool.name}' of server '{server.name}' needs a person's approval, and nobody is there."
@@ -169,30 +199,27 @@ class MCPExecutor:
         for offer in offers:  # not before: a wait that was cancelled, or is another run's, is not this one's
             offer.had_its_time()
 
-    def _name(self, server: str, tools: Sequence[MCPToolInfo]) -> None:
-        """The bare name for whoever came first, `server__tool` for the others; a name once given is kept."""
-        taken = set(self._names.values())
-        renamed = []
-        for info in tools:
-            if (server, info.name) in self._names:
+    def _log_full_names(self, names: Mapping[tuple[str, str], str]) -> None:
+        """Log which tools have their full names, and why; again only when that changes."""
+        if self._logged_names is None:
+            return
+        unlisted: list[str] = []
+        for server, offer in self.offers.items():
+            if offer.listed is None:
+                unlisted.append(server)
                 continue
-            name = info.model_name
-            if name in taken:
-                name = _other_name(f"{server}__{info.name}", taken)
-                renamed.append(name)
-            self._names[server, info.name] = name
-            taken.add(name)
-        if renamed:
-            log.warning("mcp.same_names", server=server, offered_as=", ".join(renamed))
+            full = ", ".join(name for info in offer.listed if (name := names[server, info.name]) != info.model_name)
+            if full == self._logged_names.get(server, ""):
+                continue
+            self._logged_names[server] = full
+            if full and unlisted:
+                log.info("mcp.full_names", server=server, offered_as=full, unlisted=", ".join(unlisted))
+            elif full:
+                log.warning("mcp.same_names", server=server, offered_as=full)
 
 
-def _other_name(wanted: str, taken: Collection[str]) -> str:
-    """A name that nobody has: as wanted, or with the first number that makes it so."""
-    name, number = normalize_tool_name(wanted), 1
-    while name in taken:
-        number += 1
-        name = normalize_tool_name(f"{wanted}_{number}")
-    return name
+def _model_names(listed: Sequence[MCPToolInfo] | None) -> dict[str, str] | None:
+    return None if listed is None else {info.name: info.model_name for info in listed}
 
 
 def _spec(name: str, route: Route) -> ToolSpec:

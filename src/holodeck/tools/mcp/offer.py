@@ -45,6 +45,8 @@ class ServerOffer:
         self._refreshing: asyncio.Task[None] | None = None
         self._listing: asyncio.Task[list[MCPToolInfo]] | None = None
         self._tools: Sequence[MCPToolInfo] = ()
+        self.listed: Sequence[MCPToolInfo] | None = None
+        """Its latest list of tools, also while it is down; None before the first one."""
         self._found: int | None = None
         self._is_waited_for = False
 
@@ -117,6 +119,7 @@ class ServerOffer:
     def _tell_found(self, tools: Sequence[MCPToolInfo]) -> None:
         """Log what it has, when that is news. Having nothing is no error, but rarely meant."""
         self._tools, self.failure = tools[: self._most], None
+        self.listed = self._tools
         if self._found != len(tools):
             self._found = len(tools)
             (log.info if tools else log.warning)("mcp.discovered", server=self.server.name, tools=len(tools))

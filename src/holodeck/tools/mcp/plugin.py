@@ -122,9 +122,14 @@ class MCPPlugin:
             name, arguments, on_progress=on_progress, seconds=timeout, key=key, caller=caller
         )
 
-    def may_repeat(self, name: str) -> bool:
+    def may_repeat(self, tool: MCPToolInfo) -> bool:
         """True for a tool that the operator calls idempotent."""
-        return self._client.may_repeat(name)
+        return self._client.may_repeat(tool)
+
+    @property
+    def unmatched_patterns(self) -> Sequence[str]:
+        """A sentence for each pattern of the file that matched no tool when they were listed last."""
+        return self._client.unmatched
 
     async def get_prompt(self, name: str, /, **arguments: str) -> PromptResult:
         """A prompt, filled in. Raises MCPError."""

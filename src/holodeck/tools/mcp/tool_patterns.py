@@ -1,0 +1,76 @@
+"""Matches tools against the names and globs that a file or a request gives for them.
+
+The one matcher behind `allowed_tools`, `denied_tools`, `approval` and `idempotent_tools` of a server, and behind
+`allowed_tools` and `require_approval` of a request. A pattern matches a tool by any of its spellings: the server's
+own name, its normalised form, the name as models see it, and that name with `server__` in front. Case matters.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Protocol
+
+from holodeck.models.tool import Approval, MCPTool
+from holodeck.tools.mcp.names import normalize_tool_name
+
+_CLOSE = 0.6
+"""How similar a tool's name must be to be suggested, from 0 to 1: a typo or a missing word."""
+
+
+class NamedTool(Protocol):
+    """What a pattern is compared with."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model_name(self) -> str: ...
+
+
+def matches(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
+    """True when one of the patterns matches a spelling of the tool."""
+    spellings = (tool.name, normalize_tool_name(tool.name), tool.model_name)
+    # The prefix is taken off the pattern: put in front of the name, it would let `read_*` match all of server `read`.
+    bare = [pattern.removeprefix(f"{server}__") for pattern in patterns]
+    return any(fnmatchcase(spelling, pattern) for pattern in (*patterns, *bare) for spelling in spellings)
+
+
+def is_allowed(server: MCPTool, tool: NamedTool) -> bool:
+    """True when the operator lets this tool be used."""
+    if matches(server.denied_tools, server.name, tool):
+        return False
+    return server.allowed_tools is None or matches(server.allowed_tools, server.name, tool)
+
+
+def is_idempotent(server: MCPTool, tool: NamedTool) -> bool:
+    """True when the operator lets a call of this tool be repeated."""
+    return matches(server.idempotent_tools, server.name, tool)
+
+
+def needs_approval(server: MCPTool, tool: NamedTool) -> bool:
+    """True when a person must be asked first. `never` wins over `always`, so that `*` can have exceptions."""
+    approval = server.approval
+    if not isinstance(approval, Approval):
+        return approval == "always"
+    return matches(approval.always, server.name, tool) and not matches(approval.never, server.name, tool)
+
+
+def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[str]:
+    """A sentence for each pattern of the server's file that matches none of its tools, with the closest name."""
+    approval = server.approval if isinstance(server.approval, Approval) else Approval()
+    keys = {
+        "allowed_tools": server.allowed_tools or (),
+        "denied_tools": server.denied_tools,
+        "approval.always": approval.always,
+        "approval.never": approval.never,
+        "idempotent_tools": server.idempotent_tools,
+    }
+    names = [tool.name for tool in tools]
+    for key, patterns in keys.items():
+        for pattern in patterns:
+            if not any(matches([pattern], server.name, tool) for tool in tools):
+                close = difflib.get_close_matches(pattern, names, n=1, cutoff=_CLOSE)
+                hint = f" Did you mean '{close[0]}'?" if close else ""
+                yield f"{server.name}: '{pattern}' in '{key}' matches none of its tools.{hint}"
