@@ -56,12 +56,14 @@ def output_text(output: FunctionCallOutput) -> str:
 
 
 def closing_line(result: RunResult) -> str:
-    """`completed: 2 turns, 1 tool call, 1,234 tokens (1,100 in, 134 out), 3.4 s`."""
+    """`completed: 2 turns, 1 tool call, 1,234 tokens (1,100 in, 134 out), 3.4 s; missing servers: files`."""
     usage = result.usage
     parts = [_count(result.turns, "turn"), _count(result.tool_calls, "tool call")]
     if usage.total_tokens:
         parts.append(f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)")
-    return f"{result.status}: {', '.join([*parts, duration(result.seconds)])}"
+    missing = ", ".join(server.name for server in result.missing_servers)
+    end = f"; missing servers: {missing}" if missing else ""
+    return f"{result.status}: {', '.join([*parts, duration(result.seconds)])}{end}"
 
 
 def why(result: RunResult) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -11,10 +12,25 @@ from holodeck.engine.eventlog import EventLog
 from holodeck.engine.steps import Append, AtOnce, Steps, Turn
 from holodeck.engine.toolphase import ToolPhase
 from holodeck.engine.turn import take_turn
-from holodeck.lib.errors import BAD_QUESTION, HoloDeckError, ModelError
+from holodeck.lib.errors import (
+    BAD_QUESTION,
+    SERVER_UNAVAILABLE,
+    HoloDeckError,
+    ModelError,
+    ServerUnavailableError,
+)
 from holodeck.lib.limits import DEFAULT_MAX_TURNS
 from holodeck.lib.record import record
-from holodeck.models.events import Cause, Failure, RunFinished, RunResult, RunStarted, Status, TurnStarted
+from holodeck.models.events import (
+    Cause,
+    Failure,
+    MissingServer,
+    RunFinished,
+    RunResult,
+    RunStarted,
+    Status,
+    TurnStarted,
+)
 from holodeck.models.exchange import CUT_SHORT, ModelRequest, ToolChoice
 from holodeck.models.items import FunctionCall, Item, Message, Usage, answers_behind_calls
 from holodeck.providers.provider import ModelProvider
@@ -47,13 +63,14 @@ class _Progress:
     turns: int = 0
     calls: int = 0
     began: float = field(default_factory=time.monotonic)
+    missing: Mapping[str, MissingServer] = field(default_factory=dict)
 
 
 async def run(
     request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps | None = None
 ) -> RunResult:
     """Run to the end. The log gets everything, `RunFinished` last, also when it fails or is cancelled."""
-    progress = _Progress()
+    progress = _Progress(missing=toolbox.missing)
     log.append(RunStarted(run_id=request.run_id, model=model.name))
     result: RunResult | None = None
     with spans.invoke_agent(request, model.name) as span:
@@ -133,12 +150,20 @@ async def _turns(
 async def _ask(
     model: ModelProvider, provider: str, toolbox: Toolbox, asked: ModelRequest, number: int, append: Append
 ) -> Turn:
+    if number == 1:
+        _check_required(toolbox)
     append(TurnStarted(turn=number, tools=len(asked.tools)))
     with spans.chat(provider, model.name, asked) as span:
         answered = await take_turn(model, asked, append)
         spans.answered(span, answered)
     calls = (item for item in answered.items if isinstance(item, FunctionCall))
     return Turn(answered=answered, held=frozenset(call.call_id for call in calls if toolbox.holds(call)))
+
+
+def _check_required(toolbox: Toolbox) -> None:
+    for server in toolbox.missing.values():
+        if server.required:
+            raise ServerUnavailableError(f"The server '{server.name}' is required and missing. {server.reason}")
 
 
 def _cause(error: Exception) -> Exception:
@@ -149,6 +174,8 @@ def _cause(error: Exception) -> Exception:
 
 
 def _failure(error: HoloDeckError, *, has_acted: bool) -> Failure:
+    if isinstance(error, ServerUnavailableError):
+        return Failure(code=SERVER_UNAVAILABLE, message=str(error))
     if not isinstance(error, ModelError):
         return Failure(code="run_error", message=str(error))
     is_no_fault_of_theirs = has_acted and error.code == BAD_QUESTION  # it is about what a tool gave, not what was asked
@@ -194,4 +221,5 @@ def _result(
         tool_calls=progress.calls,
         usage=progress.usage,
         seconds=time.monotonic() - progress.began,
+        missing_servers=tuple(progress.missing.values()),
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.live_run import LiveRun
 from holodeck.gateway.problems import reply_for_failed_run
-from holodeck.gateway.replies import Reply, Streamed, json_reply
+from holodeck.gateway.replies import Reply, Streamed, json_reply, missing_header
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.starting import Starter
 from holodeck.gateway.untold import Untold
@@ -33,12 +34,13 @@ class ChatCompletions:
         request = read_chat(body)
         live = await self._prepare(request, caller)
         if request.response.stream:
-            return Streamed(pieces=_framed(self._runs.advance(live)))
+            live.toolbox.update_missing()
+            return Streamed(pieces=_framed(self._runs.advance(live)), headers=missing_header(live.toolbox.missing))
         await self._runs.finish(live)
         completion = live.writer.completion()
         if live.result is not None and live.result.status in ("failed", "cancelled"):
             return reply_for_failed_run(live.result, completion)
-        return json_reply(completion)
+        return replace(json_reply(completion), headers=missing_header(live.toolbox.missing))
 
     async def _prepare(self, chat: ChatRequest, caller: Caller) -> LiveRun[ChatWriter]:
         given = tuple(chat.response.input.items)
@@ -47,6 +49,7 @@ class ChatCompletions:
         # A call of ours beside the client's would leave no trace in the messages that come back: the model would ask
         # for it again. So it waits, and is forgotten; once it knows what the client's functions gave, it asks anew.
         start = await self._starter.start(chat.response, new_id("chatcmpl"), can_wait=True, caller=caller.id)
+        await start.servers.check_required()
         writer = ChatWriter(
             chat,
             completion_id=start.request.run_id,

@@ -188,6 +188,8 @@ class ResponseMaker:
             unknown=before.unknown,
             can_ask=True,
         )
+        if again is None:
+            await start.servers.check_required()
         if claim is not None:
             start.servers.begun = claim.begun
         output = self._starter.config.mcp_output

@@ -9,10 +9,12 @@ from typing import Any
 
 from holodeck.engine.kept_steps import OUTCOME_UNKNOWN
 from holodeck.gateway.pool import ServerPool
+from holodeck.gateway.problems import server_unavailable
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration
 from holodeck.gateway.wire.mcp_items import Listing, MCPRoute
 from holodeck.lib.errors import MCPError
+from holodeck.models.events import MissingServer
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
@@ -56,9 +58,9 @@ class RequestServers:
         """The server and the tool for which calls that waited are meant, by the ids of the calls."""
         self._declared = {declaration.server_label: declaration for declaration in declarations}
         self._brought = [each for each in declarations if each.server_url is not None or each.has_credentials]
-        brought = {each.server_label for each in self._brought}
+        self._brought_labels = {each.server_label for each in self._brought}
         # One that is reached with its caller's credentials is never reached with the operator's instead.
-        self._configured_labels = [label for label in self._declared if label not in brought]
+        self._configured_labels = [label for label in self._declared if label not in self._brought_labels]
         self._unavailable: dict[str, MCPError] = {}
         self._pool = pool
         self._caller = caller
@@ -134,6 +136,25 @@ class RequestServers:
 
     def _route_to(self, target: tuple[str, str]) -> Route | None:
         return next((route for route in self._routes.values() if route.target == target), None)
+
+    def missing_servers(self) -> list[MissingServer]:
+        """The servers that are missing from the latest offer. Callers are told no more than that they are.
+
+        One that is reached with its caller's credentials is never required: they may be what is wrong.
+        """
+        required = {one.name for one in self._executor.missing_servers() if one.required} - self._brought_labels
+        names = [*self._unavailable, *(one.name for one in self._executor.missing_servers())]
+        reason = "It is not available at this moment."
+        return [MissingServer(name=name, reason=reason, required=name in required) for name in dict.fromkeys(names)]
+
+    async def check_required(self) -> None:
+        """Raises the 503 of a server that the operator requires and that is not there."""
+        if not any(offer.server.config.required for offer in self._executor.offers.values()):
+            return
+        await self.specs()
+        for server in self.missing_servers():
+            if server.required:
+                raise server_unavailable(server.name)
 
     def holds(self, call: FunctionCall) -> bool:
         """True for a call that a person must approve first, and can: by the operator's rules or by the client's."""
@@ -228,9 +249,7 @@ class RequestServers:
         if label in self._unavailable:
             return str(self._unavailable[label])
         offer = self._executor.offers.get(label)
-        if offer is None or offer.failure is not None:
-            return str(offer.failure) if offer is not None else None
-        return f"Server '{label}' (list): it has not said yet what it has." if offer.is_asked else None
+        return offer.why_missing or None if offer is not None else None
 
     def _routes_of(self, label: str) -> Iterable[Route]:
         return (route for name, route in self._routes.items() if route.server.name == label and self._sees(name))

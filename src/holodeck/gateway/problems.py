@@ -11,8 +11,15 @@ from holodeck.gateway.rates import TooManyError
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.wire.endings import ERROR_TYPES
 from holodeck.lib import log
-from holodeck.lib.errors import OVERLOADED, UNAVAILABLE, BadRequestError, HoloDeckError, StorageError
-from holodeck.lib.limits import LEAVING_RETRY_AFTER, LOAD_RETRY_AFTER
+from holodeck.lib.errors import (
+    OVERLOADED,
+    SERVER_UNAVAILABLE,
+    UNAVAILABLE,
+    BadRequestError,
+    HoloDeckError,
+    StorageError,
+)
+from holodeck.lib.limits import LEAVING_RETRY_AFTER, LOAD_RETRY_AFTER, MISSING_RETRY_AFTER
 from holodeck.models.events import RunResult
 
 _NOT_KEPT = "The response was made, but the gateway could not store it."
@@ -49,6 +56,11 @@ def not_found(what: str, item_id: str) -> WireError:
 def shutting_down() -> WireError:
     message, code = "This gateway is shutting down.", "shutting_down"
     return WireError(503, message, kind="server_error", code=code, retry_after=LEAVING_RETRY_AFTER)
+
+
+def server_unavailable(name: str) -> WireError:
+    message = f"The MCP server '{name}' is required here and is not available. Try again later."
+    return WireError(503, message, kind="server_error", code=SERVER_UNAVAILABLE, retry_after=MISSING_RETRY_AFTER)
 
 
 def client_gone() -> WireError:
@@ -128,7 +140,7 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     code = result.error.code if result.error is not None else "server_error"
     kind = ERROR_TYPES.get(code, "server_error")
     body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
-    status = 503 if code in (OVERLOADED, UNAVAILABLE) else _STATUSES.get(kind, 500)
+    status = 503 if code in (OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE) else _STATUSES.get(kind, 500)
     after = result.error.retry_after if result.error is not None else None
     if after is None and status in _LOAD_STATUSES:
         after = LOAD_RETRY_AFTER

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import field
 from typing import Any
 
@@ -31,6 +31,12 @@ class Streamed:
     pieces: AsyncGenerator[bytes, None]
     content_type: str = EVENTS
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def missing_header(names: Iterable[str]) -> dict[str, str]:
+    """The header that names the MCP servers without which an answer was made; none where all were there."""
+    shown = ",".join(names)
+    return {"x-holodeck-missing-servers": shown} if shown else {}
 
 
 class CutOffError(Exception):

@@ -16,7 +16,7 @@ from holodeck.gateway.making import Live, ResponseMaker
 from holodeck.gateway.pages import flag_of, integer_of, page_of
 from holodeck.gateway.problems import WireError, not_found, reply_for_failed_run
 from holodeck.gateway.rates import Rates, too_many_in_background
-from holodeck.gateway.replies import CutOffError, Reply, Streamed, json_reply
+from holodeck.gateway.replies import CutOffError, Reply, Streamed, json_reply, missing_header
 from holodeck.gateway.room import RequestReservation
 from holodeck.gateway.runs import Runs
 from holodeck.gateway.wire.dialects import Dialect, in_dialect
@@ -62,7 +62,8 @@ class Responses:
             return await self._begin_background(request, whole(body, find), caller, dialect=dialect)
         live = await self._maker.prepare(request, caller, dialect=dialect)
         if request.stream:
-            return Streamed(pieces=_framed(self._runs.advance(live)))
+            live.toolbox.update_missing()  # as far as it is known: the headers go before the tools are asked for
+            return Streamed(pieces=_framed(self._runs.advance(live)), headers=missing_header(live.toolbox.missing))
         await self._runs.finish(live)
         if live.failure is not None:
             raise live.failure
@@ -226,7 +227,7 @@ async def _whole(work: Coroutine[None, None, bool]) -> bool:
 def _answer(live: Live) -> Reply:
     if live.result is not None and live.result.status == "failed":
         return reply_for_failed_run(live.result, live.writer.resource())
-    return Reply(body=live.writer.encoded())
+    return Reply(body=live.writer.encoded(), headers=missing_header(live.toolbox.missing))
 
 
 async def _framed(

@@ -40,12 +40,14 @@ def run_log(
         result = event.result
         if metrics is not None:
             metrics.run(model, result)
-        did = {
+        did: dict[str, object] = {
             "turns": result.turns,
             "tool_calls": result.tool_calls,
             "input_tokens": result.usage.input_tokens,
             "output_tokens": result.usage.output_tokens,
         }
+        if result.missing_servers:
+            did["missing_servers"] = ",".join(server.name for server in result.missing_servers)
         if is_asked:
             log.note(model=model, run=result.status, **did)
             return

@@ -122,6 +122,14 @@ UNAVAILABLE = "model_unavailable"
 """The code of a question that a provider is too busy for, or that was not asked because the provider keeps failing."""
 
 
+SERVER_UNAVAILABLE = "server_unavailable"
+"""The code of a run that was not begun, because an MCP server that it needs is not there."""
+
+
+class ServerUnavailableError(ExecutionError):
+    """An MCP server with `required: true` is not available."""
+
+
 class ModelError(ExecutionError):
     """The model could not be asked, or did not answer. `is_retryable` says whether asking again may help."""
 

@@ -245,6 +245,7 @@ KEEP_ALIVE_SECONDS = 75  # without a request: longer than proxies keep theirs (6
 MAX_HEAD_BYTES = 64 * KIB  # of a request line and headers: several of the longest tokens fit in
 DEFAULT_SILENT_SECONDS = 10.0  # of a stream, which proxies end after 30 (Google's), 60 (nginx, Amazon's) or more
 DEFAULT_READER_SECONDS = 60.0  # in which a reader takes nothing of its answer: it sleeps, or is gone without a word
+MISSING_RETRY_AFTER = "5"  # seconds, as a header says it: a dead server is tried again within a few
 LEAVING_RETRY_AFTER = "1"  # seconds, as a header says it: by then a new connection reaches a gateway that stays
 STOP_WAIT = 2.0  # seconds for runs that were stopped to be stored and told; no reader is waited for longer
 GOODBYE_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends

@@ -109,6 +109,15 @@ class Failure:
 
 
 @record
+class MissingServer:
+    """An MCP server whose tools the model was not offered at some point of a run."""
+
+    name: str
+    reason: str
+    required: bool = False
+
+
+@record
 class RunResult:
     """How a run ended, and everything that it added to the conversation."""
 
@@ -129,6 +138,7 @@ class RunResult:
     tool_calls: int = 0
     usage: Usage = field(default_factory=Usage)
     seconds: float = 0.0
+    missing_servers: tuple[MissingServer, ...] = ()
 
 
 @record

@@ -129,6 +129,8 @@ class MCPTool(FileModel):
 
     enabled: Boolean = True
     """false: as if the server were not in the file."""
+    required: Boolean = False
+    """Without this server nothing runs: a run fails before the model is asked, a request with the status 503."""
     allowed_tools: list[NonEmpty] | None = None
     """Names or globs of the tools to offer. Absent: all."""
     denied_tools: list[NonEmpty] = Field(default_factory=list)

@@ -57,7 +57,8 @@ class ToolExecutor(Protocol):
 
     One that has tools which may be run twice without harm also has `may_repeat(name) -> bool`. One that asks a person
     also has `ask_person(call) -> bool | None`, for those who want to know before they execute. One whose names can
-    change their meaning also has `target_of(name)`: equal values mean the same tool.
+    change their meaning also has `target_of(name)`: equal values mean the same tool. One that can lack tools also has
+    `missing_servers() -> Sequence[MissingServer]`.
     """
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from holodeck.lib import log
+from holodeck.models.events import MissingServer
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolCall, ToolExecutor, ToolResult
@@ -40,6 +41,8 @@ class Toolbox:
         self._specs: dict[str, ToolSpec] = dict(self._client)
         self._targets: dict[str, object] = {}
         """What each name meant when it was first offered."""
+        self.missing: dict[str, MissingServer] = {}
+        """Servers that were not available at some time since this was made, by name."""
 
     async def offer(self) -> tuple[ToolSpec, ...]:
         """What the model may be offered now. An executor that has nothing to offer is not an error."""
@@ -58,12 +61,19 @@ class Toolbox:
                 specs[spec.name] = spec
                 routes[spec.name] = executor
         self._specs, self._routes = specs, routes
+        self.update_missing()
         return tuple(specs.values())
 
     def close(self) -> None:
         """Let go of what was kept for this run. May be called twice."""
         if self._reader is not None:
             self._reader.close()
+
+    def update_missing(self) -> None:
+        """Add the servers that are not available now to `missing`."""
+        for executor in self._executors:
+            for server in getattr(executor, "missing_servers", tuple)():
+                self.missing.setdefault(server.name, server)
 
     def is_client(self, name: str) -> bool:
         """True for a function that the client executes itself."""

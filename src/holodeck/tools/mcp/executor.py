@@ -11,6 +11,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.lib.limits import MAX_REVIVALS
 from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.events import MissingServer
 from holodeck.models.exchange import ToolSpec
 from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.content import MCPToolResult
@@ -88,6 +89,14 @@ class MCPExecutor:
     def failures(self) -> Mapping[str, MCPError]:
         """Why a server is missing from the latest offer."""
         return {name: offer.failure for name, offer in self.offers.items() if offer.failure is not None}
+
+    def missing_servers(self) -> list[MissingServer]:
+        """The servers that are missing from the latest offer: they failed, or have not listed their tools in time."""
+        return [
+            MissingServer(name=name, reason=offer.why_missing, required=offer.server.config.required)
+            for name, offer in self.offers.items()
+            if offer.why_missing
+        ]
 
     @property
     def kind(self) -> ToolKind:

@@ -53,7 +53,14 @@ class ServerOffer:
     @property
     def is_asked(self) -> bool:
         """True while nobody knows yet what it has."""
-        return self._listing is not None and not self._listing.done() and not self._tools and self.failure is None
+        return self._listing is not None and not self._listing.done() and self.listed is None and self.failure is None
+
+    @property
+    def why_missing(self) -> str:
+        """Why its tools are not on offer; empty where they are, or where it was never asked."""
+        if self.failure is not None:
+            return str(self.failure)
+        return f"Server '{self.server.name}' (list): it has not said yet what it has." if self.is_asked else ""
 
     def ask(self) -> asyncio.Task[list[MCPToolInfo]] | None:
         """Ask for its tools. None when there is nothing to wait for: it is tried in the background, or had its time."""

@@ -1,0 +1,89 @@
+"""What clients of a gateway are told when a server is missing, and when the operator requires it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from gateway.stand import MODEL, serving
+from openai import APIStatusError
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel, say
+
+HEADER = "x-holodeck-missing-servers"
+RESPONSES: dict[str, Any] = {"model": MODEL, "input": "Hi"}
+CHAT: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def _entry(name: str, server: FaultyMCPServer, **settings: Any) -> dict[str, Any]:
+    return {"name": name, "type": "mcp", "description": "d", "transport": "http", "url": server.url, **settings}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", RESPONSES),
+        ("/v1/responses", RESPONSES | {"stream": True}),
+        ("/v1/responses", RESPONSES | {"background": True}),
+        ("/v1/responses", RESPONSES | {"tools": [{"type": "mcp", "server_label": "files"}]}),
+        ("/v1/chat/completions", CHAT),
+        ("/v1/chat/completions", CHAT | {"stream": True}),
+    ],
+)
+@aio(30)
+async def test_a_request_that_needs_a_missing_server_is_a_503_and_asks_no_model(
+    tmp_path: Path, path: str, body: dict[str, Any]
+) -> None:
+    async with FaultyMCPServer(down=True) as files, FaultyMCPServer() as calc:
+        servers = [_entry("calc", calc), _entry("files", files, required=True)]
+        async with serving(tmp_path, ScriptedModel(say("Hello.")), mcp_servers=servers) as stand:
+            async with (await stand.http()).post(path, json=body) as answer:
+                error = (await answer.json())["error"]
+                assert (answer.status, error["code"]) == (503, "server_unavailable")
+                assert int(answer.headers["retry-after"]) >= 1
+                assert "'files'" in error["message"]
+                assert files.url not in error["message"]
+            assert not stand.asked
+            assert (await stand.send("GET", "/readyz"))[0] == 200
+            tools = [{"type": "mcp", "server_label": "calc"}]
+            assert (await stand.send("POST", "/v1/responses", RESPONSES | {"tools": tools}))[0] == 200, "not offered it"
+
+
+@aio(30)
+async def test_a_stock_client_gets_its_answer_once_the_required_server_is_there(tmp_path: Path) -> None:
+    async with FaultyMCPServer(down=True) as files:
+        servers = [_entry("files", files, required=True)]
+        model = ScriptedModel(say("Hello."))
+        async with serving(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
+            client = await stand.openai("root")
+            with pytest.raises(APIStatusError) as refused:
+                await client.responses.create(**RESPONSES)
+            assert refused.value.code == "server_unavailable"
+            await files.come_up()
+            await stand.send("POST", "/v1/mcp/servers/files/refresh", {}, key="root")
+            assert (await client.responses.create(**RESPONSES)).output_text == "Hello."
+
+
+@pytest.mark.parametrize(("path", "body"), [("/v1/responses", RESPONSES), ("/v1/chat/completions", CHAT)])
+@pytest.mark.parametrize("stream", [False, True])
+@aio(30)
+async def test_an_answer_without_a_server_names_it_in_a_header_and_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str, body: dict[str, Any], stream: bool
+) -> None:
+    caplog.set_level(logging.INFO, logger="holodeck")
+    async with FaultyMCPServer(down=True) as files, FaultyMCPServer() as calc:
+        servers = [_entry("files", files), _entry("calc", calc)]
+        async with serving(tmp_path, ScriptedModel(say("Hello."), say("Hello.")), mcp_servers=servers) as stand:
+            session = await stand.http()
+            async with session.post(path, json=body) as answer:
+                assert (answer.status, answer.headers[HEADER]) == (200, "files")
+            async with session.post(path, json=body | {"stream": stream}) as answer:
+                assert (answer.status, answer.headers[HEADER]) == (200, "files")
+                await answer.read()
+            assert "missing_servers=files" in caplog.text
+            tools = [{"type": "mcp", "server_label": "calc"}]
+            async with session.post("/v1/responses", json=RESPONSES | {"tools": tools}) as answer:
+                assert HEADER not in answer.headers
