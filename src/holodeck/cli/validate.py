@@ -40,10 +40,6 @@ def command(file: str | None, as_json: bool, strict: bool) -> int:
     try:
         path = file_or_usual(file, _USUAL)
         loaded = read_any(path)
-        if not isinstance(loaded, LoadedAgent):
-            from holodeck.gateway.seal_keys import check_key_file
-
-            check_key_file(loaded.gateway, loaded.path.parent)
         problems, is_valid = loaded.warnings, not (strict and loaded.warnings)
         shown = summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
     except ConfigError as error:

@@ -20,12 +20,13 @@ from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import Source
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.lib.extras import Extra, install_hint, is_installed
+from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.agent import Agent
 from holodeck.models.auth import OAuthClientCredentials
 from holodeck.models.base import Substituted, shown
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.llm import LLM, Provider
-from holodeck.models.storage_url import is_in_memory, is_sqlite, sqlite_path
+from holodeck.models.storage_url import is_in_memory, is_sqlite, seal_key_file, sqlite_path
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import is_loopback
 
@@ -142,7 +143,20 @@ def _key_set(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
         yield problem_at(source.document, key, f"{written} is not a set of keys: it has no 'keys'")
 
 
-_GATEWAY_CHECKS: Sequence[GatewayCheck] = (_callers, _models, _storage, _background, _traces, _key_set)
+def _seal_key(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+    """The key that a gateway has made for itself. One that is empty, after a crash of the machine, is made anew."""
+    file = None if gateway.seal_key else seal_key_file(gateway.storage.url, source.folder)
+    try:
+        size = file.stat().st_size if file is not None else 0
+    except OSError:
+        return
+    if 0 < size < MIN_SEAL_KEY_BYTES:
+        message = f"the key beside the database has {size} bytes; a key that seals has at least {MIN_SEAL_KEY_BYTES}"
+        fix = "Put it back from a copy, or remove it: a new one is made, and what the old one sealed cannot be opened."
+        yield problem_at(source.document, _STORAGE_URL, message, fix=fix)
+
+
+_GATEWAY_CHECKS: Sequence[GatewayCheck] = (_callers, _models, _storage, _background, _traces, _key_set, _seal_key)
 
 
 def _model(model: LLM, path: KeyPath, source: Source) -> Iterator[Problem]:

@@ -8,22 +8,21 @@ from contextlib import suppress
 from pathlib import Path
 
 from holodeck.lib import log
-from holodeck.lib.errors import ConfigError
 from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.gateway import GatewayFile
-from holodeck.models.storage_url import is_in_memory, is_sqlite, sqlite_path
+from holodeck.models.storage_url import seal_key_file
 
 _FIX = "Set 'seal_key' to share it and to keep it over a restart."
 
 
 def read_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
-    """The keys; the first one seals. Raises `ConfigError` for a key file that is too short.
+    """The keys; the first one seals. A key file that is too short was refused when the configuration was read.
 
     A file that cannot be used is no reason not to serve: then there is one key that lasts until the gateway stops.
     """
     if config.seal_key:
         return [key.reveal().encode("utf-8", "surrogateescape") for key in config.seal_key]
-    file = _key_file(config, folder)
+    file = seal_key_file(config.storage.url, folder)
     if file is None:
         log.warning("gateway.seal_is_temporary", fix=_FIX)
         return [secrets.token_bytes(MIN_SEAL_KEY_BYTES)]
@@ -32,37 +31,10 @@ def read_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
             file.unlink(missing_ok=True)  # a key that everybody knows, from a disk that lost its content
         if not file.exists():
             _make(file)
-        return [_read(file)]
+        return [file.read_bytes()]
     except OSError as error:
         log.warning("gateway.seal_is_temporary", file=file.name, reason=error.strerror, fix=_FIX)
         return [secrets.token_bytes(MIN_SEAL_KEY_BYTES)]
-
-
-def check_key_file(config: GatewayFile, folder: Path) -> None:
-    """Raise `ConfigError` for a key file beside the database that is too short. One that is empty is made anew."""
-    file = None if config.seal_key else _key_file(config, folder)
-    with suppress(OSError):
-        if file is not None and file.exists() and file.stat().st_size:
-            _read(file)
-
-
-def _key_file(config: GatewayFile, folder: Path) -> Path | None:
-    """The file beside the database; None: the database is no file."""
-    url = config.storage.url
-    if not is_sqlite(url) or is_in_memory(url):
-        return None
-    path = sqlite_path(url, folder)
-    return path.with_name(f"{path.name}.key")
-
-
-def _read(file: Path) -> bytes:
-    key = file.read_bytes()
-    if len(key) < MIN_SEAL_KEY_BYTES:
-        raise ConfigError(
-            f"The key file '{file}' has {len(key)} bytes; a key that seals has at least {MIN_SEAL_KEY_BYTES}. Put it "
-            "back from a copy, or remove it: then a new one is made, and what the old one sealed cannot be opened."
-        )
-    return key
 
 
 def _make(file: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from types import TracebackType
+from typing import Self
 
 from holodeck.lib.errors import HoloDeckError
 
@@ -65,7 +66,7 @@ class Reservation:
         self._budget.release(self.size)
         self.size = 0
 
-    def __enter__(self) -> Reservation:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
