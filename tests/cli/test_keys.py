@@ -55,6 +55,6 @@ def test_a_short_key_file_beside_the_database_is_refused_with_what_to_do(tmp_pat
     (tmp_path / "holodeck.db.key").write_bytes(b"s3cret")
     done = holodeck(command, "gateway.yaml", cwd=tmp_path)
     assert done.returncode == 2
-    assert "holodeck.db.key' has 6 bytes" in done.stderr
+    assert "the key beside the database has 6 bytes" in done.stderr
     assert "remove it" in done.stderr
     assert "s3cret" not in done.stdout + done.stderr

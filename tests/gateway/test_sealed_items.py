@@ -69,8 +69,8 @@ async def test_sealed_items_that_hold_more_than_a_context_are_refused(tmp_path: 
 
 @aio(30)
 async def test_a_conversation_that_could_not_be_unfolded_again_is_not_folded(tmp_path: Path) -> None:
-    async with bounded(tmp_path) as stand:
-        items = [{"role": "user", "content": LONG}] * 3
+    async with bounded(tmp_path, context_bytes=len(LONG)) as stand:
+        items = [{"role": "user", "content": LONG}] * 2
         status, answer = await send_items(stand, "/v1/responses/compact", items, ANN)
         assert (status, answer["error"]["code"]) == (400, "context_too_long")
 
