@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from no_network import without_network
+
 PATIENCE = 20.0  # seconds: a process has to start, on a machine that others use as well
 CTRL_C = "\x03"
 CTRL_D = "\x04"
@@ -72,8 +74,9 @@ class TypingTerminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
         terminal = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1", "HOME": str(self._cwd.parent)}
+        command = [sys.executable, "-m", "holodeck", *self._args]
         self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "holodeck", *self._args),
+            *(without_network(*command) if self._args[:1] == ["validate"] else command),
             cwd=self._cwd,
             env={**kept, **terminal, **self._env},
             stdin=slave,

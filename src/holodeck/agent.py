@@ -18,6 +18,7 @@ from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.models.exchange import ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import Item, said
 from holodeck.providers.provider import ModelProvider
+from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.registry import Toolbox
@@ -36,6 +37,7 @@ class Agent:
         self.mcp = mcp
         self.functions = functions
         self._reader = ResultReader()
+        self._checker = ArgumentChecker()
 
     @property
     def name(self) -> str:
@@ -76,7 +78,7 @@ class Agent:
             max_turns=self.config.max_turns if max_turns is None else max_turns,
             max_tool_calls=max_tool_calls,
         )
-        toolbox = Toolbox([self.functions, self.mcp], client=functions, reader=self._reader)
+        toolbox = Toolbox([self.functions, self.mcp], checker=self._checker, client=functions, reader=self._reader)
         log = EventLog()
         task = asyncio.create_task(run(request, self.model, toolbox, log, steps), name=request.run_id)
         try:
@@ -110,6 +112,7 @@ class Agent:
         try:
             await self.mcp.close()
         finally:
+            await self._checker.close()
             await self.model.close()
 
     async def __aenter__(self) -> Self:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from aio import aio
+from no_network import without_network
 from terminal import holodeck
 from typing_terminal import TypingTerminal
 
@@ -159,3 +162,26 @@ def test_nothing_is_started_or_dialled(tmp_path: Path) -> None:
     done = holodeck("validate", cwd=project, env={**ENV, "PATH": str(programs)})
     assert done.returncode == 0
     assert not (tmp_path / "started").exists()
+
+
+def test_where_validate_is_tested_no_program_can_reach_a_network() -> None:
+    tries = "import socket\nfor kind in (socket.AF_INET, socket.AF_INET6): socket.socket(kind)"
+    done = subprocess.run(without_network(sys.executable, "-c", tries), capture_output=True, text=True, check=False)
+    assert "PermissionError" in done.stderr
+
+
+@pytest.mark.parametrize("schema", ['{"$schema": "http://127.0.0.1:9/x"}', '{"not": {"$ref": "http://127.0.0.1:9/x"}}'])
+@pytest.mark.parametrize("key", ["response_format", "parameters"])
+def test_a_schema_that_is_elsewhere_is_refused_by_name_where_there_is_no_network(
+    tmp_path: Path, key: str, schema: str
+) -> None:
+    function = f"tools: [{{type: function, name: f, file: f.py, function: f, parameters: {schema}}}]"
+    text = f"name: demo\n{function if key == 'parameters' else f'response_format: {schema}'}\n"
+    project = _write(tmp_path, text)
+    (project / "f.py").write_text("def f(): pass\n")
+    done = holodeck("validate", cwd=project)
+    assert done.returncode == 2
+    assert "agent.yaml:2:" in done.stderr
+    assert key in done.stderr
+    assert "http://127.0.0.1:9/x" in done.stderr
+    assert "Traceback" not in done.stderr

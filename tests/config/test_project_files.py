@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from agentfile import AgentFolder
+from canary import canary
 
+from holodeck.lib.limits import MAX_SCHEMA_BYTES, MAX_SCHEMA_NODES
 from holodeck.models.llm import Provider
 from holodeck.models.tool import MCPTool
 
@@ -128,3 +133,51 @@ def test_a_config_file_of_another_program_is_left_alone(folder: AgentFolder) -> 
     folder.write("config.yaml", "theme: dark\n")
     (warning,) = folder.load("name: demo\n").warnings
     assert "is not HoloDeck's" in warning.message
+
+
+ELSEWHERE = (
+    '{"$schema": "URL"}',
+    '{"$ref": "URL"}',
+    '{"properties": {"a": {"$ref": "URL#/$defs/a"}}}',
+    '{"properties": {"a": {"$schema": "URL"}}}',
+    '{"$defs": {"a": {"$id": "urn:a", "$schema": "URL"}}}',
+)
+
+
+@pytest.mark.parametrize("schema", ELSEWHERE)
+def test_a_schema_that_is_elsewhere_is_an_error_with_its_name_and_not_fetched(folder: AgentFolder, schema: str) -> None:
+    with canary() as bird:
+        schema = schema.replace("URL", bird.url)
+        folder.write("answer.json", schema)
+        folder.write("mine.py", "def f(): pass\n")
+        function = f"{{type: function, name: f, file: mine.py, function: f, parameters: {schema}}}"
+        for text, key, line in (
+            (f"response_format: {schema}", "response_format", 2),
+            ("response_format: answer.json", "response_format", 2),
+            (f"tools:\n  - {function}", "tools[0].parameters", 3),
+        ):
+            (problem,) = folder.errors(f"name: demo\n{text}\n")
+            assert (problem.key, problem.line) == (key, line)
+            assert bird.url in problem.message
+        assert bird.visits == 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"description": "x" * MAX_SCHEMA_BYTES}, "larger than 256 KiB"),
+        ({"enum": [0] * MAX_SCHEMA_NODES}, "more than 10,000 values"),
+    ],
+)
+def test_a_schema_that_is_too_large_is_an_error(folder: AgentFolder, schema: dict[str, Any], says: str) -> None:
+    folder.write("answer.json", json.dumps(schema))
+    (problem,) = folder.errors("name: demo\nresponse_format: answer.json\n")
+    assert problem.key == "response_format"
+    assert says in problem.message
+
+
+def test_an_error_about_a_schema_does_not_show_the_value_of_a_variable(folder: AgentFolder) -> None:
+    text = 'name: demo\nresponse_format: {$schema: "https://example.com/${TOKEN}"}\n'
+    (problem,) = folder.errors(text, {"TOKEN": "s3cret"})
+    assert problem.key == "response_format"
+    assert "s3cret" not in f"{problem.message} {problem.fix}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from aio import aio
+from children import running_children
 from engine.scene import agent_with, outputs
 
 from holodeck.lib.errors import ExecutionError
@@ -121,3 +122,19 @@ def test_a_function_that_is_not_there_at_run_time_is_a_sentence(tmp_path: Path) 
 
 async def _specs(executor: Any) -> Any:
     return await executor.specs()
+
+
+@aio
+async def test_arguments_are_checked_against_a_costly_schema_in_a_process_that_ends_with_the_agent(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "mine.py").write_text(CODE)
+    name = {"type": "object", "properties": {"name": {"type": "string", "pattern": "^[A-Z]"}}}
+    model = ScriptedModel(call("greet", name="ann"), call("greet", name="Ann"), say("Well."))
+    async with agent_with(tmp_path, model, [function("greet", parameters=name)]) as agent:
+        assert (await agent.run("Go")).text == "Well."
+        assert len(running_children("schema_worker_program.py")) == 1
+    (refused,), (_, greeted) = (list(outputs(request).values()) for request in model.requests[1:])
+    assert (greeted, refused[1]) == (("hello Ann", False), True)
+    assert "do not fit the tool: name: " in refused[0]
+    assert not running_children("schema_worker_program.py")

@@ -40,7 +40,7 @@ class Server:
 
     def errand(self) -> Errand:
         return Errand(
-            call=CALL, refusal=lambda: None, permission=self._yes, may_repeat=lambda: False, execute=self._execute
+            call=CALL, refusal=self._yes, permission=self._yes, may_repeat=lambda: False, execute=self._execute
         )
 
     async def _yes(self) -> None:

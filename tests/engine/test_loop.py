@@ -15,6 +15,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import FinishReason, ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage, said
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, fail, finish, say, spend
+from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.registry import Toolbox
 
 
@@ -256,7 +257,7 @@ async def test_a_client_function_outside_the_allowed_tools_is_answered_instead_o
 @aio
 async def test_a_call_that_a_person_must_approve_holds_its_whole_turn() -> None:
     shelf = Shelf(free=lambda: "ok", dangerous=lambda: "done")
-    toolbox = Toolbox([shelf], hold=lambda each: each.name == "dangerous")
+    toolbox = Toolbox([shelf], checker=ArgumentChecker(), hold=lambda each: each.name == "dangerous")
     model = ScriptedModel([call("free"), call("dangerous")], say("Both are done."))
     asked = ModelRequest(items=(said("user", "do it"),))
     first = await run(RunRequest(run_id="r1", model=asked), model, toolbox, EventLog())
@@ -264,7 +265,10 @@ async def test_a_call_that_a_person_must_approve_holds_its_whole_turn() -> None:
     assert [each.name for each in first.pending] == ["free", "dangerous"]
     resumed = ModelRequest(items=(*asked.items, *first.items))
     second = await run(
-        RunRequest(run_id="r2", model=resumed, pending=first.pending), model, Toolbox([shelf]), EventLog()
+        RunRequest(run_id="r2", model=resumed, pending=first.pending),
+        model,
+        Toolbox([shelf], checker=ArgumentChecker()),
+        EventLog(),
     )
     assert (second.status, second.text) == ("completed", "Both are done.")
     assert [name for name, _ in shelf.ran] == ["free", "dangerous"]
@@ -274,7 +278,12 @@ async def test_a_call_that_a_person_must_approve_holds_its_whole_turn() -> None:
 @aio
 async def test_a_mixed_turn_that_nobody_can_resume_runs_our_calls_at_once() -> None:
     shelf = Shelf(add=lambda: "3", dangerous=lambda: "never")
-    toolbox = Toolbox([shelf], client=[ToolSpec(name="ask_client")], hold=lambda each: each.name == "dangerous")
+    toolbox = Toolbox(
+        [shelf],
+        checker=ArgumentChecker(),
+        client=[ToolSpec(name="ask_client")],
+        hold=lambda each: each.name == "dangerous",
+    )
     model = ScriptedModel([call("add"), call("ask_client")], [call("add"), call("dangerous")])
     asked = ModelRequest(items=(said("user", "both"),))
     mixed = await run(RunRequest(run_id="r1", model=asked, can_wait=False), model, toolbox, EventLog())

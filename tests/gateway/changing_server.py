@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 from website import website
@@ -22,7 +22,7 @@ class ChangingServer:
         self.url = ""
 
     @asynccontextmanager
-    async def serve(self) -> AsyncIterator[ChangingServer]:
+    async def serve(self) -> AsyncIterator[Self]:
         async with website(self._answer) as origin:
             self.url = f"{origin}/mcp"
             yield self

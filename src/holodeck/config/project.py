@@ -13,6 +13,7 @@ from holodeck.config.files import read_text
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import Source
 from holodeck.lib.errors import ConfigError, Problem
+from holodeck.lib.json_schema import SchemaError, check_schema
 
 
 @dataclass(kw_only=True)
@@ -71,14 +72,14 @@ def _response_format(source: Source, problems: list[Problem]) -> dict[str, Any] 
 
 
 def _schema(source: Source, path: KeyPath, schema: dict[str, Any], problems: list[Problem]) -> None:
-    import jsonschema_rs
-
     try:
-        jsonschema_rs.meta.validate(schema)
-    except ValueError as error:  # the library's errors are ValueErrors
-        place = ".".join(str(part) for part in getattr(error, "instance_path", ()))
-        where = f" at '{place}'" if place else ""
-        problems.append(problem_at(source.document, path, f"this is not a valid JSON Schema{where}"))
+        check_schema(schema)
+    except SchemaError as error:
+        # A schema as it stands in a file has no secrets; the value of a variable may be one.
+        written = value_at(source.document.value, path)
+        is_as_written = isinstance(written, str) or written == schema
+        reason = str(error) if is_as_written else "this is not a JSON Schema that can be used"
+        problems.append(problem_at(source.document, path, reason))
 
 
 def _function(source: Source, tool: dict[str, Any], path: KeyPath, problems: list[Problem]) -> None:

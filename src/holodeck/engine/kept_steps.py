@@ -79,7 +79,7 @@ class KeptSteps:
         async def send() -> Plain:
             nonlocal is_fresh
             is_fresh = True
-            refusal = errand.refusal() or await self._permission(errand)
+            refusal = await errand.refusal() or await self._permission(errand)
             return {"may_repeat": errand.may_repeat()} if refusal is None else {"refusal": refusal}
 
         async def carry_out() -> Plain:

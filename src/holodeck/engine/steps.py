@@ -28,7 +28,7 @@ class Errand:
     """One call, ready to be run."""
 
     call: FunctionCall
-    refusal: Callable[[], str | None]
+    refusal: Callable[[], Awaitable[str | None]]
     """Why it cannot be run, in words for the model."""
     permission: Callable[[], Awaitable[str | None]]
     """Asks the person whom the call needs, and says why it must not run. Who does not ask leaves it to `execute`."""
@@ -54,5 +54,5 @@ class AtOnce:
         return await take(log.append)
 
     async def call(self, errand: Errand) -> ToolResult:
-        refusal = errand.refusal()
+        refusal = await errand.refusal()
         return await errand.execute() if refusal is None else ToolResult.failed(errand.call.call_id, refusal)

@@ -13,7 +13,7 @@ from holodeck.engine.steps import Errand, Steps
 from holodeck.lib.ids import new_id
 from holodeck.models.events import ItemFinished, ToolFinished, ToolProgressed, ToolStarted
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
-from holodeck.tools.arguments import BadArgumentsError, check_arguments, parse_arguments
+from holodeck.tools.arguments import BadArgumentsError, parse_arguments
 from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolResult
 from holodeck.tools.registry import Toolbox
 
@@ -58,7 +58,7 @@ class ToolPhase:
         self._log.append(ToolStarted(call_id=call.call_id, name=call.name, arguments=arguments))
         errand = Errand(
             call=call,
-            refusal=lambda: self._refused(call, fault or self._refusal(call, arguments, is_within=is_within)),
+            refusal=lambda: self._refusal(call, arguments, fault, is_within=is_within),
             permission=lambda: self._permission(call, arguments),
             may_repeat=lambda: self._toolbox.may_repeat(call.name),
             execute=lambda: self._executed(call, arguments),
@@ -75,16 +75,20 @@ class ToolPhase:
         )
         return output
 
-    def _refusal(self, call: FunctionCall, arguments: Mapping[str, Any], *, is_within: bool) -> str | None:
+    async def _refusal(
+        self, call: FunctionCall, arguments: Mapping[str, Any], fault: str | None, *, is_within: bool
+    ) -> str | None:
+        return self._refused(call, fault or await self._find_refusal(call, arguments, is_within=is_within))
+
+    async def _find_refusal(self, call: FunctionCall, arguments: Mapping[str, Any], *, is_within: bool) -> str | None:
         if not is_within:
             return "The limit of tool calls is reached; this one was not run."
-        spec = self._toolbox.spec(call.name)
-        if spec is None:
+        if self._toolbox.spec(call.name) is None:
             return _unknown(call.name, self._toolbox.names)
         if not self.allows(call.name):
             return f"The tool '{call.name}' is not allowed in this run."
         try:
-            check_arguments(spec.parameters, arguments)
+            await self._toolbox.check_arguments(call.name, arguments)
         except BadArgumentsError as error:
             return str(error)
         return None

@@ -81,7 +81,7 @@ class Service:
         context_bytes = config.limits.context_bytes
         starter = Starter(backends, config, self.room)
         continuing = Continuing(self.store, seal_keys, most=context_bytes)
-        self.pool = starter.pool
+        self.pool, self._checker = starter.pool, starter.checker
         rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
         self.runs = Runs(metrics, rates)
         is_sqlite = config.storage.url.startswith("sqlite")
@@ -196,7 +196,9 @@ class Service:
         """End runs, servers, models and storage, in this order."""
         await self.runs.close()
         await self.background.close()
-        await asyncio.gather(self.pool.close(), *(backend.mcp.close() for backend in self.backends.values()))
+        await asyncio.gather(
+            self.pool.close(), self._checker.close(), *(backend.mcp.close() for backend in self.backends.values())
+        )
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
 

@@ -19,6 +19,7 @@ from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
+from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.registry import Toolbox
 from holodeck.tools.results import ResultReader
 
@@ -46,6 +47,8 @@ class Starter:
         self._backends = backends
         rules = DialRules(config.request_servers, budget)
         self.pool = ServerPool(rules, patience=config.limits.discovery_seconds)
+        self.checker = ArgumentChecker()
+        """Of the arguments of all runs. Closed, like the pool, with the service."""
 
     def backend(self, name: str | None) -> Backend:
         """The model or agent of this name. Raises the 404 of an unknown one."""
@@ -100,6 +103,7 @@ class Starter:
         choice = request.tool_choice.resolved(servers.names)
         toolbox = Toolbox(
             [*backend.functions, servers],
+            checker=self.checker,
             client=request.tools.functions,
             reader=ResultReader(budget=self._budget),
             hold=servers.holds,

@@ -82,8 +82,21 @@ HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
 MAX_REDIRECTS = 3
 WEBSOCKET_PING = 20.0  # a peer that does not answer this is gone, even if nothing says so
 
-# Checks of structured answers against the schema that the server promised
+# JSON Schemas of tools and answers
+MAX_SCHEMA_BYTES = 256 * KIB  # the largest real tools have 30 KiB; a model would read 60,000 tokens of this one
+MAX_SCHEMA_NODES = 10_000  # keys and elements: 6 ms to read, 2 MB in memory; the largest real tools have 2,000
+MAX_SCHEMA_LEVELS = 64  # of nesting: as deep as a file may be, and a body with other things around it
+MAX_REQUEST_SCHEMA_BYTES = 1 * MIB  # of all schemas in one request: hundreds of real tools, or four of the largest
+MAX_REQUEST_SCHEMA_NODES = 40_000
+MAX_LISTED_SCHEMA_BYTES = 32 * MIB  # of all tools of one server: 20,000 with 1.6 KiB each
+MAX_LISTED_SCHEMA_NODES = 500_000
+
+# Checks of values against schemas: what a server promised of its answers, and what a tool takes
 CHECK_BUDGET = 1.0  # seconds; a schema that needs more is an attack or a mistake
+MAX_VIOLATIONS_SHOWN = 5  # a model mends a few at a time
+MAX_COMPILED_SCHEMAS = 512  # of cheap ones: more tools than are in use at one time
+MAX_WORKER_SCHEMAS = 64  # of costly ones, in the checking process; another takes the place of the oldest
+CHECK_QUEUE_BUDGET = 3.0  # seconds to wait for other checks in the same process, of which some may be attacks
 CHECK_START_BUDGET = 10.0  # for the checking process to start on a busy machine
 MAX_INLINE_SCHEMA_NODES = 500  # a schema this small, without references and patterns, takes microseconds
 MAX_INLINE_VALUE_BYTES = 64 * KIB
@@ -94,7 +107,6 @@ DEFAULT_MAX_RESULT_BYTES = 64 * MIB  # what is kept of one result; what the mode
 MAX_RESULT_BYTES = 1024 * MIB
 
 # Runs
-MAX_ARGUMENT_CHECK_BYTES = 256 * KIB  # a larger input schema is left for its server to check
 MODEL_RESULT_CHARS = 24_000  # about 6,000 tokens: what a model is shown of one result; the rest is there to read
 MAX_KEPT_RESULTS = 64  # results that a run keeps for reading on; the oldest go first
 DISCOVERY_WAIT = 15.0  # how long the first turn waits for a remote server to say what it has
@@ -145,7 +157,9 @@ DEFAULT_CONTEXT_BYTES = 64 * MIB  # what is read for a request of all that came 
 MAX_JSON_DEPTH = 100  # of a body, a message, arguments; schemas that are in use nest 20 deep, perhaps 40
 MIN_SEAL_KEY_BYTES = 32  # as many as the cipher has
 MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
-DEFAULT_BODIES_BYTES = 256 * MIB  # of all requests at once; what is answered takes four to eight times its body
+DEFAULT_BODIES_BYTES = (
+    256 * MIB
+)  # of all requests at once; text takes 8 to 13 times its body, many tiny values 60 times
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
 DEFAULT_KEY_BACKGROUND = 256  # of one caller, on all gateways: four times what one gateway does at once
@@ -287,7 +301,7 @@ CHARS_PER_TOKEN = 4  # of English text and JSON, in all of today's tokenizers, r
 TOKENS_PER_ITEM = 4  # what the role and the ends of a message take
 TOKENS_PER_IMAGE = 765  # a picture of 1024 x 1024 at high detail, as OpenAI counts it
 MAX_STRICT_DEPTH = 10  # OpenAI's strict mode refuses deeper ones
-MAX_SCHEMA_NODES = 5_000  # references can multiply; a schema of this size costs a model more than its answer is worth
+MAX_INLINED_NODES = 5_000  # references can multiply; a schema of this size costs a model more than its answer is worth
 MAX_SCHEMA_NOTES = 50  # of changes, shown to a person
 MAX_ENUM_VALUES = 500  # OpenAI counts a thousand over all of a tool's fields
 OPENAI_DESCRIPTION_CHARS = 1_024  # longer ones are refused

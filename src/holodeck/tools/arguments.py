@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
+from holodeck.lib import log
 from holodeck.lib.bounded_json import parse_json
-from holodeck.lib.limits import MAX_ARGUMENT_CHECK_BYTES, MAX_SHOWN_CHARS
+from holodeck.lib.json_schema import SchemaError
+from holodeck.lib.limits import MAX_SHOWN_CHARS
+from holodeck.lib.schema_worker import SchemaChecker, UncheckedError
+
+_MAX_PROBLEM_CHARS = 200  # of each: five of them are a paragraph for the model
 
 
 class BadArgumentsError(ValueError):
@@ -31,35 +34,26 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return value
 
 
-def check_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """Raise with the first things that do not fit. A schema that cannot be used checks nothing."""
-    try:
-        text = json.dumps(schema, sort_keys=True)
-    except (TypeError, ValueError, RecursionError):
-        return
-    if len(text) > MAX_ARGUMENT_CHECK_BYTES or _is_costly(text):
-        return  # its server checks it, too; a hostile schema must not stall the loop
-    validator = _validator(text)
-    if validator is None:
-        return
-    problems = [
-        f"{'.'.join(map(str, error.instance_path)) or 'arguments'}: {error.message[:200]}"
-        for _, error in zip(range(5), validator.iter_errors(dict(arguments)), strict=False)
-    ]
-    if problems:
-        raise BadArgumentsError("The arguments do not fit the tool: " + "; ".join(problems))
+class ArgumentChecker:
+    """Checks arguments against the input schemas of tools. Belongs to an agent or a gateway, which closes it."""
 
+    def __init__(self) -> None:
+        self._checker = SchemaChecker()
 
-def _is_costly(schema: str) -> bool:
-    """Patterns and references can make a small schema take for ever."""
-    return '"pattern"' in schema or '"patternProperties"' in schema or '"$ref"' in schema or '"$dynamicRef"' in schema
+    async def check_arguments(self, tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+        """Raise `BadArgumentsError` with the first things that do not fit.
 
+        A check that cannot be made, or not in time, is logged and stops no call: what runs the tool checks as well.
+        """
+        try:
+            violations = await self._checker.find_violations(schema, arguments)
+        except (SchemaError, UncheckedError) as error:
+            log.warning("tools.arguments_unchecked", tool=tool, reason=error)
+            return
+        if violations:
+            problems = (f"{each.path or 'arguments'}: {each.message[:_MAX_PROBLEM_CHARS]}" for each in violations)
+            raise BadArgumentsError("The arguments do not fit the tool: " + "; ".join(problems))
 
-@lru_cache(maxsize=512)
-def _validator(schema: str) -> Any:  # the library's classes have no common public type
-    import jsonschema_rs
-
-    try:
-        return jsonschema_rs.validator_for(json.loads(schema))
-    except ValueError:
-        return None
+    async def close(self) -> None:
+        """End the checking process, if one was needed."""
+        await self._checker.close()

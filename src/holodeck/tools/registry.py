@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from holodeck.lib import log
 from holodeck.models.events import MissingServer
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall
+from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.executor import ToolCall, ToolExecutor, ToolResult
 from holodeck.tools.results import ResultReader
 
@@ -28,11 +30,16 @@ class Toolbox:
         self,
         executors: Sequence[ToolExecutor],
         *,
+        checker: ArgumentChecker,
         client: Sequence[ToolSpec] = (),
         reader: ResultReader | None = None,
         hold: Callable[[FunctionCall], bool] | None = None,
     ) -> None:
-        """`hold` says which calls wait for a person: a turn with one of them ends the run before anything is run."""
+        """`hold` says which calls wait for a person: a turn with one of them ends the run before anything is run.
+
+        `checker` is shared with other runs, and closed by its owner.
+        """
+        self._checker = checker
         self._hold = hold
         self._reader = reader
         self._executors: tuple[ToolExecutor, ...] = (*executors, reader) if reader is not None else tuple(executors)
@@ -94,6 +101,12 @@ class Toolbox:
         """True for a tool that may be run twice without harm."""
         asked = getattr(self._executor(name), "may_repeat", None)
         return asked is not None and bool(asked(name))
+
+    async def check_arguments(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Raise `BadArgumentsError` when the arguments do not fit the tool's input schema."""
+        spec = self._specs.get(name)
+        if spec is not None:
+            await self._checker.check_arguments(name, spec.parameters, arguments)
 
     async def ask_person(self, call: ToolCall) -> bool | None:
         """Whether a person lets this call run. None: nobody needs to be asked before it is executed."""

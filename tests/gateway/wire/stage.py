@@ -21,6 +21,7 @@ from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.models.events import Event, RunResult
 from holodeck.models.items import FunctionCall, Item
 from holodeck.testing import ScriptedModel
+from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.registry import Toolbox
 
 WireEvent = dict[str, Any]
@@ -96,7 +97,7 @@ async def played(
     request = read_request(given, sealed=sealed)
     choice = request.tool_choice.resolved(lambda label, tool: [tool] if tool else [])
     hold = None if servers is None else (lambda call: call.name in servers.approval)
-    toolbox = Toolbox([shelf] if shelf else [], client=request.tools.functions, hold=hold)
+    toolbox = Toolbox([shelf] if shelf else [], checker=ArgumentChecker(), client=request.tools.functions, hold=hold)
     writer = ResponseWriter(
         request,
         response_id="resp_1",

@@ -18,6 +18,7 @@ from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.exchange import ToolChoice
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Reasoning
 from holodeck.testing import ScriptedModel, call, fail, finish, say, spend, think
+from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.registry import Toolbox
 
 FUNCTION = {"type": "function", "function": {"name": "ask_client", "parameters": {"type": "object"}}}
@@ -32,7 +33,7 @@ async def chatted(
     writer = ChatWriter(request, completion_id="chatcmpl_1", created_at=1_700_000_000.0, is_silent=is_silent)
     log = EventLog()
     first = response.model_request((), response.tool_choice.resolved(lambda *_: []))
-    toolbox = Toolbox([shelf] if shelf else [], client=response.tools.functions)
+    toolbox = Toolbox([shelf] if shelf else [], checker=ArgumentChecker(), client=response.tools.functions)
     await run(RunRequest(run_id="r", model=first), model, toolbox, log)
     chunks: list[bytes] = []
     async for _, event in log.read():

@@ -9,6 +9,7 @@ from holodeck.gateway.wire.chat_messages import read_messages
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
 from holodeck.gateway.wire.options import Answer, read_format, read_metadata, read_numbers
 from holodeck.gateway.wire.request import TIERS, ResponseRequest
+from holodeck.gateway.wire.request_schemas import RequestSchemas
 from holodeck.gateway.wire.tools import Choice, Tools, echo_function, function_spec, read_choice
 from holodeck.lib.limits import (
     MAX_IDENTIFIER_CHARS,
@@ -114,13 +115,13 @@ def _stop(fields: Fields) -> tuple[str, ...]:
 
 
 def _tools(fields: Fields) -> Tools:
-    specs, echo = [], []
+    specs, echo, schemas = [], [], RequestSchemas()
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
         kind = entry.required("type")
         if kind != "function":
             not_one_of(entry.at("type"), kind, ("function",))
         function = entry.object("function") or entry.missing("function")
-        specs.append(function_spec(function))
+        specs.append(function_spec(function, schemas))
         echo.append(echo_function(function.value))
         function.done()
         entry.done()

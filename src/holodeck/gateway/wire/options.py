@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
+from holodeck.gateway.wire.request_schemas import RequestSchemas
 from holodeck.lib.limits import (
     MAX_METADATA_KEY_CHARS,
     MAX_METADATA_PAIRS,
@@ -150,7 +151,7 @@ def read_include(fields: Fields) -> frozenset[str]:
 def json_schema(fields: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
     """A named schema: as it is shown again, and as the model gets it."""
     name = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    schema = fields.mapping("schema")
+    schema = RequestSchemas().read(fields, "schema")
     if schema is None:
         fields.missing("schema")
     strict = fields.flag("strict")

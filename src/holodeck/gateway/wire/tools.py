@@ -10,6 +10,7 @@ from typing import Any, Literal, NoReturn, cast
 from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
 from holodeck.gateway.wire.guises import SEARCH, Guise, model_name, text_parameters
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration, read_declaration
+from holodeck.gateway.wire.request_schemas import RequestSchemas
 from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
 from holodeck.models.exchange import ToolChoice, ToolSpec
@@ -85,16 +86,17 @@ def read_tools(fields: Fields) -> Tools:
     declarations: list[MCPDeclaration] = []
     echo: list[Mapping[str, Any]] = []
     guises: dict[str, Guise] = {}
+    schemas = RequestSchemas()
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
-            functions.append(_function(entry))
+            functions.append(_function(entry, schemas))
             echo.append(echo_function(entry.value))
         elif kind == "mcp":
             declarations.append(read_declaration(entry))
             echo.append(declarations[-1].echo)
         else:
-            functions += _disguised(entry, kind, guises)
+            functions += _disguised(entry, kind, guises, schemas)
             echo.append(dict(entry.value))
     _unique([spec.name for spec in functions], "function name")
     _unique([each.server_label for each in declarations], "server_label")
@@ -104,36 +106,39 @@ def read_tools(fields: Fields) -> Tools:
 def read_found(fields: Fields, guises: dict[str, Guise]) -> list[ToolSpec]:
     """Tools of the client that a search has found."""
     found: list[ToolSpec] = []
+    schemas = RequestSchemas()
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
-            found.append(_function(entry, is_found=True))
+            found.append(_function(entry, schemas, is_found=True))
         else:
-            found += _disguised(entry, kind, guises, is_found=True)
+            found += _disguised(entry, kind, guises, schemas, is_found=True)
     return found
 
 
-def _disguised(fields: Fields, kind: object, guises: dict[str, Guise], *, is_found: bool = False) -> list[ToolSpec]:
+def _disguised(
+    fields: Fields, kind: object, guises: dict[str, Guise], schemas: RequestSchemas, *, is_found: bool = False
+) -> list[ToolSpec]:
     """Tools that the model knows otherwise than the client."""
     if kind == "custom":
-        return [_custom(fields, None, guises, is_found=is_found)]
+        return [_custom(fields, None, guises, schemas, is_found=is_found)]
     if kind == SEARCH and fields.value.get("execution") == "client" and not is_found:
-        return [_search(fields, guises)]
+        return [_search(fields, guises, schemas)]
     if kind != "namespace":
         _no_such_kind(fields, kind)
-    return _namespace(fields, guises, is_found=is_found)
+    return _namespace(fields, guises, schemas, is_found=is_found)
 
 
-def _search(fields: Fields, guises: dict[str, Guise]) -> ToolSpec:
+def _search(fields: Fields, guises: dict[str, Guise], schemas: RequestSchemas) -> ToolSpec:
     fields.take("type")
     fields.take("execution")
-    about, parameters = fields.text("description") or "", fields.mapping("parameters") or _NO_PARAMETERS
+    about, parameters = fields.text("description") or "", schemas.read(fields, "parameters") or _NO_PARAMETERS
     fields.done()
     guises[SEARCH] = Guise(name=SEARCH, form="search")
     return ToolSpec(name=SEARCH, description=about, parameters=parameters)
 
 
-def _namespace(fields: Fields, guises: dict[str, Guise], *, is_found: bool) -> list[ToolSpec]:
+def _namespace(fields: Fields, guises: dict[str, Guise], schemas: RequestSchemas, *, is_found: bool) -> list[ToolSpec]:
     """The tools of a namespace: its name is part of theirs, and the first says what is said of all."""
     fields.take("type")
     namespace = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
@@ -142,12 +147,12 @@ def _namespace(fields: Fields, guises: dict[str, Guise], *, is_found: bool) -> l
     for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
-            given = _function(entry, is_found=is_found)
+            given = _function(entry, schemas, is_found=is_found)
             name = model_name(given.name, namespace)
             guises[name] = Guise(name=given.name, namespace=namespace)
             specs.append(replace(given, name=name))
         elif kind == "custom":
-            specs.append(_custom(entry, namespace, guises, is_found=is_found))
+            specs.append(_custom(entry, namespace, guises, schemas, is_found=is_found))
         else:
             entry.missing("type") if kind is None else not_one_of(entry.at("type"), kind, ("function", "custom"))
     fields.done()
@@ -157,13 +162,15 @@ def _namespace(fields: Fields, guises: dict[str, Guise], *, is_found: bool) -> l
     return specs
 
 
-def _custom(fields: Fields, namespace: str | None, guises: dict[str, Guise], *, is_found: bool) -> ToolSpec:
+def _custom(
+    fields: Fields, namespace: str | None, guises: dict[str, Guise], schemas: RequestSchemas, *, is_found: bool
+) -> ToolSpec:
     """A tool that takes text: for the model, a function with one argument."""
     fields.take("type")
     form = fields.mapping("format")
     if fields.flag("defer_loading") and not is_found:
         _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
-    given = function_spec(fields)
+    given = function_spec(fields, schemas)
     fields.done()
     name = model_name(given.name, namespace)
     guises[name] = Guise(name=given.name, namespace=namespace, form="custom")
@@ -188,7 +195,7 @@ def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def function_spec(fields: Fields) -> ToolSpec:
+def function_spec(fields: Fields, schemas: RequestSchemas) -> ToolSpec:
     """Name, description, parameters and `strict`, wherever the dialect keeps them."""
     name = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
     if not _NAME.fullmatch(name):
@@ -198,7 +205,7 @@ def function_spec(fields: Fields) -> ToolSpec:
     return ToolSpec(
         name=name,
         description=fields.text("description") or "",
-        parameters=fields.mapping("parameters") or _NO_PARAMETERS,
+        parameters=schemas.read(fields, "parameters") or _NO_PARAMETERS,
         strict=fields.flag("strict") or False,
     )
 
@@ -248,7 +255,7 @@ def _named(fields: Fields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str
     return found
 
 
-def _function(fields: Fields, *, is_found: bool = False) -> ToolSpec:
+def _function(fields: Fields, schemas: RequestSchemas, *, is_found: bool = False) -> ToolSpec:
     fields.take("type")
     if fields.flag("defer_loading") and not is_found:
         _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
@@ -257,7 +264,7 @@ def _function(fields: Fields, *, is_found: bool = False) -> ToolSpec:
     fields.refuse_given("What a function returns is not checked here.", "output_schema")
     if (callers := fields.strings("allowed_callers")) not in (None, ["direct"]):
         not_one_of(fields.at("allowed_callers"), callers, ("direct",))
-    spec = function_spec(fields)
+    spec = function_spec(fields, schemas)
     fields.done()
     return spec
 

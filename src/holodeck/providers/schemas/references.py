@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from holodeck.lib.limits import MAX_SCHEMA_DEPTH, MAX_SCHEMA_NODES
+from holodeck.lib.limits import MAX_INLINED_NODES, MAX_SCHEMA_DEPTH
 from holodeck.providers.schemas.notes import Notes
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
@@ -31,7 +31,7 @@ class Inliner:
         if not isinstance(schema, Mapping):
             return schema
         self._nodes += 1
-        if self._nodes > MAX_SCHEMA_NODES or depth > 2 * MAX_SCHEMA_DEPTH:
+        if self._nodes > MAX_INLINED_NODES or depth > 2 * MAX_SCHEMA_DEPTH:
             self._notes.add("cut: the schema is too large", path, is_looser=True)
             return _outline(schema)
         reference = next((key for key in _REFERENCES if isinstance(schema.get(key), str)), None)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.lib import log
-from holodeck.lib.limits import MAX_LIST_PAGES, MAX_LISTED
+from holodeck.lib.json_schema import SchemaBudget, SchemaError, check_schema_size
+from holodeck.lib.limits import MAX_LIST_PAGES, MAX_LISTED, MAX_LISTED_SCHEMA_BYTES, MAX_LISTED_SCHEMA_NODES
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.era import Era, mapping
 from holodeck.tools.mcp.jsonrpc import Message
@@ -89,7 +90,8 @@ class UnfitError(ValueError):
 async def list_tools(session: Session, tool: MCPTool) -> Listing[MCPToolInfo]:
     """All tools that the server has and the operator allows."""
     is_modern = session.terms is not None and session.terms.era is Era.MODERN
-    listing = await _listed(session, tool, "tools", lambda entry: _tool(entry, is_modern))
+    budget = SchemaBudget(max_bytes=MAX_LISTED_SCHEMA_BYTES, max_nodes=MAX_LISTED_SCHEMA_NODES)
+    listing = await _listed(session, tool, "tools", lambda entry: _tool(entry, is_modern, budget))
     names = model_names(info.name for info in listing.items)
     items = tuple(
         info if names[info.name] == info.model_name else replace(info, model_name=names[info.name])
@@ -177,7 +179,7 @@ def _add(entry: object, read: Callable[[Mapping[str, Any]], T], found: dict[str,
         found[item.name] = item
 
 
-def _tool(entry: Mapping[str, Any], is_modern: bool) -> MCPToolInfo:
+def _tool(entry: Mapping[str, Any], is_modern: bool, budget: SchemaBudget) -> MCPToolInfo:
     name = _name(entry)
     schema = entry.get("inputSchema")
     if not isinstance(schema, dict) or schema.get("type") != "object":
@@ -185,6 +187,14 @@ def _tool(entry: Mapping[str, Any], is_modern: bool) -> MCPToolInfo:
     if mapping(entry.get("execution")).get("taskSupport") == "required":
         raise UnfitError("it runs only as a task, which this client does not offer")
     output = entry.get("outputSchema")
+    try:
+        budget.add(schema)
+    except SchemaError as error:
+        raise UnfitError(f"its inputSchema cannot be used: {error}") from None
+    try:
+        check_schema_size(output)
+    except SchemaError as error:
+        raise UnfitError(f"its outputSchema cannot be used: {error}") from None
     return MCPToolInfo(
         name=name,
         model_name=normalize_tool_name(name),

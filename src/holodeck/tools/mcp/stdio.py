@@ -12,13 +12,13 @@ from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.limits import KIB, PROCESS_LAST_WORDS, STDERR_LINES_SHOWN
+from holodeck.lib.line_splitter import Lines
 from holodeck.lib.process import Process, spawn
 from holodeck.lib.shortage import is_short
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.environment import child_environment, withheld_variables
 from holodeck.tools.mcp.faults import Faults
 from holodeck.tools.mcp.jsonrpc import Message, RequestId, cancellation, encode, encode_ascii, sniff_id
-from holodeck.tools.mcp.lines import Lines
 from holodeck.tools.mcp.pipe import PipeChannel
 
 if TYPE_CHECKING:

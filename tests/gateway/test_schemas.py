@@ -1,0 +1,315 @@
+"""JSON Schemas that clients and servers bring: nothing is fetched for one, and none is larger than it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aio import aio
+from canary import Canary, canary
+from children import running_children
+from gateway.described_server import DescribedServer
+from gateway.stand import MODEL, Stand, serving
+
+from holodeck.lib.limits import (
+    MAX_LISTED_SCHEMA_NODES,
+    MAX_REQUEST_SCHEMA_NODES,
+    MAX_SCHEMA_BYTES,
+    MAX_SCHEMA_LEVELS,
+    MAX_SCHEMA_NODES,
+)
+from holodeck.testing import ScriptedModel, call, say
+
+Schema = dict[str, Any]
+SECONDS = 30.0
+WORKER = "schema_worker_program.py"
+
+
+@pytest.fixture
+def bird() -> Iterator[Canary]:
+    with canary() as made:
+        yield made
+        assert made.visits == 0
+
+
+def _nested(levels: int) -> Schema:
+    schema: Schema = {}
+    for _ in range(levels):
+        schema = {"items": schema}
+    return schema
+
+
+ELSEWHERE: Mapping[str, Callable[[str], Schema]] = {
+    "$schema": lambda url: {"$schema": url},
+    "$schema of a property": lambda url: {"properties": {"a": {"$schema": url}}},
+    "$schema of a definition": lambda url: {"$defs": {"a": {"$id": "urn:a", "$schema": url}}},
+    "$ref": lambda url: {"$ref": url},
+    "$ref of a property": lambda url: {"properties": {"a": {"$ref": url}}},
+    "$ref with a place": lambda url: {"properties": {"a": {"$ref": f"{url}#/$defs/a"}}},
+    "$ref from an $id": lambda url: {"$id": url, "properties": {"a": {"$ref": "other.json"}}},
+    "$ref of draft 4": lambda url: {
+        "$schema": "http://json-schema.org/draft-04/schema#",
+        "id": url,
+        "items": {"$ref": "other.json"},
+    },
+    "$ref of a file": lambda url: {"anyOf": [{"$ref": "file:///etc/hostname"}]},
+    "$dynamicRef": lambda url: {"not": {"$dynamicRef": url}},
+    "$recursiveRef": lambda url: {"if": {"$recursiveRef": url}},
+}
+"""Schemas that another document is part of."""
+TOO_LARGE: Mapping[str, Schema] = {
+    "bytes": {"description": "x" * MAX_SCHEMA_BYTES},
+    "bytes of text that is not English": {"description": "数" * (MAX_SCHEMA_BYTES // 3 + 1)},
+    "bytes of names": {"properties": {"x" * 100 + str(each): {} for each in range(3_000)}},
+    "properties": {"properties": {f"a{each}": {} for each in range(MAX_SCHEMA_NODES)}},
+    "elements": {"enum": [0] * MAX_SCHEMA_NODES},
+    "empty ones": {"default": [[]] * MAX_SCHEMA_NODES},
+    "levels": _nested(MAX_SCHEMA_LEVELS),
+}
+LARGEST: Schema = {"type": "object", "enum": [0] * (MAX_SCHEMA_NODES - 3)}
+DOORS: Mapping[str, tuple[str, str, Callable[[Schema], Schema]]] = {
+    "function": (
+        "/v1/responses",
+        "tools[1].parameters",
+        lambda schema: {
+            "input": "hi",
+            "tools": [
+                {"type": "function", "name": "good", "parameters": {"type": "object"}},
+                {"type": "function", "name": "bad", "parameters": schema},
+            ],
+        },
+    ),
+    "namespace": (
+        "/v1/responses",
+        "tools[0].tools[0].parameters",
+        lambda schema: {
+            "input": "hi",
+            "tools": [
+                {
+                    "type": "namespace",
+                    "name": "n",
+                    "tools": [{"type": "function", "name": "f", "parameters": schema}],
+                }
+            ],
+        },
+    ),
+    "search": (
+        "/v1/responses",
+        "tools[0].parameters",
+        lambda schema: {
+            "input": "hi",
+            "tools": [{"type": "tool_search", "execution": "client", "parameters": schema}],
+        },
+    ),
+    "found": (
+        "/v1/responses",
+        "input[0].tools[0].parameters",
+        lambda schema: {
+            "input": [
+                {
+                    "type": "tool_search_output",
+                    "call_id": "c",
+                    "tools": [{"type": "function", "name": "f", "parameters": schema}],
+                }
+            ]
+        },
+    ),
+    "format": (
+        "/v1/responses",
+        "text.format.schema",
+        lambda schema: {"input": "hi", "text": {"format": {"type": "json_schema", "name": "a", "schema": schema}}},
+    ),
+    "older function": (
+        "/v1/chat/completions",
+        "tools[0].function.parameters",
+        lambda schema: {
+            "messages": [{"role": "user", "content": "hi"}],
+            "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
+        },
+    ),
+    "older format": (
+        "/v1/chat/completions",
+        "response_format.json_schema.schema",
+        lambda schema: {
+            "messages": [{"role": "user", "content": "hi"}],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}},
+        },
+    ),
+}
+"""Where a request may have a schema: the path, the name of the parameter, and the body around it."""
+
+
+@pytest.mark.parametrize("door", DOORS)
+@aio(SECONDS)
+async def test_a_request_with_a_schema_that_is_elsewhere_or_too_large_is_refused_by_name(
+    tmp_path: Path, bird: Canary, door: str
+) -> None:
+    path, param, body = DOORS[door]
+    async with serving(tmp_path) as stand:
+        for form, elsewhere in ELSEWHERE.items():
+            error = await _refused(stand, path, body(elsewhere(bird.url)))
+            assert (error["param"], error["code"]) == (param, "invalid_json_schema")
+            named = "other.json" if "other.json" in str(elsewhere("")) else "file:///" if "file" in form else bird.url
+            assert named in error["message"]
+        for schema in TOO_LARGE.values():
+            error = await _refused(stand, path, body(schema))
+            assert (error["param"], error["code"]) == (param, "schema_above_max_size")
+        assert not stand.asked
+
+
+@aio(SECONDS)
+async def test_a_message_of_a_websocket_is_held_to_the_same(tmp_path: Path, bird: Canary) -> None:
+    _, param, body = DOORS["function"]
+    async with serving(tmp_path) as stand, (await stand.http()).ws_connect("/v1/responses") as socket:
+        for schema in ({"$schema": bird.url}, TOO_LARGE["properties"]):
+            await socket.send_json({"type": "response.create", "model": MODEL, **body(schema)})
+            said = await socket.receive_json()
+            assert (said["type"], said["error"]["param"]) == ("error", param)
+        assert not stand.asked
+
+
+@aio(SECONDS)
+async def test_all_schemas_of_a_request_have_a_limit_together(tmp_path: Path) -> None:
+    fit = MAX_REQUEST_SCHEMA_NODES // MAX_SCHEMA_NODES
+    tools = [{"type": "function", "name": f"f{each}", "parameters": LARGEST} for each in range(fit + 1)]
+    async with serving(tmp_path, ScriptedModel(say("Well."))) as stand:
+        error = await _refused(stand, "/v1/responses", {"input": "hi", "tools": tools})
+        assert (error["param"], error["code"]) == (f"tools[{fit}].parameters", "schema_above_max_size")
+        body = {"model": MODEL, "input": "hi", "tools": tools[:fit]}
+        assert (await stand.send("POST", "/v1/responses", body))[0] == 200
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {}}, "not": {"$ref": "#"}},
+        {"$schema": "https://json-schema.org/draft/2020-12/schema", "$defs": {"a": {}}, "not": {"$ref": "#/$defs/a"}},
+        {"$id": "https://example.com/a", "$defs": {"b": {"$id": "b"}}, "not": {"$ref": "https://example.com/b"}},
+        {"default": {"$schema": "https://vega.github.io/schema/vega-lite/v5.json"}, "examples": [{"$ref": "x"}]},
+        {"properties": {"$ref": {"type": "string"}, "$schema": {"const": "https://example.com"}}},
+        {"properties": {f"a{each}": {"type": "string", "description": "d" * 100} for each in range(1_000)}},
+        {"type": "banana", "minimum": "nonsense"},
+    ],
+    ids=["draft 7", "2020-12", "own id", "data", "properties", "large", "nonsense"],
+)
+@aio(SECONDS)
+async def test_a_schema_that_has_all_that_it_needs_is_offered(tmp_path: Path, schema: Schema) -> None:
+    tool = {"type": "function", "name": "f", "parameters": {"type": "object", **schema}}
+    async with serving(tmp_path, ScriptedModel(say("Well."))) as stand:
+        assert (await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "hi", "tools": [tool]}))[0] == 200
+        assert len(stand.asked[0]["tools"]) == 1
+
+
+@aio(SECONDS)
+async def test_a_tool_of_a_server_whose_schema_is_elsewhere_or_too_large_is_dropped_by_name(
+    tmp_path: Path, bird: Canary, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = [elsewhere(bird.url) for elsewhere in ELSEWHERE.values()] + list(TOO_LARGE.values())
+    described = [
+        {"name": f"bad_{index}", "inputSchema": {**schema, "type": "object"}} for index, schema in enumerate(bad)
+    ]
+    outputs = [
+        {"name": f"large_{index}", "inputSchema": {"type": "object"}, "outputSchema": schema}
+        for index, schema in enumerate(TOO_LARGE.values())
+    ]
+    good = {"name": "good", "inputSchema": {"type": "object"}}
+    async with DescribedServer(*described, *outputs, good).serve() as server:
+        model = ScriptedModel(call("good"), say("Well."))
+        async with _gateway(tmp_path, model, server) as stand:
+            assert await _answer(stand) == "Well."
+            assert [each["function"]["name"] for each in stand.asked[0]["tools"]] == ["good"]
+    dropped = [record.getMessage() for record in caplog.records if "mcp.dropped" in record.getMessage()]
+    assert len(dropped) == len(described) + len(outputs)
+    for tool, message in zip([*described, *outputs], dropped, strict=True):
+        assert f"name={tool['name']} " in message
+        assert ("its outputSchema" if tool in outputs else "its inputSchema") in message
+    assert bird.url in dropped[0]
+
+
+@aio(SECONDS)
+async def test_all_schemas_of_a_server_have_a_limit_together(tmp_path: Path) -> None:
+    fit = MAX_LISTED_SCHEMA_NODES // MAX_SCHEMA_NODES
+    described = [{"name": f"t{index}", "inputSchema": LARGEST} for index in range(fit + 2)]
+    small = {"name": "small", "inputSchema": {"type": "object"}}
+    async with (
+        DescribedServer(small, *described).serve() as server,
+        _gateway(tmp_path, ScriptedModel(say("Well.")), server) as stand,
+    ):
+        assert await _answer(stand) == "Well."
+        names = [each["function"]["name"] for each in stand.asked[0]["tools"]]
+        assert names == ["small", *(f"t{index}" for index in range(fit - 1))]
+
+
+@aio(SECONDS)
+async def test_what_a_server_promises_of_its_answers_is_not_fetched_either(tmp_path: Path, bird: Canary) -> None:
+    described: list[Schema] = [
+        {"name": f"t{index}", "inputSchema": {"type": "object"}, "outputSchema": {**elsewhere(bird.url)}}
+        for index, elsewhere in enumerate(ELSEWHERE.values())
+    ]
+    async with DescribedServer(*described).serve() as server:
+        model = ScriptedModel([call(each["name"]) for each in described], say("Well."))
+        async with _gateway(tmp_path, model, server) as stand:
+            assert await _answer(stand) == "Well."
+        assert len(server.called) == len(described)
+
+
+PATTERN: Schema = {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}$"}}}
+ENDLESS: Schema = {
+    "type": "object",
+    "$defs": {
+        **{f"d{each}": {"allOf": [{"$ref": f"#/$defs/d{each + 1}"}] * 2} for each in range(40)},
+        "d40": {"type": "object"},
+    },
+    "allOf": [{"$ref": "#/$defs/d0"}],
+}
+"""Its references double 40 times: to check anything against it takes years."""
+
+
+@aio(SECONDS)
+async def test_arguments_are_checked_against_costly_schemas_in_a_process_that_ends_with_the_gateway(
+    tmp_path: Path,
+) -> None:
+    async with DescribedServer({"name": "look", "inputSchema": PATTERN}).serve() as server:
+        model = ScriptedModel(call("look", code="abc"), call("look", code="ABC"), say("Well."))
+        async with _gateway(tmp_path, model, server) as stand:
+            assert await _answer(stand) == "Well."
+            assert "The arguments do not fit the tool: code: " in stand.asked[1]["messages"][-1]["content"]
+            assert len(running_children(WORKER)) == 1
+        assert server.called == [{"code": "ABC"}]
+    assert not running_children(WORKER)
+
+
+@aio(SECONDS)
+async def test_a_check_of_arguments_that_does_not_end_stops_no_call_and_is_not_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    described = [{"name": "slow", "inputSchema": ENDLESS}, {"name": "look", "inputSchema": PATTERN}]
+    async with DescribedServer(*described).serve() as server:
+        calls = [call("slow", a=1), call("slow", a=2), [call("slow", a=3), call("look", code="abc")]]
+        async with _gateway(tmp_path, ScriptedModel(*calls, say("Well.")), server) as stand:
+            assert await _answer(stand) == "Well."
+            assert "do not fit the tool: code: " in stand.asked[3]["messages"][-1]["content"]
+        assert server.called == [{"a": 1}, {"a": 2}, {"a": 3}]
+    assert not running_children(WORKER)
+    unchecked = [record.getMessage() for record in caplog.records if "arguments_unchecked" in record.getMessage()]
+    assert ["took more than" in each for each in unchecked] == [True, False, False]
+
+
+def _gateway(folder: Path, model: ScriptedModel, server: DescribedServer) -> Any:
+    described = {"name": "described", "type": "mcp", "description": "d", "transport": "http", "url": server.url}
+    return serving(folder, model, mcp_servers=[described])
+
+
+async def _answer(stand: Stand) -> str:
+    status, said = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "hi"})
+    assert status == 200, said
+    return str(said["output"][-1]["content"][0]["text"])
+
+
+async def _refused(stand: Stand, path: str, body: Schema) -> dict[str, Any]:
+    status, said = await stand.send("POST", path, {"model": MODEL, **body})
+    assert status == 400, said
+    error: dict[str, Any] = said["error"]
+    return error
