@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
@@ -19,6 +19,7 @@ from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.storage import forgetting, searching, sqlite_unfinished, threads, unfinished, waiting_calls
 from holodeck.storage.at_hand import AtHand
+from holodeck.storage.damage import DAMAGED, FileCheck, check_json
 from holodeck.storage.presence_files import Alone, FilePresence
 from holodeck.storage.same_file import LOST, SameFile
 from holodeck.storage.sqlite_file import Durability, connected
@@ -28,6 +29,7 @@ from holodeck.storage.workers import Worker
 
 _COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
 _NAMES = _COLUMNS.split(", ")
+_FIRST_JSON = _NAMES.index("resource")
 _values = attrgetter(*_NAMES)
 _NEWER = ", ".join(f"{name} = excluded.{name}" for name in (*_NAMES[1:], "keeper"))
 _MARKS = ", ".join("?" * (len(_NAMES) + 1))
@@ -50,12 +52,16 @@ class SQLiteStore:
         self._durability = durability
         shared = self._path == ":memory:"
         self._presence = Alone() if shared else FilePresence(Path(f"{Path(self._path).resolve()}.alive"))
-        self._writer = Worker(self._entered, writes=True, name="storage writer")
+        self._check = FileCheck(None if shared else Path(self._path))
+        on_damage = self._check.report
+        self._writer = Worker(self._entered, writes=True, name="storage writer", on_damage=on_damage)
         self._at_hand = AtHand()
         self._has_at_hand = durability == "fast" and not shared  # whoever waits for the disk waits elsewhere
         self._file = None if shared else SameFile(Path(self._path))
         self._opening = threading.Lock()
-        self._reader = self._writer if shared else Worker(self._connect, writes=False, name="storage reader")
+        self._reader = self._writer
+        if not shared:
+            self._reader = Worker(self._connect, writes=False, name="storage reader", on_damage=on_damage)
 
     @property
     def keeper(self) -> int:
@@ -63,7 +69,7 @@ class SQLiteStore:
 
     @property
     def refusal(self) -> str:
-        return self._writer.refusal
+        return self._writer.refusal or (DAMAGED if self._check.damage else "")
 
     def _connect(self) -> sqlite3.Connection:
         with self._opening:
@@ -90,12 +96,26 @@ class SQLiteStore:
         return self._file is not None and self._file.is_lost()
 
     def _heed(self, is_lost: bool) -> None:
-        """Write nothing more into a file that nobody will find. Raises `StorageError` while it is lost."""
-        if is_lost != bool(self._writer.refusal):
-            self._writer.refusal = LOST if is_lost else ""
-            self._at_hand.pause(is_over=not is_lost)
-        if is_lost:
-            raise StorageError(LOST)
+        """Write nothing more into a file that is lost or damaged. Raises `StorageError` while it is."""
+        refusal = LOST if is_lost else DAMAGED if self._check.damage else ""
+        if refusal != self._writer.refusal:
+            self._writer.refusal = refusal
+            self._at_hand.pause(is_over=not refusal)
+        if refusal:
+            raise StorageError(refusal)
+
+    async def _confirm_missing(self) -> None:
+        """Raise `StorageError` when what was not found may be there, in a file that is damaged."""
+        await self._check.wait()
+        if self._check.damage:
+            raise StorageError(DAMAGED)
+
+    async def _is_there(self, changing: Awaitable[bool]) -> bool:
+        """Whether a change found what it was to change."""
+        found = await changing
+        if not found:
+            await self._confirm_missing()
+        return found
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         values = (*_values(record), self.keeper)
@@ -142,8 +162,14 @@ class SQLiteStore:
         return await self._writer.run(finish)
 
     async def get(self, response_id: str, owner: str) -> StoredResponse | None:
-        row = await self._reader.run(lambda db: db.execute(f"{_GET} AND owner = ?", (response_id, owner)).fetchone())
-        return _response(row) if row is not None else None
+        def read(db: sqlite3.Connection) -> StoredResponse | None:
+            row = db.execute(f"{_GET} AND owner = ?", (response_id, owner)).fetchone()
+            return _response(row) if row is not None else None
+
+        found = await self._reader.run(read)
+        if found is None:
+            await self._confirm_missing()
+        return found
 
     async def delete(self, response_id: str, owner: str) -> bool:
         sql = "DELETE FROM responses WHERE id = ? AND owner = ?"
@@ -154,12 +180,15 @@ class SQLiteStore:
             db.execute(for_sqlite(unfinished.DROP_CHUNKS), (response_id,))
             return True
 
-        return await self._writer.run(remove)
+        return await self._is_there(self._writer.run(remove))
 
     async def context(self, response_id: str, owner: str, *, most: int = DEFAULT_CONTEXT_BYTES) -> list[bytes] | None:
         values = (response_id, owner, most)
-        rows = await self._reader.run(lambda db: db.execute(for_sqlite(threads.CONTEXT), values).fetchall())
-        return [row[0] for row in rows] or None
+        sql, where = for_sqlite(threads.CONTEXT), f"what comes before {response_id}"
+        found = await self._reader.run(lambda db: [check_json(row[0], where) for row in db.execute(sql, values)])
+        if not found:
+            await self._confirm_missing()
+        return found or None
 
     async def with_items(self, ids: Collection[str], owner: str) -> list[tuple[bytes, bytes]]:
         def look(db: sqlite3.Connection) -> list[tuple[bytes, bytes]]:
@@ -167,7 +196,7 @@ class SQLiteStore:
             for response_id in searching.near(db.execute(for_sqlite(searching.SIZES), (owner,))):
                 texts = db.execute(_TEXTS, (response_id,)).fetchone()
                 if texts is not None:
-                    search.look(*texts)
+                    search.look(*(check_json(text, response_id) for text in texts))
                 if search.is_over:
                     break
             return search.found
@@ -186,6 +215,7 @@ class SQLiteStore:
         def look(db: sqlite3.Connection) -> tuple[bool, dict[str, int | None]]:
             return self._look_at_file(), sqlite_unfinished.orphans(db, self._presence.is_there)
 
+        self._check.begin()
         is_lost, found = await self._reader.run(look)
         self._heed(is_lost)
         return found
@@ -213,7 +243,13 @@ class SQLiteStore:
 
     async def grown(self, response_id: str, owner: str, starting_after: int = -1) -> list[bytes] | None:
         values = (response_id, owner, starting_after + 1)
-        rows = await self._reader.run(lambda db: db.execute(for_sqlite(unfinished.GROWN), values).fetchall())
+        sql = for_sqlite(unfinished.GROWN)
+
+        def read(db: sqlite3.Connection) -> list[tuple[int, bytes]]:
+            rows = db.execute(sql, values).fetchall()
+            return [(first, events if events is None else check_json(events, response_id)) for first, events in rows]
+
+        rows = await self._reader.run(read)
         return unfinished.events_after(starting_after, rows) if rows else None
 
     async def ask_cancel(self, response_id: str, owner: str) -> bool:
@@ -235,16 +271,27 @@ class SQLiteStore:
 
     async def conversation(self, conversation_id: str, owner: str) -> Conversation | None:
         sql = "SELECT id, owner, created_at, metadata FROM conversations WHERE id = ? AND owner = ?"
-        row = await self._reader.run(lambda db: db.execute(sql, (conversation_id, owner)).fetchone())
-        return Conversation(id=row[0], owner=row[1], created_at=row[2], metadata=row[3]) if row else None
+
+        def read(db: sqlite3.Connection) -> Conversation | None:
+            row = db.execute(sql, (conversation_id, owner)).fetchone()
+            if row is None:
+                return None
+            return Conversation(id=row[0], owner=row[1], created_at=row[2], metadata=check_json(row[3], row[0]))
+
+        found = await self._reader.run(read)
+        if found is None:
+            await self._confirm_missing()
+        return found
 
     async def update_conversation(self, conversation_id: str, owner: str, metadata: bytes) -> bool:
         sql = "UPDATE conversations SET metadata = ? WHERE id = ? AND owner = ?"
-        return await self._writer.run(lambda db: db.execute(sql, (metadata, conversation_id, owner)).rowcount > 0)
+        values = (metadata, conversation_id, owner)
+        return await self._is_there(self._writer.run(lambda db: db.execute(sql, values).rowcount > 0))
 
     async def delete_conversation(self, conversation_id: str, owner: str) -> bool:
         sql = "DELETE FROM conversations WHERE id = ? AND owner = ?"
-        return await self._writer.run(lambda db: db.execute(sql, (conversation_id, owner)).rowcount > 0)
+        values = (conversation_id, owner)
+        return await self._is_there(self._writer.run(lambda db: db.execute(sql, values).rowcount > 0))
 
     async def add_items(
         self,
@@ -264,19 +311,24 @@ class SQLiteStore:
                 db.execute(for_sqlite(threads.LEAVE), (conversation_id, waiting))
             return True
 
-        return await self._writer.run(add)
+        return await self._is_there(self._writer.run(add))
 
     async def thread(
         self, conversation_id: str, owner: str, *, limit: int, most: int = DEFAULT_CONTEXT_BYTES
     ) -> Thread | None:
         def read(db: sqlite3.Connection) -> Thread | None:
             rows = db.execute(_THREAD, (conversation_id, owner, limit, most)).fetchall()
+            for row in rows:
+                check_json(row[2] or b"", row[1] or conversation_id)  # a conversation in which nothing waits has none
             found = threads.thread_of(rows, self.keeper)
             if found is None or found.taken_by is None:
                 return found
             return replace(found, is_taker_there=self._presence.is_there(rows[0][4]))
 
-        return await self._reader.run(read)
+        found = await self._reader.run(read)
+        if found is None:
+            await self._confirm_missing()
+        return found
 
     async def take(self, conversation_id: str, owner: str, seen: Thread, taker: str) -> bool:
         def take(db: sqlite3.Connection) -> bool:
@@ -350,22 +402,31 @@ class SQLiteStore:
         def read(db: sqlite3.Connection) -> list[ConversationItem] | None:
             if not _owns(db, conversation_id, owner):
                 return None
-            return [ConversationItem(id=row[0], data=row[1]) for row in db.execute(sql, values)]
+            return [_item(row) for row in db.execute(sql, values)]
 
-        return await self._reader.run(read)
+        found = await self._reader.run(read)
+        if found is None:
+            await self._confirm_missing()
+        return found
 
     async def item(self, conversation_id: str, owner: str, item_id: str) -> ConversationItem | None:
         sql = "SELECT id, data FROM conversation_items WHERE conversation_id = ? AND id = ?"
 
         def read(db: sqlite3.Connection) -> ConversationItem | None:
             row = db.execute(sql, (conversation_id, item_id)).fetchone() if _owns(db, conversation_id, owner) else None
-            return ConversationItem(id=row[0], data=row[1]) if row is not None else None
+            return _item(row) if row is not None else None
 
-        return await self._reader.run(read)
+        found = await self._reader.run(read)
+        if found is None:
+            await self._confirm_missing()
+        return found
 
     async def find_item(self, item_id: str, owner: str) -> ConversationItem | None:
-        row = await self._reader.run(lambda db: db.execute(_FIND_ITEM, (item_id, owner)).fetchone())
-        return ConversationItem(id=row[0], data=row[1]) if row is not None else None
+        def read(db: sqlite3.Connection) -> ConversationItem | None:
+            row = db.execute(_FIND_ITEM, (item_id, owner)).fetchone()
+            return _item(row) if row is not None else None
+
+        return await self._reader.run(read)
 
     async def delete_item(self, conversation_id: str, owner: str, item_id: str) -> bool:
         sql = "DELETE FROM conversation_items WHERE conversation_id = ? AND id = ?"
@@ -373,7 +434,7 @@ class SQLiteStore:
         def remove(db: sqlite3.Connection) -> bool:
             return _owns(db, conversation_id, owner) and db.execute(sql, (conversation_id, item_id)).rowcount > 0
 
-        return await self._writer.run(remove)
+        return await self._is_there(self._writer.run(remove))
 
     async def forget(self, before: float) -> int:
         gone = 0
@@ -394,6 +455,7 @@ class SQLiteStore:
         return row is not None
 
     async def close(self) -> None:
+        await self._check.close()
         await self._writer.close()
         self._at_hand.close()
         if self._reader is not self._writer:
@@ -422,5 +484,12 @@ def _append(db: sqlite3.Connection, conversation_id: str, items: Sequence[Conver
     )
 
 
+def _item(row: tuple[str, object]) -> ConversationItem:
+    return ConversationItem(id=row[0], data=check_json(row[1], row[0]))
+
+
 def _response(row: tuple[object, ...]) -> StoredResponse:
+    """Raises `sqlite3.DatabaseError` for a row that is not as it was written."""
+    for value in row[_FIRST_JSON:]:
+        check_json(value, str(row[0]))
     return StoredResponse(**dict(zip(_NAMES, row, strict=True)))  # type: ignore[arg-type] # by column

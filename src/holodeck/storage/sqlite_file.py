@@ -38,6 +38,7 @@ def _prepare(connection: sqlite3.Connection, path: str, durability: Durability) 
         _use_wal(connection)
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'safe' else 'NORMAL'}")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA cell_size_check = ON")
     with waiting_for(path, at_most=SQLITE_BUSY_SECONDS):
         connection.execute("BEGIN IMMEDIATE")
     _migrate(connection)

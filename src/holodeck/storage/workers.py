@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import GROUP_COMMIT_JOBS
+from holodeck.storage.damage import DAMAGED, is_damage
 
 T = TypeVar("T")
 Job = tuple[Callable[[sqlite3.Connection], Any], bool, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
@@ -23,17 +24,29 @@ _REASONS = (
     ("read-only", f"the file is read-only. {_CHECK}"),
     ("permission denied", f"this user may not write there. {_CHECK}"),
     ("locked", "another process keeps it locked. Stop that one, or use PostgreSQL for several gateways."),
-    ("malformed", "the file is damaged. Restore a copy, or move it away to start anew."),
     ("not a database", "the file is not a database. Move it away, or use another path."),
     ("unable to open", "the file cannot be opened. Check the path and its owner."),
     ("disk i/o error", "the disk reports an error."),
 )
 
 
+def _unheard(damage: str) -> None:
+    """The file is in memory."""
+
+
 class Worker:
     """Runs jobs in order. The thread starts with the first one."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], *, writes: bool, name: str) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        writes: bool,
+        name: str,
+        on_damage: Callable[[str], None] = _unheard,
+    ) -> None:
+        """`on_damage` is told, on this thread, what SQLite says of a file that is damaged."""
+        self._on_damage = on_damage
         self._connect = connect
         self._writes = writes
         self.refusal = ""
@@ -89,7 +102,7 @@ class Worker:
                 connection = self._usable(connection)
                 outcomes = self._transaction(connection, batch)
             except (sqlite3.Error, OSError, StorageError) as error:
-                outcomes = [_explained(error)] * len(batch)
+                outcomes = [self._explained(error)] * len(batch)
             _tell(batch, outcomes)
         if connection is not None:
             connection.close()
@@ -101,19 +114,19 @@ class Worker:
 
     def _transaction(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
         if not self._writes:
-            return [_done(db, job) for job, *_ in batch]
+            return [self._done(db, job) for job, *_ in batch]
         is_alone = len(batch) == 1
         if is_alone and batch[0][1]:
-            return [_done(db, batch[0][0])]
+            return [self._done(db, batch[0][0])]
         outcomes = []
         db.execute("BEGIN IMMEDIATE")
         try:
             if is_alone:  # a transaction of its own is all that it needs
-                outcome = _done(db, batch[0][0])
+                outcome = self._done(db, batch[0][0])
                 db.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
                 return [outcome]
             for job, is_one_statement, *_ in batch:
-                outcome = _done(db, job) if is_one_statement else _undone_if_bad(db, job)
+                outcome = self._done(db, job) if is_one_statement else self._undone_if_bad(db, job)
                 if isinstance(outcome, StorageError) and not db.in_transaction:
                     raise outcome  # the disk was full, or the like: SQLite has undone everything
                 outcomes.append(outcome)
@@ -124,20 +137,24 @@ class Worker:
             raise
         return outcomes
 
+    def _done(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
+        try:
+            return job(db)
+        except (sqlite3.Error, OSError) as error:
+            return self._explained(error)
 
-def _done(db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
-    try:
-        return job(db)
-    except (sqlite3.Error, OSError) as error:
+    def _undone_if_bad(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
+        db.execute("SAVEPOINT job")
+        outcome = self._done(db, job)
+        if db.in_transaction:
+            db.execute("ROLLBACK TO job" if isinstance(outcome, Exception) else "RELEASE job")
+        return outcome
+
+    def _explained(self, error: Exception) -> StorageError:
+        if is_damage(error):
+            self._on_damage(str(error).partition(" with text")[0])
+            return StorageError(DAMAGED)
         return _explained(error)
-
-
-def _undone_if_bad(db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
-    db.execute("SAVEPOINT job")
-    outcome = _done(db, job)
-    if db.in_transaction:
-        db.execute("ROLLBACK TO job" if isinstance(outcome, Exception) else "RELEASE job")
-    return outcome
 
 
 def _tell(batch: list[Job], outcomes: list[Any]) -> None:
