@@ -166,12 +166,13 @@ async def test_who_sends_a_message_byte_by_byte_is_let_go_before_its_end(tmp_pat
     async with serving(tmp_path) as stand:
         client = await raw_socket(stand.url)
         message = frame(TEXT, asking("x" * 100))
-        for at in range(5):
-            await client.send(message[8 * at : 8 * at + 8] if at < 4 else b"")
+        for piece, seconds in ((message[:8], 10), (message[8:16], 15)):
+            await client.send(piece)
             for _ in range(5):
-                await asyncio.sleep(0)
-            await later(10)
-        assert await client.closed() == 1008
+                await asyncio.sleep(0)  # until it has come
+            await later(seconds)
+        opcode, data = await client.frame()
+        assert (opcode, int.from_bytes(data[:2]), b"too slowly" in data) == (CLOSE, 1008, True)
         client.leave()
 
 

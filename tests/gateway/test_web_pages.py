@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -71,7 +72,7 @@ def own(stand: Stand) -> str:
 )
 @aio(30)
 async def test_only_a_page_of_the_very_same_address_may_call(
-    tmp_path: Path, host: str, origin: str, more: Mapping[str, object], is_allowed: bool
+    tmp_path: Path, host: str, origin: str, more: Mapping[str, Any], is_allowed: bool
 ) -> None:
     async with serving(tmp_path, ScriptedModel(say("Hi.")), **more) as stand:
         headers = (f"host: {host.format(own=own(stand))}", f"origin: {origin.format(own=own(stand))}")

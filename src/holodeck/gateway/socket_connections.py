@@ -215,12 +215,13 @@ class BoundedSocket(Reader, WebSocketsSansIOProtocol):
             self._wait_for_writer()
             return
         passed, came = self.loop.time() - self._began, self._coming.moved - self._moved_at_begin
-        if self._coming.moved != self._moved and passed < self.seconds + came / MIN_BODY_RATE:
-            self._wait_for_more()
-            return
-        self.conn.fail(
-            CloseCode.POLICY_VIOLATION, f"The message came too slowly: {came} bytes in {passed:.0f} seconds."
-        )
+        why = f"Nothing of the message came for {self.seconds:g} seconds."
+        if self._coming.moved != self._moved:
+            if passed < self.seconds + came / MIN_BODY_RATE:
+                self._wait_for_more()
+                return
+            why = f"The message came too slowly: {came} bytes in {passed:.0f} seconds."
+        self.conn.fail(CloseCode.POLICY_VIOLATION, why)
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.transport.close()

@@ -245,7 +245,7 @@ class SQLiteStore:
         values = (response_id, owner, starting_after + 1)
         sql = for_sqlite(unfinished.GROWN)
 
-        def read(db: sqlite3.Connection) -> list[tuple[int, bytes]]:
+        def read(db: sqlite3.Connection) -> list[tuple[int, bytes | None]]:
             rows = db.execute(sql, values).fetchall()
             return [(first, events if events is None else check_json(events, response_id)) for first, events in rows]
 
