@@ -93,8 +93,12 @@ def wire(
     people: People | None = None,
     patience: float | None = None,
     revives: bool = False,
+    tells_causes: bool = True,
 ) -> Agent:
-    """Put the parts of a loaded agent together. Nothing is started. `patience`, `revives`: see `MCPExecutor`."""
+    """Put the parts of a loaded agent together. Nothing is started. `patience`, `revives`: see `MCPExecutor`.
+
+    `tells_causes`: see `create_mcp_plugin`.
+    """
     from holodeck.agent import Agent
     from holodeck.engine.sampling import sampling_handler
     from holodeck.tools.function import FunctionExecutor
@@ -109,7 +113,7 @@ def wire(
         return Callbacks(sampling=sampling, elicitation=partial(asked.elicit, server) if asked.elicit else None)
 
     servers = [
-        open_server(item, callbacks=callbacks(item.tool.name))
+        open_server(item, callbacks=callbacks(item.tool.name), tells_causes=tells_causes)
         for item in loaded.tools
         if isinstance(item.tool, MCPTool) and item.tool.enabled
     ]
@@ -148,7 +152,7 @@ def read_servers(
     return load_agent_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
 
 
-def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None) -> MCPPlugin:
+def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None, tells_causes: bool = True) -> MCPPlugin:
     """The plugin for a server that a person named, with the login that they made for it. Nothing is started yet."""
     from holodeck.tools.mcp.factory import create_mcp_plugin
 
@@ -157,11 +161,11 @@ def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None) -> MC
         raise ConfigError(f"'{tool.name}' is not an MCP server")
     folder = Path(loaded.file).absolute().parent
     if not tool.url:
-        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks)
+        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, tells_causes=tells_causes)
     from holodeck.tools.mcp.auth.factory import auth_provider
 
     auth = auth_provider(tool, base_dir=folder, use_logins=True)
-    return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth)
+    return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth, tells_causes=tells_causes)
 
 
 def _is_foreign(path: Path) -> bool:

@@ -70,9 +70,7 @@ async def test_a_server_that_a_request_brings_along_is_used_with_the_credentials
 
 
 @pytest.mark.proves("D-27")
-@pytest.mark.parametrize(
-    "host", ["127.0.0.1", "localhost", "0.0.0.0", "127.1", "[::1]", "[::ffff:127.0.0.1]", "0x7f.1"]
-)
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]"])
 @aio(30)
 async def test_an_address_that_is_not_public_is_not_dialled_whatever_it_is_called(tmp_path: Path, host: str) -> None:
     rules = {"allow": True, "allow_insecure_hosts": [host.strip("[]")]}
@@ -87,6 +85,17 @@ async def test_an_address_that_is_not_public_is_not_dialled_whatever_it_is_calle
         assert (listed["type"], listed["tools"]) == ("mcp_list_tools", [])
         assert "mine" in listed["error"]
         assert "in-the-query" not in listed["error"]
+        assert not server.requests
+
+
+@pytest.mark.proves("D-27")
+@pytest.mark.parametrize("host", ["127.1", "0x7f.1", "2130706433", "[::1].public.example"])
+@aio(30)
+async def test_a_host_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, host: str) -> None:
+    rules = {"allow": True, "allow_insecure_hosts": [host]}
+    async with FaultyMCPServer() as server, serving(tmp_path, request_servers=rules) as stand:
+        status, answer = await _ask(stand, _brought(server, server_url=f"http://{host}:{server.port}/mcp"))
+        assert (status, answer["error"]["code"]) == (400, "invalid_url")
         assert not server.requests
 
 

@@ -34,7 +34,7 @@ def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
     gateway = loaded.gateway
     names = [*loaded.models, *(f"{name} (agent)" for name in loaded.agents)]
     issuers = [f"tokens of {gateway.jwt.issuer}"] if gateway.jwt else []
-    storage = re.sub(r"//[^@/]*@", "//***@", gateway.storage.url)
+    storage = re.sub(r"//.*@", "//***@", gateway.storage.url.partition("?")[0])
     return {
         "gateway": {
             "serves": names,

@@ -11,6 +11,7 @@ from holodeck.config.files import read_text
 from holodeck.config.problems import problem_at
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MAX_SECRET_FILE_BYTES, MIN_SEAL_KEY_BYTES
+from holodeck.lib.redaction import register_secrets, url_secrets
 from holodeck.models.base import Substituted
 
 SECRET_FIELDS = frozenset({"api_key", "token", "client_secret", "seal_key"})
@@ -80,6 +81,7 @@ class SecretFiles:
             self._problem(path, "the secret's file is empty")
         elif not text.isprintable():
             self._problem(path, "the secret's file holds more than one line, or characters that no header can carry")
+        register_secrets(text, *url_secrets(text))
         return Substituted(text, written=f"({path[-1]})")
 
     def _check_seal_keys(self, value: Any, path: KeyPath) -> None:

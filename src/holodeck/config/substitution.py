@@ -9,9 +9,13 @@ from typing import Any
 from holodeck.config.document import Document, KeyPath
 from holodeck.config.env_loader import not_a_reference, not_found
 from holodeck.config.problems import problem_at
-from holodeck.config.variables import Lookup, substitute
+from holodeck.config.variables import Lookup, Substitution, substitute
 from holodeck.lib.errors import Problem
+from holodeck.lib.redaction import LOG_SECRETS, is_secret_name, register_secrets, secrets_in, url_secrets
+from holodeck.lib.urls import shown_origin
 from holodeck.models.base import Substituted
+
+_ADDRESSES = ("url", "Url", "endpoint", "issuer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,4 +47,18 @@ def resolve(
         problem_at(document, path, f"Environment variable '{name}' is set, but empty", severity="warning")
         for name in done.empty
     ]
+    _register(path, done)
     return (Substituted(done.text, written=value) if done.is_changed else value), problems
+
+
+def _register(path: KeyPath, done: Substitution) -> None:
+    """Make known what no log may show, and what no server may repeat, of the variables in one text of a file."""
+    key = next((part for part in reversed(path) if isinstance(part, str)), "")
+    for name, value in done.values:
+        if is_secret_name(key) or is_secret_name(name):
+            register_secrets(value, *url_secrets(value))
+            continue
+        register_secrets(*secrets_in(key, value))
+        is_address = key.endswith(_ADDRESSES) and value in shown_origin(done.text)
+        if "headers" in path or (key.endswith(_ADDRESSES) and not is_address):
+            LOG_SECRETS.add(value)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _VARIABLE = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+_ANSWER = "input:"  # of a person, to a question that a file of another program asks
 
 Lookup = Callable[[str], str | None]
 
@@ -24,6 +25,8 @@ class Substitution:
     malformed: tuple[str, ...] = ()
     """References that are not in the grammar, as written."""
     is_changed: bool = False
+    values: tuple[tuple[str, str], ...] = ()
+    """Name and value of every variable that was put in. Defaults and folders are none: they stand in the file."""
 
 
 def substitute(text: str, lookup: Lookup, places: Mapping[str, str]) -> Substitution:
@@ -31,12 +34,15 @@ def substitute(text: str, lookup: Lookup, places: Mapping[str, str]) -> Substitu
     missing: list[str] = []
     empty: list[str] = []
     malformed: list[str] = []
+    values: list[tuple[str, str]] = []
 
     def replace(match: re.Match[str]) -> str:
         if match[0] == "$${":
             return "${"
         reference = match[1]
         if reference in places:
+            if reference.startswith(_ANSWER):
+                values.append((reference, places[reference]))
             return places[reference]
         variable = _VARIABLE.fullmatch(reference) if reference is not None else None
         if variable is None:
@@ -44,6 +50,8 @@ def substitute(text: str, lookup: Lookup, places: Mapping[str, str]) -> Substitu
             return match[0]
         name, default = variable["name"], variable["default"]
         value = lookup(name)
+        if value:
+            values.append((name, value))
         if default is not None:
             return value or default
         if value is None:
@@ -60,6 +68,7 @@ def substitute(text: str, lookup: Lookup, places: Mapping[str, str]) -> Substitu
         empty=tuple(dict.fromkeys(empty)),
         malformed=tuple(dict.fromkeys(malformed)),
         is_changed=result != text or bool(empty),
+        values=tuple(values),
     )
 
 

@@ -22,6 +22,7 @@ from holodeck.durable.engine import DamagedWorkError, KeptStep, KeptWork, Plain
 from holodeck.durable.old_sqlite import give_clock
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import FORGET_BATCH
+from holodeck.lib.urls import shown_origin
 
 _MILLISECONDS = 1000.0
 T = TypeVar("T")
@@ -31,7 +32,7 @@ class DBOSArchive:
     """Reads a database that an engine has made; opening one that is not there fails at its first use."""
 
     def __init__(self, url: str) -> None:
-        self._place = url.removeprefix("sqlite:///").rpartition("@")[2]  # a URL may have a password before its host
+        self._place = url.removeprefix("sqlite:///") if url.startswith("sqlite") else shown_origin(url)
         listen_to_its_log()
         give_clock()
         refuse_other_forms()

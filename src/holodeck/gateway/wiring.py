@@ -19,7 +19,7 @@ def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[st
     folder, created = loaded.path.parent, int(time.time())
     tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
     patience = loaded.gateway.limits.discovery_seconds
-    servers = [create_mcp_plugin(tool, base_dir=folder) for tool in tools]
+    servers = [create_mcp_plugin(tool, base_dir=folder, tells_causes=False) for tool in tools]
     shared = MCPExecutor(servers, patience=patience, revives=True)
     backends: dict[str, Backend] = {}
     for name, served in loaded.models.items():
@@ -33,7 +33,7 @@ def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[st
             max_turns=loaded.gateway.limits.max_turns,
         )
     for name, agent in loaded.agents.items():
-        wired = wire(agent, environ=environ, patience=patience, revives=True)
+        wired = wire(agent, environ=environ, patience=patience, revives=True, tells_causes=False)
         config = wired.config
         backends[name] = Backend(
             name=name,

@@ -163,17 +163,51 @@ class MCPError(HoloDeckError):
         self.phase = phase
         self.details: dict[str, Any] = dict(details or {})
 
+    @property
+    def public_text(self) -> str:
+        """What a caller may be told who does not operate the server: no address, no cause, none of its output."""
+        return str(self)
+
 
 class MCPConnectionError(MCPError):
     """The server could not be started, reached or kept."""
+
+    @property
+    def public_text(self) -> str:
+        if self.details.get("is_public"):
+            return str(self)
+        status = self.details.get("status")
+        if self.phase == "authorize":
+            what = "it does not accept the credentials" + (f" (HTTP {status})" if isinstance(status, int) else "")
+        elif isinstance(status, int) and self.phase != "connect":  # there it is the status of a proxy
+            what = f"it answered HTTP {status}"
+        else:
+            what = self._public_cause
+        outcome = " It is not known whether the call took effect." if self.details.get("outcome") == "unknown" else ""
+        return f"Server '{self.server}' ({self.phase}): {what}.{outcome}"
+
+    @property
+    def _public_cause(self) -> str:
+        return "it cannot be reached"
 
 
 class MCPTimeoutError(MCPConnectionError):
     """The server did not answer in time."""
 
+    @property
+    def _public_cause(self) -> str:
+        seconds = self.details.get("seconds")
+        return "it did not answer in time" if seconds is None else f"it did not answer within {seconds:g} s"
+
 
 class MCPProtocolError(MCPError):
     """The server answered with an error, or with something that is not MCP. `details["code"]` has its code, if any."""
+
+    @property
+    def public_text(self) -> str:
+        if self.phase == "call" and "code" in self.details:
+            return str(self)  # the tool's own answer to the caller's arguments
+        return f"Server '{self.server}' ({self.phase}): it answered with something that cannot be used."
 
 
 class MCPToolNotFoundError(MCPError):

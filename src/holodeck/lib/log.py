@@ -12,6 +12,8 @@ from contextvars import ContextVar, Token
 from functools import cache
 from types import TracebackType
 
+from holodeck.lib.redaction import LOG_SECRETS
+
 ROOT = "holodeck"
 _NUMBERS = frozenset({int, float, bool})
 _about: ContextVar[dict[str, object] | None] = ContextVar("holodeck_log", default=None)
@@ -97,7 +99,7 @@ class Line:
         self.fields = fields
 
     def __str__(self) -> str:
-        return words(self.event, self.fields)
+        return LOG_SECRETS.masked(words(self.event, self.fields))
 
 
 def words(event: str, fields: Mapping[str, object]) -> str:

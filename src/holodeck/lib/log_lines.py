@@ -16,6 +16,7 @@ import orjson
 
 from holodeck.lib.limits import LOG_PAUSE, MAX_LOG_LINES_WAITING
 from holodeck.lib.log import ROOT, Line, Writer, words, write_with
+from holodeck.lib.redaction import LOG_SECRETS
 
 Format = Literal["text", "json"]
 _SERVERS = f"{ROOT}.mcp.server"
@@ -73,7 +74,7 @@ class Lines(Writer):
         self.release()
 
     def _add(self, line: str) -> None:
-        self._waiting.append(line)
+        self._waiting.append(LOG_SECRETS.masked(line))
         if not self._news.is_set():
             self._news.set()
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
+from holodeck.lib.redaction import register_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ModelEvent, ModelRequest
 from holodeck.models.llm import API_KEY_VARIABLES, LLM, Provider
@@ -64,6 +65,8 @@ def _dialect(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     name = llm.name or ""
     variable = API_KEY_VARIABLES.get(llm.provider)
     key = llm.api_key or (Secret(environ[variable]) if variable and environ.get(variable) else None)
+    if key is not None:
+        register_secrets(key.reveal())
     source = "model.api_key" if llm.api_key or not variable else variable
     if key is None and variable and (llm.endpoint is None or llm.provider is Provider.AZURE_OPENAI):
         return Unready(name, lambda: _no_key(llm.provider, name, variable))

@@ -12,6 +12,7 @@ from aio import aio
 from tools.mcp.misbehaving import DUPLEX, ERAS, HTTP, OVER, Over, all_gone, failure, misbehaving
 
 from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.urls import shown_origin
 from holodeck.testing import Era
 from holodeck.tools.mcp.callbacks import Callbacks
 
@@ -105,7 +106,7 @@ async def test_a_server_that_went_away_between_calls_is_reached_again_when_it_is
         assert subject.server is not None
         await subject.works()
         await subject.server.go_down()
-        failure(await subject.echo("lost"), subject.server.url)
+        failure(await subject.echo("lost"), shown_origin(subject.server.url))
         await subject.server.come_up()
         await subject.works()
         assert "lost" not in [call.params["arguments"]["text"] for call in subject.calls("echo")]

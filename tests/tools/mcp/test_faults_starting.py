@@ -14,6 +14,7 @@ from tools.mcp.misbehaving import DUPLEX, ERAS, HTTP, OVER, Over, failure, misbe
 from holodeck.lib.errors import MCPConnectionError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.limits import FIRST_BACKOFF
 from holodeck.lib.secret import Secret
+from holodeck.lib.urls import shown_origin
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import Era
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -141,7 +142,9 @@ async def test_a_server_that_is_down_at_first_is_used_when_it_comes_up(tmp_path:
     async with misbehaving("normal", over, tmp_path, down=True) as subject:
         assert subject.server is not None
         error = failure(
-            await subject.echo(), subject.server.url, "cannot be reached: Connection refused. Is the server"
+            await subject.echo(),
+            shown_origin(subject.server.url),
+            "cannot be reached: Connection refused. Is the server",
         )
         assert error.phase == "connect"
         await subject.server.come_up()

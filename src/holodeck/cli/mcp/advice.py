@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holodeck.lib.errors import HoloDeckError, MCPError, MCPTimeoutError
+from holodeck.lib.urls import shown_origin
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 
 _INSTALL: Mapping[CommandType, str] = {
@@ -24,7 +25,8 @@ def advice_for(step: str, tool: MCPTool, error: HoloDeckError | None) -> str:
         case "started":
             return "Read its last words above, and start it by hand: what is missing shows there, too."
         case "reached":
-            return f"Is the server running, and is {tool.url} its address? A proxy or firewall may be in between."
+            address = shown_origin(tool.url or "")
+            return f"Is the server running, and is it at {address}? A proxy or firewall may be in between."
         case "authorised":
             return _to_authorise(tool, error)
         case "speaks MCP":

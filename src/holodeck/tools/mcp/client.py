@@ -79,6 +79,9 @@ class MCPClient:
             on_failure=self._tell,
         )
 
+    def explain(self, error: MCPError) -> str:
+        return self._faults.explain(error)
+
     async def connect(self) -> None:
         """Connect now and find out what the server offers. Raises MCPError."""
         self.supervisor.reopen()

@@ -12,6 +12,7 @@ from holodeck.lib.addresses import Dialling
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.limits import MIN_MESSAGE_BYTES
+from holodeck.lib.redaction import secrets_in, url_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.callbacks import Answers, Callbacks
@@ -62,17 +63,27 @@ def create_mcp_plugin(
     stranger: Stranger | None = None,
     gate: Gate | None = None,
     budget: ByteBudget | None = None,
+    tells_causes: bool = True,
 ) -> MCPPlugin:
     """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder.
 
     `gate`: that of the others who call the same server. `budget`: for what it answers, shared with others.
+    `tells_causes`: a failed call says why, because its caller operates the server; a gateway's callers do not.
     """
     _refuse_unsafe(tool)
     folder = base_dir or Path.cwd()
     heard = callbacks or Callbacks()
-    secrets = [*tool.env.values(), *tool.headers.values(), *(stranger.secrets if stranger is not None else ())]
-    faults = Faults(tool.name, secrets, is_heard=stranger is None)
     dialling = stranger.dialling if stranger is not None else None
+    credentials = _credentials(tool)
+    secrets = [*tool.env.values(), *tool.headers.values(), *(stranger.secrets if stranger is not None else ())]
+    faults = Faults(
+        tool.name,
+        [*secrets, *map(Secret, credentials)],
+        credentials=credentials,
+        is_heard=stranger is None,
+        is_foreign=dialling is not None,
+        tells_causes=tells_causes,
+    )
     make_channel = _channel_maker(
         tool, folder, faults, auth or _configured_auth(tool, folder), dialling, lambda: client.budget
     )
@@ -102,9 +113,18 @@ def create_mcp_plugin(
             stranger=stranger,
             gate=client.gate,
             budget=client.budget,
+            tells_causes=tells_causes,
         )
 
     return _PLUGINS[tool.transport](tool, client, another)
+
+
+def _credentials(tool: MCPTool) -> list[str]:
+    """What of a definition its server must not repeat to a model or a caller."""
+    named = [(name, secret.reveal()) for name, secret in (*tool.env.items(), *tool.headers.items())]
+    found = [part for name, value in named for part in secrets_in(name, value)]
+    given = (getattr(tool.auth, "token", None), getattr(tool.auth, "client_secret", None))
+    return [*found, *url_secrets(tool.url or ""), *(secret.reveal() for secret in given if secret is not None)]
 
 
 def _refuse_unsafe(tool: MCPTool) -> None:

@@ -50,7 +50,9 @@ class Gate:
             if not isinstance(error, TimeoutError):
                 raise
             text = f"it was busy with {self._limit} other calls for {seconds:g} s ('max_concurrent_calls')."
-            raise faults.timeout("queue", f"{text} This call was not sent; it can be tried again.") from None
+            raise faults.timeout(
+                "queue", f"{text} This call was not sent; it can be tried again.", is_public=True
+            ) from None
         return max(deadline - loop.time(), 0.0)
 
     def _leave(self) -> None:

@@ -59,7 +59,7 @@ class ServerOffer:
     def why_missing(self) -> str:
         """Why its tools are not on offer; empty where they are, or where it was never asked."""
         if self.failure is not None:
-            return str(self.failure)
+            return self.server.explain(self.failure)
         return f"Server '{self.server.name}' (list): it has not said yet what it has." if self.is_asked else ""
 
     def ask(self) -> asyncio.Task[list[MCPToolInfo]] | None:

@@ -97,7 +97,7 @@ class PipeChannel(ABC):
         except orjson.JSONDecodeError:
             self._unreadable(raw)
             return
-        self._dispatch(message, raw)
+        self._dispatch(self._faults.without_secrets(message, raw), raw)
 
     def lose(self, error: MCPConnectionError) -> None:
         """Nothing more will come: everybody who waits is told why."""
@@ -149,7 +149,9 @@ class PipeChannel(ABC):
 
     def _unreadable(self, raw: bytes | bytearray) -> None:
         try:
-            self._dispatch(decode(raw), raw)  # a byte order mark is the one thing that is forgiven
+            self._dispatch(
+                self._faults.without_secrets(decode(raw), raw), raw
+            )  # a byte order mark is the one thing that is forgiven
         except ValueError as error:
             raw = bytes(raw)
             request_id = self._pretty.id_in(raw)

@@ -48,6 +48,10 @@ class MCPPlugin:
         assert self._another is not None  # noqa: S101 - every plugin of a remote server is made by the factory
         return self._another(self.config.model_copy(update={"headers": dict(headers), "auth": None}), tuple(secrets))
 
+    def explain(self, error: MCPError) -> str:
+        """What of an error of this server a caller is told who may not operate it."""
+        return self._client.explain(error)
+
     def share_limit(self, other: MCPPlugin) -> None:
         """This is the same server as another: together they call it no more often at once than one may."""
         self._client.gate = other._client.gate

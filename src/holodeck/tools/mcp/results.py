@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from holodeck.lib import log
 from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.errors import MCPError
 from holodeck.models.content import TextContent
@@ -85,7 +86,12 @@ class Results:
         metadata = self._metadata(trace.tool, trace)
         if trace.delivery is None or not trace.delivery.may_have_left:
             metadata[NEVER_SENT] = True
-        return MCPToolResult(success=False, error=error, metadata=metadata)
+        told = self._faults.explain(error)
+        if told == str(error):
+            return MCPToolResult(success=False, error=error, metadata=metadata)
+        # The caller is not told why, so the operator is.
+        log.warning("mcp.failed", server=self._server, tool=trace.tool, error=error)
+        return MCPToolResult(success=False, content=[TextContent(text=told)], error=error, metadata=metadata)
 
     def _metadata(self, name: str, trace: Trace) -> dict[str, Any]:
         elapsed = time.perf_counter() - trace.began

@@ -43,7 +43,7 @@ class Streams:
         """The answer to this request, if it is in there; everything else goes its way."""
         self.last_heard = asyncio.get_running_loop().time()
         try:
-            decoded = decode(data)
+            decoded = self.web.faults.without_secrets(decode(data), data)
         except ValueError as error:
             raw = self.web.faults.excerpt(data)
             text = f"the answer is not JSON ({error}). It begins: {raw}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
@@ -15,6 +15,7 @@ from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
 from holodeck.lib.secret import Secret
 from holodeck.lib.unreachable import why_unreachable
+from holodeck.lib.urls import shown_origin
 from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.era import mapping
 from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
@@ -69,6 +70,7 @@ class Web:
         rounds = 0
         while True:
             proof = await self._auth.headers(method, url) if self._auth is not None else {}
+            self.faults.learn_token(proof)
             response = await self._within_origin(method, url, {**headers, **proof}, body, delivery or Delivery())
             if self._auth is None or response.status not in (_UNAUTHORIZED, _FORBIDDEN) or rounds == _MAX_AUTH_ROUNDS:
                 return response
@@ -88,8 +90,9 @@ class Web:
         }
         if status in net.REDIRECTS:
             location = response.headers.get("Location", "")
-            text = f"redirected to {location}, which is not followed. Use that 'url' if it is the right server."
-            return self.faults.connection(phase, text, **details, location=location)
+            target = shown_origin(urljoin(self.url, location))
+            text = f"redirected to {target}, which is not followed. Use an address there if it is the right server."
+            return self.faults.connection(phase, text, **details, location=target)
         text = f"HTTP {status} {reason}".strip() + _ADVICE.get(status, "")
         if status >= _FIRST_SERVER_ERROR:
             text += ": the server or something before it is in trouble."
@@ -101,19 +104,20 @@ class Web:
 
     def broken(self, error: Exception, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
         """What a failure below HTTP means."""
+        address = shown_origin(self.url)
         if isinstance(error, aiohttp.ConnectionTimeoutError):
-            text = f"no connection to {self.url} within {self._connect_timeout:g} s."
-            return self.faults.timeout("connect", text, url=self.url)
+            text = f"no connection to {address} within {self._connect_timeout:g} s."
+            return self.faults.timeout("connect", text, url=address)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
             return self.faults.connection(
-                "connect", f"the certificate of {self.url} is not trusted: {error.certificate_error}"
+                "connect", f"the certificate of {address} is not trusted: {error.certificate_error}"
             )
         if isinstance(error, aiohttp.ClientHttpProxyError):
             text = f"the proxy at {_host(self._way.proxy)} refused ({error.status} {error.message}). Check HTTPS_PROXY."
-            return self.faults.connection("connect", text, url=self.url, status=error.status)
+            return self.faults.connection("connect", text, url=address, status=error.status)
         if isinstance(error, aiohttp.ClientProxyConnectionError):
             text = f"the proxy at {_host(self._way.proxy)} cannot be reached: {why_unreachable(error.os_error)}."
-            return self.faults.connection("connect", f"{text} Check HTTPS_PROXY.", url=self.url)
+            return self.faults.connection("connect", f"{text} Check HTTPS_PROXY.", url=address)
         if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, net.RefusedAddressError):
             return self.faults.connection("connect", f"it was not dialled: {error.os_error.strerror}.")
         if isinstance(error, aiohttp.ClientConnectorError):
@@ -121,7 +125,9 @@ class Web:
         if isinstance(error, aiohttp.ClientPayloadError):
             text = "the answer was cut off before its end."
         else:
-            text = f"the connection broke before the answer was complete ({error or type(error).__name__})."
+            # As text this one has the whole URL in it.
+            said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+            text = f"the connection broke before the answer was complete ({said or type(error).__name__})."
         if phase == "call" and (delivery is None or delivery.may_have_left):
             return self.faults.connection(phase, f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
         return self.faults.connection(phase, text)
@@ -184,7 +190,8 @@ class Web:
     async def rpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
         """The JSON-RPC error that the body of a failed request carries, if it does."""
         try:
-            message = decode(await self._excerpt(response))
+            raw = await self._excerpt(response)
+            message = self.faults.without_secrets(decode(raw), raw)
         except ValueError:
             return None
         return message if isinstance(mapping(message).get("error"), dict) else None

@@ -16,6 +16,7 @@ from holodeck.lib.limits import NOTICE_TIMEOUT, WEBSOCKET_PING
 from holodeck.lib.proxies import proxy_for
 from holodeck.lib.secret import Secret
 from holodeck.lib.tls import tls
+from holodeck.lib.urls import shown_origin
 from holodeck.tools.mcp.channel import Delivery, Incoming
 from holodeck.tools.mcp.errands import Errands
 from holodeck.tools.mcp.faults import OVER_BUDGET, Faults
@@ -58,12 +59,12 @@ class WebsocketChannel(PipeChannel):
         except InvalidStatus as error:
             raise self._rejected(error) from error
         except TimeoutError as error:
-            text = f"no connection to {self._url} within {self._connect_timeout:g} s."
+            text = f"no connection to {shown_origin(self._url)} within {self._connect_timeout:g} s."
             raise self._faults.timeout("connect", text) from error
         except OSError as error:
             raise self._faults.unreachable(self._url, error) from error
         except (InvalidHandshake, WebSocketException, EOFError) as error:
-            text = f"{self._url} does not speak WebSocket: {self._faults.excerpt(str(error))}"
+            text = f"{shown_origin(self._url)} does not speak WebSocket: {self._faults.excerpt(str(error))}"
             raise self._faults.connection("connect", text) from error
         self._socket.reserved = Reservation(self._budget)
         self._errands.run(self._read(self._socket))
@@ -85,6 +86,7 @@ class WebsocketChannel(PipeChannel):
         while True:
             attempt += 1
             proof = dict(await self._auth.headers("GET", self._url)) if self._auth is not None else {}
+            self._faults.learn_token(proof)
             sent = {name: value.reveal() for name, value in self._headers.items()} | proof
             try:
                 socket = await _Dial(

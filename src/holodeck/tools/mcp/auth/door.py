@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import orjson
@@ -15,6 +14,7 @@ from holodeck.lib import net
 from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
 from holodeck.lib.shortage import WHAT, is_short
 from holodeck.lib.unreachable import why_unreachable
+from holodeck.lib.urls import shown_origin
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
 
@@ -89,13 +89,8 @@ class AuthDoor:
 
 
 def shown(url: str) -> str:
-    """A URL for messages: without the query, the fragment and the user, where secrets travel."""
-    try:
-        parts = urlsplit(url)
-        host = parts.netloc.rpartition("@")[2]
-    except ValueError:
-        return "a malformed URL"
-    return urlunsplit((parts.scheme, host, parts.path, "", ""))
+    """A URL for messages."""
+    return shown_origin(url)
 
 
 def _cause(error: Exception) -> str:
