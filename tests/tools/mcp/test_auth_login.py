@@ -27,6 +27,7 @@ from holodeck.tools.mcp.auth.door import AuthDoor
 from holodeck.tools.mcp.auth.dpop import ProofKey
 from holodeck.tools.mcp.auth.factory import auth_provider, login_provider
 from holodeck.tools.mcp.auth.oauth_flow import Login, Show
+from holodeck.tools.mcp.auth.provider import Refusal
 from holodeck.tools.mcp.auth.store import FileTokens, MemoryTokens, TokenStore
 
 
@@ -440,3 +441,47 @@ async def test_a_registration_is_not_shown_to_another_authorization_server() -> 
         assert await call(provider(server, store), server.mcp) == 200
         assert len(second.registrations) == 1
         assert second.requests[0].form["grant_type"] == "authorization_code"
+
+
+PUBLIC = "https://8.8.8.8/mcp"  # an address that no test dials: only what it names is
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
+@aio
+async def test_a_public_server_does_not_lead_a_login_to_a_private_address(host: str) -> None:
+    """Its resource metadata, what that names, and what is named there: all are asked for through one door."""
+    asked: list[str] = []
+
+    async def private(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response({})
+
+    async with website(private) as origin:
+        named = f"http://{host}:{urlsplit(origin).port}/latest/meta-data"
+        refusal = Refusal(status=401, url=PUBLIC, www_authenticate=f'Bearer resource_metadata="{named}"')
+        login = login_provider(tool(PUBLIC), show=browser, store=MemoryTokens())
+        door = AuthDoor("tickets", server_url=PUBLIC)
+        with pytest.raises(MCPConnectionError, match="not a public one"):
+            await door("GET", named)
+        with pytest.raises(MCPConnectionError):
+            await login.refused(refusal)
+        assert not asked
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"server_url": "http://127.0.0.2/mcp"},
+        {"server_url": PUBLIC, "issuer": "http://127.0.0.1/tenant"},
+        {"server_url": PUBLIC, "allow_insecure_hosts": ["127.0.0.1"]},
+        {},
+    ],
+    ids=["private server", "pinned issuer", "allowed host", "operator names all"],
+)
+@aio
+async def test_a_private_address_is_asked_when_the_operator_or_a_private_server_names_it(settings: Any) -> None:
+    async def private(_: web.Request) -> web.Response:
+        return web.json_response({})
+
+    async with website(private) as origin:
+        assert (await AuthDoor("tickets", **settings)("GET", f"{origin}/metadata")).status == 200

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
 
 from holodeck.lib import net
+from holodeck.lib.addresses import Dialling, is_public
 from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
 from holodeck.lib.shortage import WHAT, is_short
 from holodeck.lib.unreachable import why_unreachable
 from holodeck.lib.urls import shown_origin
-from holodeck.models.url import url_problem
+from holodeck.models.url import is_loopback, url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
 
 
@@ -48,11 +52,25 @@ class AuthDoor:
     """One request per call, in a client of its own: they are rare, and nothing of one may show in the next."""
 
     def __init__(
-        self, server: str, *, allow_insecure_hosts: Collection[str] = (), timeout: float = AUTH_TIMEOUT
+        self,
+        server: str,
+        *,
+        allow_insecure_hosts: Collection[str] = (),
+        timeout: float = AUTH_TIMEOUT,
+        server_url: str = "",
+        issuer: str | None = None,
     ) -> None:
+        """`server_url`: the MCP server that names the other URLs; absent, the operator has named all of them.
+
+        A public server does not lead us to private addresses: only its own host, the pinned `issuer` and hosts of
+        `allow_insecure_hosts` may have one.
+        """
         self._server = server
         self._insecure = tuple(allow_insecure_hosts)
         self._timeout = timeout
+        self._server_url = server_url
+        named = (_hostname(server_url), _hostname(issuer or ""), *(host.lower() for host in allow_insecure_hosts))
+        self._trusted = frozenset(named)
 
     async def __call__(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
@@ -78,8 +96,11 @@ class AuthDoor:
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         way = net.way_to(url)
+        dialling = await self._dialling(url)
+        if dialling is not None and way.proxy and not _may_be_public(url):
+            raise net.RefusedAddressError  # the proxy would dial it, unseen by us
         async with (
-            net.http_client(connect_timeout=self._timeout) as client,
+            net.http_client(connect_timeout=self._timeout, dialling=dialling) as client,
             client.request(
                 method, url, headers={**headers, **way.headers}, data=body or None, allow_redirects=False, **way.options
             ) as response,
@@ -87,13 +108,41 @@ class AuthDoor:
             content = await net.read_body(response, MAX_AUTH_BODY_BYTES)
             return Answer(status=response.status, headers=dict(response.headers), body=content)
 
+    async def _dialling(self, url: str) -> Dialling | None:
+        """Which addresses may be dialled for a URL; None for all of them."""
+        if not self._server_url or _hostname(url) in self._trusted:
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(_hostname(self._server_url), None, type=socket.SOCK_STREAM)
+        except OSError:
+            return Dialling()  # behind a proxy, names of other networks are not known here
+        return Dialling() if all(is_public(str(address[0])) for *_, address in found) else None
+
 
 def shown(url: str) -> str:
     """A URL for messages."""
     return shown_origin(url)
 
 
+def _hostname(url: str) -> str:
+    return (urlsplit(url).hostname or "").lower()
+
+
+def _may_be_public(url: str) -> bool:
+    """False for an address that is not public, and for names of this machine."""
+    host = _hostname(url)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return not is_loopback(host)
+    return is_public(host)
+
+
 def _cause(error: Exception) -> str:
+    refusal = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(refusal, net.RefusedAddressError):
+        return str(refusal.strerror)
     if isinstance(error, aiohttp.ClientConnectorError):
         return why_unreachable(error.os_error)
     text = str(error) or type(error).__name__

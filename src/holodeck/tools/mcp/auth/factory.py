@@ -83,7 +83,9 @@ def login_provider(
     )
     return AuthorizationCode(
         login,
-        door=AuthDoor(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts),
+        door=AuthDoor(
+            tool.name, allow_insecure_hosts=tool.allow_insecure_hosts, server_url=login.url, issuer=auth.issuer
+        ),
         store=store or token_store(),
         show=show,
         redirect_port=auth.redirect_port,
