@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from agentfile import AgentFolder, tool
 
+from holodeck.lib.errors import ConfigError
+from holodeck.runtime import read_gateway
+
 REFUSED = [
     ("http", "http://example.com/mcp"),
     ("http", "http://localhost.evil.example/"),
@@ -110,3 +113,69 @@ def test_a_host_that_the_operator_lists_may_be_reached_by_http(folder: AgentFold
 def test_a_plain_websocket_off_this_machine_warns(folder: AgentFolder) -> None:
     loaded = folder.load(tool("transport: websocket", "url: ws://mcp.example.com/"))
     assert [warning.key for warning in loaded.warnings] == ["tools[0].url"]
+
+
+SENT = "provider: openai_compatible, name: x, api_key: '${KEY}'"
+FROM_ENVIRONMENT = "provider: openai, name: x"
+KEYS = {"KEY": "k3y", "OPENAI_API_KEY": "k3y"}
+
+
+@pytest.mark.parametrize("model", [SENT, FROM_ENVIRONMENT])
+@pytest.mark.parametrize("host", ["models.internal:8000", "10.0.0.1", "localhost.evil.example"])
+def test_a_models_key_is_not_sent_in_the_clear_off_this_machine(folder: AgentFolder, model: str, host: str) -> None:
+    text = f"name: a\nmodel: {{{model}, endpoint: 'http://{host}/v1'}}\n"
+    assert [problem.key for problem in folder.errors(text, KEYS)] == ["model.endpoint"]
+    folder.write("gateway.yaml", f"models: [{{name: m, model: {{{model}, endpoint: 'http://{host}/v1'}}}}]\n")
+    with pytest.raises(ConfigError, match=r"models\[0\].model.endpoint"):
+        read_gateway(folder.path / "gateway.yaml", environ=KEYS, home=folder.home)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        f"{SENT}, endpoint: 'https://models.internal/v1'",
+        f"{SENT}, endpoint: 'http://127.0.0.1:8000/v1'",
+        f"{SENT}, endpoint: 'http://models.internal/v1', allow_insecure_hosts: [Models.Internal]",
+        f"{FROM_ENVIRONMENT}, endpoint: 'http://models.internal/v1', allow_insecure_hosts: [models.internal]",
+        "provider: ollama, name: x, endpoint: 'http://gpu.internal:11434'",
+    ],
+)
+def test_a_model_may_be_asked_in_the_clear_here_where_it_is_allowed_or_without_a_key(
+    folder: AgentFolder, model: str
+) -> None:
+    folder.load(f"name: a\nmodel: {{{model}}}\n", KEYS)
+
+
+@pytest.mark.parametrize(
+    ("otel", "keys"),
+    [
+        ("endpoint: 'http://collector:4318', headers: {x-key: '${KEY}'}", ["otel.endpoint"]),
+        ("endpoint: 'http://collector:4318', headers: {x-key: '${KEY}'}, allow_insecure_hosts: [collector]", []),
+        ("endpoint: 'http://127.0.0.1:4318', headers: {x-key: '${KEY}'}", []),
+        ("endpoint: 'http://collector:4318'", []),
+    ],
+)
+def test_a_collectors_headers_are_not_sent_in_the_clear(folder: AgentFolder, otel: str, keys: list[str]) -> None:
+    folder.write("gateway.yaml", f"models: [{{name: m, model: {{}}}}]\notel: {{{otel}}}\n")
+    problems: list[str] = []
+    try:
+        read_gateway(folder.path / "gateway.yaml", environ=KEYS, home=folder.home)
+    except ConfigError as error:
+        problems = [problem.key for problem in error.problems]
+    assert problems == keys
+
+
+@pytest.mark.parametrize(
+    ("args", "warned"),
+    [
+        ("['-y', pkg, --api-key, '${MY}']", ["tools[0].args[3]"]),
+        ("['-y', pkg, '--password=${MY}']", ["tools[0].args[2]"]),
+        ("['-y', pkg, 'postgresql://me:${DB_PASSWORD}@db/x']", ["tools[0].args[2]"]),
+        ("['-y', pkg, '${MY}', --root, '${MY}']", []),
+    ],
+)
+def test_a_secret_among_arguments_warns_that_everybody_sees_it(
+    folder: AgentFolder, args: str, warned: list[str]
+) -> None:
+    loaded = folder.load(tool("command: npx", f"args: {args}"), {"MY": "x", "DB_PASSWORD": "y"})
+    assert [warning.key for warning in loaded.warnings] == warned

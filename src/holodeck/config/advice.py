@@ -10,10 +10,11 @@ from holodeck.config.document import KeyPath
 from holodeck.config.problems import problem_at
 from holodeck.config.source import Source
 from holodeck.lib.errors import Problem
-from holodeck.models.base import Substituted
+from holodeck.lib.redaction import is_secret_name
+from holodeck.models.base import Substituted, as_written
 from holodeck.models.contract import is_legacy_npm
 from holodeck.models.llm import API_KEY_VARIABLES
-from holodeck.models.url import BadURLError, parse_endpoint
+from holodeck.models.url import ALLOW_INSECURE, IN_THE_CLEAR, BadURLError, parse_endpoint, sends_in_the_clear
 
 _SECRET_NAME = re.compile(
     r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|pwd|credentials?|authorization)$", re.IGNORECASE
@@ -29,11 +30,24 @@ def model_advice(source: Source, environ: Mapping[str, str]) -> list[Problem]:
     if _is_literal(model.get("api_key")):
         found.append(_literal(source, ("model", "api_key"), "api_key"))
     variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), None)
+    found += key_problems(source, model, ("model",), environ)
     if variable and not model.get("api_key") and not environ.get(variable):
         message = f"there is no 'api_key', and {variable} is not set: the agent cannot ask its model"
         fix = f"Set {variable}, or write 'api_key: ${{{variable}}}'."
         found.append(problem_at(source.document, ("model",), message, fix=fix, severity="warning"))
     return found
+
+
+def key_problems(source: Source, model: Mapping[str, Any], path: KeyPath, environ: Mapping[str, str]) -> list[Problem]:
+    """An error for a key out of the provider's own variable that would be sent in the clear."""
+    variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), "")
+    endpoint = model.get("endpoint")
+    if model.get("api_key") or not environ.get(variable) or not isinstance(endpoint, str):
+        return []  # the model's own rules know a key of the file
+    if not sends_in_the_clear(endpoint, model.get("allow_insecure_hosts")):
+        return []
+    message = IN_THE_CLEAR.replace("the key", f"the key in {variable}")
+    return [problem_at(source.document, (*path, "endpoint"), message, fix=ALLOW_INSECURE)]
 
 
 def tool_advice(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[Problem]:
@@ -43,6 +57,7 @@ def tool_advice(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[
         *_legacy(source, tool, path),
         *_plain_socket(source, tool, path),
         *_literals(source, tool, path),
+        *_secret_arguments(source, tool, path),
     ]
 
 
@@ -78,6 +93,21 @@ def _literals(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterato
         for name, value in values.items() if isinstance(values, dict) else ():
             if _SECRET_NAME.search(name) and _is_literal(value):
                 yield _literal(source, (*path, key, name), name)
+
+
+def _secret_arguments(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    """Arguments with a variable whose name, or whose option, is that of a secret: `--api-key ${KEY}`, `--key=${K}`."""
+    args = tool.get("args")
+    before = ""
+    for index, arg in enumerate(args if isinstance(args, list) else ()):
+        written = as_written(arg)
+        names = re.findall(r"\$\{(?:env:|input:)?([^}:]*)", written) if isinstance(arg, Substituted) else []
+        option = written.partition("=")[0] if written.startswith("-") else before
+        if names and (any(map(is_secret_name, names)) or is_secret_name(option)):
+            message = "this argument holds a secret, and everybody on this machine sees arguments in the process list"
+            fix = "Give it to the server as a variable in 'env', if it takes one."
+            yield problem_at(source.document, (*path, "args", index), message, fix=fix, severity="warning")
+        before = written if written.startswith("-") else ""
 
 
 def _is_literal(value: object) -> bool:

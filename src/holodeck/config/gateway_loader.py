@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holodeck.config.advice import key_problems
 from holodeck.config.document import Document, KeyPath, read_document
 from holodeck.config.loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
 from holodeck.config.overrides import overridden
@@ -54,7 +55,7 @@ def load_gateway_file(
     file = ToolFile(source, "mcp_servers", checks)
     gateway = file.validate(GatewayFile)
     servers = file.tools()
-    file.problems += _processes(source, servers)
+    file.problems += [*_processes(source, servers), *_keys_in_the_clear(source, environ)]
     if gateway is not None:
         file.problems += gateway_problems(gateway, source)
     agents, problems = _agents(source, environ, home, checks)
@@ -120,6 +121,20 @@ def _processes(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:
             path: KeyPath = ("mcp_servers", _place(source, item.tool.name))
             problems.append(problem_at(source.document, path, message, fix=fix, kind=MCPConfigError))
     return problems
+
+
+def _keys_in_the_clear(source: Source, environ: Mapping[str, str]) -> list[Problem]:
+    entries = source.data.get("models")
+    models = [
+        (index, entry["model"])
+        for index, entry in enumerate(entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict) and isinstance(entry.get("model"), dict)
+    ]
+    return [
+        problem
+        for index, model in models
+        for problem in key_problems(source, model, ("models", index, "model"), environ)
+    ]
 
 
 def _place(source: Source, name: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
 from holodeck.models.base import as_written, shown
 from holodeck.models.rules import Violation
-from holodeck.models.url import HTTPS_REQUIRED, WEBSOCKET_REQUIRED, url_problem
+from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, WEBSOCKET_REQUIRED, url_problem
 
 TRANSPORTS = ("stdio", "sse", "websocket", "http")
 COMMANDS = ("npx", "uvx", "docker")
@@ -189,7 +189,7 @@ def _url(data: Mapping[str, Any], transport: str) -> list[Violation]:
         return []
     fix = ""
     if problem == HTTPS_REQUIRED:
-        fix = "Use https://, or list the host in 'allow_insecure_hosts' if the network between is yours."
+        fix = ALLOW_INSECURE
     elif problem == WEBSOCKET_REQUIRED:
         fix = "Use wss://, or another transport for this URL."
     return [Violation(key="url", message=problem, fix=fix)]

@@ -40,7 +40,7 @@ from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, 
 from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation, checked
 from holodeck.models.tool import Tool
-from holodeck.models.url import url_problem
+from holodeck.models.url import ALLOW_INSECURE, IN_THE_CLEAR, sends_in_the_clear, url_problem
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]
@@ -291,10 +291,29 @@ class OTel(FileModel):
     """The collector's address for OTLP over HTTP, such as `http://127.0.0.1:4318`."""
     headers: dict[str, Secret] = Field(default_factory=dict)
     """Sent with every export; keys of a hosted collector, as references."""
+    allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
+    """Hosts that may get the headers by plain http://, such as names inside a cluster."""
     service_name: NonEmpty | None = None
     """Absent: `holodeck`."""
     sample_ratio: Annotated[Number, Field(ge=0, le=1)] | None = None
     """The share of traces to keep, of those that nobody else began. Absent: all."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[OTel]) -> OTel:
+        return checked(cls.__name__, data, handler, _private_headers)
+
+
+def _private_headers(data: dict[str, Any]) -> list[Violation]:
+    endpoint = data.get("endpoint")
+    if (
+        isinstance(endpoint, str)
+        and data.get("headers")
+        and sends_in_the_clear(endpoint, data.get("allow_insecure_hosts"))
+    ):
+        message = IN_THE_CLEAR.replace("the key", "'headers'")
+        return [Violation(key="endpoint", message=message, fix=ALLOW_INSECURE)]
+    return []
 
 
 class GatewayFile(FileModel):

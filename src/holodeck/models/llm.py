@@ -12,7 +12,7 @@ from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.lib.secret import Secret
 from holodeck.models.base import FileModel, Integer, NonEmpty, Number, as_written
 from holodeck.models.rules import Violation, checked
-from holodeck.models.url import BadURLError, parse_endpoint
+from holodeck.models.url import ALLOW_INSECURE, IN_THE_CLEAR, BadURLError, parse_endpoint, sends_in_the_clear
 
 
 class Provider(StrEnum):
@@ -49,6 +49,8 @@ class LLM(FileModel):
     """The base URL of the API."""
     api_key: Secret | None = None
     """The key, as a variable: `${OPENAI_API_KEY}`. Absent: that variable of the provider, if it is set."""
+    allow_insecure_hosts: list[NonEmpty] = Field(default_factory=list)
+    """Hosts that may get the key by plain http://, such as names inside a cluster."""
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
     """How freely the model chooses its words, from 0 to 2. Absent: the provider's default."""
     max_tokens: Annotated[Integer, Field(ge=1)] | None = None
@@ -85,6 +87,8 @@ def _violations(data: dict[str, Any]) -> list[Violation]:
         problem = _endpoint_problem(endpoint)
         if problem:
             found.append(Violation(key="endpoint", message=problem))
+        elif data.get("api_key") and sends_in_the_clear(endpoint, data.get("allow_insecure_hosts")):
+            found.append(Violation(key="endpoint", message=IN_THE_CLEAR, fix=ALLOW_INSECURE))
     return found
 
 

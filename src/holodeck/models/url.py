@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 from holodeck.lib.urls import host_problem
 
 HTTPS_REQUIRED = "'url' must use https:// (or http:// for localhost)"
+IN_THE_CLEAR = "'endpoint' must use https:// (or http:// for localhost): the key would be sent in the clear"
+ALLOW_INSECURE = "Use https://, or list the host in 'allow_insecure_hosts' if the network between is yours."
 WEBSOCKET_REQUIRED = "'url' must use wss:// or ws://"
 
 
@@ -59,6 +61,17 @@ def is_loopback(host: str) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
         return address.scope_id is None and (address.ipv4_mapped or address).is_loopback
     return address.is_loopback
+
+
+def sends_in_the_clear(url: str, allow_insecure_hosts: object) -> bool:
+    """Whether credentials that are sent with requests to this URL can be read on their way."""
+    try:
+        endpoint = parse_endpoint(url)
+    except BadURLError:
+        return False  # which is refused as such
+    listed = allow_insecure_hosts if isinstance(allow_insecure_hosts, list) else []
+    is_listed = endpoint.host in {str(host).lower() for host in listed}
+    return endpoint.scheme == "http" and not endpoint.is_loopback and not is_listed
 
 
 def url_problem(url: str, *, websocket: bool, allow_insecure_hosts: Collection[str] = ()) -> str | None:

@@ -56,7 +56,7 @@ def test_a_server_gets_what_programs_need_and_no_key_of_ours() -> None:
         ("ALL_PROXY", "socks5h://me:p%40w@proxy"),
         ("UV_INDEX_URL", "https://__token__:pypi-x@pypi.internal/simple"),
         ("UV_DEFAULT_INDEX", "https://TOKEN@pypi.internal/simple"),
-        ("UV_INDEX", "https://pypi.org/simple internal=https://me:pw@pypi.internal/simple"),
+        ("UV_INDEX", "https://index.example/simple internal=https://me:pw@pypi.internal/simple"),
         ("UV_FIND_LINKS", "https://files.internal/?access_token=x"),
         ("npm_config_registry", "https://me:pw@npm.internal/"),
         ("NPM_CONFIG_PROXY", "http://me:pw@proxy"),
