@@ -11,7 +11,8 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from holodeck.lib.secret import MASK, Secret
+from holodeck.lib.redaction import MASK
+from holodeck.lib.secret import Secret
 from holodeck.models.events import Event, RunResult
 from holodeck.models.items import Usage
 

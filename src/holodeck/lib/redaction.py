@@ -100,7 +100,7 @@ class SecretText:
         """Mask a decoded JSON value in place, also in the names of members, and return it, however deep it is."""
         if isinstance(message, str):
             return self.masked(message)
-        waiting = [message] if isinstance(message, dict | list) else []
+        waiting: list[Any] = [message] if isinstance(message, dict | list) else []
         while waiting:
             node = waiting.pop()
             for key, item in list(node.items() if isinstance(node, dict) else enumerate(node)):

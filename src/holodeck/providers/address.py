@@ -10,7 +10,8 @@ from urllib.parse import urlsplit, urlunsplit
 from holodeck.lib.display import one_line
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MAX_MODEL_ERROR_CHARS
-from holodeck.lib.secret import MASK, Secret
+from holodeck.lib.redaction import MASK
+from holodeck.lib.secret import Secret
 
 _MIN_SECRET_CHARS = 4  # shorter "keys" are placeholders, and hiding them would hide ordinary words
 _KEY_SHAPES = re.compile(r"\bsk-[\w*.-]{6,}|(?<=[Bb]earer )[\w*.~+/=-]{6,}")

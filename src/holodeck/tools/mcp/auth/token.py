@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holodeck.lib.limits import MAX_SHOWN_CHARS, TOKEN_LEEWAY, TOKEN_LEEWAY_SHARE
-from holodeck.lib.secret import MASK, Secret
+from holodeck.lib.redaction import MASK
+from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.auth.door import Answer, shown
 from holodeck.tools.mcp.auth.provider import auth_error
 
