@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
+import orjson
 import pytest
 from aio import aio
 from gateway.stand import MODEL, serving
 
 from holodeck.lib.limits import KIB, MIB
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing.script import Step, raw, think, wait
 
+OWN = {"type": "function", "name": "own", "parameters": {"type": "object", "properties": {}}}
 SMALL = {"drain_seconds": 0, "body_bytes": 64 * KIB, "bodies_bytes": MIB}
 
 
@@ -26,3 +31,61 @@ async def test_the_model_is_told_of_an_answer_that_the_gateway_has_no_memory_for
         assert taken.startswith("x")
         assert (await stand.send("GET", "/readyz"))[0] == 200
         assert stand.service.room.used == 0
+
+
+_LONG = "ab" * KIB
+_DELTAS: dict[str, Callable[[], Step]] = {
+    "many pieces": lambda: say(_LONG * 10),
+    "one event": lambda: raw({"choices": [{"index": 0, "delta": {"content": _LONG * 10}}]}),
+    "thoughts": lambda: think(_LONG * 10),
+    "arguments": lambda: call("own", text=_LONG * 10),
+    "calls": lambda: raw(
+        {
+            "choices": [
+                {
+                    "index": 0,
+                    "delta": {
+                        "tool_calls": [
+                            {"index": number, "id": f"c{number}", "function": {"name": "own", "arguments": "{}"}}
+                            for number in range(100)
+                        ]
+                    },
+                }
+            ]
+        }
+    ),
+}
+
+
+@pytest.mark.proves("D-22")
+@pytest.mark.parametrize("form", _DELTAS)
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+@aio(60)
+async def test_a_model_that_says_more_than_the_limit_is_left_and_the_response_is_incomplete(
+    tmp_path: Path, form: str, is_streamed: bool
+) -> None:
+    endless = wait(asyncio.Event())
+    model = ScriptedModel([_DELTAS[form](), endless], say("Next."), chunk=100)
+    limits = {"drain_seconds": 0, "answer_bytes": 8 * KIB}
+    async with serving(tmp_path, model, limits=limits) as stand:
+        body = {"model": MODEL, "input": "Go on", "tools": [OWN], "stream": is_streamed}
+        if is_streamed:
+            response = (await stand.stream("/v1/responses", body))[-1]["response"]
+        else:
+            response = (await stand.send("POST", "/v1/responses", body))[1]
+        assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+        assert len(orjson.dumps(response["output"])) < 12 * KIB
+        await stand.model.left.wait()
+        assert (await stand.send("GET", f"/v1/responses/{response['id']}"))[1] == response
+        assert (await (await stand.openai()).responses.create(model=MODEL, input="Hi")).output_text == "Next."
+
+
+@pytest.mark.proves("D-22")
+@aio(60)
+async def test_the_answers_of_all_turns_of_a_response_have_a_limit(tmp_path: Path) -> None:
+    model = ScriptedModel(*[[say("x" * 3000), call("echo", text="more")]] * 4)
+    limits = {"drain_seconds": 0, "answer_bytes": 4 * KIB, "response_bytes": 8 * KIB}
+    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"tools": server}, limits=limits) as stand:
+        _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go on"})
+        assert response["status"] == "incomplete"
+        assert len(stand.asked) == 3

@@ -11,7 +11,8 @@ from holodeck.engine import spans
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.steps import Append, AtOnce, Steps, Turn
 from holodeck.engine.toolphase import ToolPhase
-from holodeck.engine.turn import take_turn
+from holodeck.engine.turn import answer_size, take_turn
+from holodeck.lib import log as holodeck_log
 from holodeck.lib.errors import (
     BAD_QUESTION,
     SERVER_UNAVAILABLE,
@@ -19,7 +20,7 @@ from holodeck.lib.errors import (
     ModelError,
     ServerUnavailableError,
 )
-from holodeck.lib.limits import DEFAULT_MAX_TURNS
+from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, DEFAULT_MAX_TURNS, DEFAULT_RESPONSE_BYTES
 from holodeck.lib.record import record
 from holodeck.models.events import (
     Cause,
@@ -52,6 +53,10 @@ class RunRequest:
     """Whose run it is, by the name that people say; for logs and traces."""
     provider: str = ""
     """Who runs the model; for traces."""
+    answer_bytes: int = DEFAULT_ANSWER_BYTES
+    """Of what the model says in one turn; there the turn is ended, and the run is incomplete."""
+    response_bytes: int = DEFAULT_RESPONSE_BYTES
+    """The same of all turns together."""
     can_wait: bool = True
     """False when nobody will bring this run's pending calls back: only those that need approval are left then."""
 
@@ -62,6 +67,7 @@ class _Progress:
     usage: Usage = field(default_factory=Usage)
     turns: int = 0
     calls: int = 0
+    answer_bytes: int = 0
     began: float = field(default_factory=time.monotonic)
     missing: Mapping[str, MissingServer] = field(default_factory=dict)
 
@@ -115,17 +121,19 @@ async def _turns(
         items = answers_behind_calls((*ask.items, *progress.items))
         is_as_given = items == ask.items and specs == ask.tools and choice is ask.tool_choice
         asked = ask if is_as_given else replace(ask, items=items, tools=specs, tool_choice=choice)
-        take = partial(_ask, model, request.provider, toolbox, asked, progress.turns)
+        limit = min(request.answer_bytes, request.response_bytes - progress.answer_bytes)
+        take = partial(_ask, model, request.provider, toolbox, asked, progress.turns, limit)
         turn = await steps.turn(progress.turns, log, take)
         answered = turn.answered
         progress.usage += answered.usage
+        progress.answer_bytes += sum(answer_size(item) for item in answered.items)
         calls = [item for item in answered.items if isinstance(item, FunctionCall)]
         if answered.finish in CUT_SHORT:  # the last call may be half of one: none of them is made
             progress.items += [item for item in answered.items if not isinstance(item, FunctionCall)]
-            return _ended(progress, answered.finish)
+            return _ended(progress, answered.finish, limit)
         progress.items += answered.items
         if not calls:
-            return _ended(progress, answered.finish)
+            return _ended(progress, answered.finish, limit)
         own = [call for call in calls if not toolbox.is_client(call.name) or not phase.allows(call.name)]
         held = [call for call in own if call.call_id in turn.held]
         if len(own) < len(calls) or held:  # somebody must act before anything runs
@@ -148,13 +156,13 @@ async def _turns(
 
 
 async def _ask(
-    model: ModelProvider, provider: str, toolbox: Toolbox, asked: ModelRequest, number: int, append: Append
+    model: ModelProvider, provider: str, toolbox: Toolbox, asked: ModelRequest, number: int, limit: int, append: Append
 ) -> Turn:
     if number == 1:
         _check_required(toolbox)
     append(TurnStarted(turn=number, tools=len(asked.tools)))
     with spans.chat(provider, model.name, asked) as span:
-        answered = await take_turn(model, asked, append)
+        answered = await take_turn(model, asked, append, limit=limit)
         spans.answered(span, answered)
     calls = (item for item in answered.items if isinstance(item, FunctionCall))
     return Turn(answered=answered, held=frozenset(call.call_id for call in calls if toolbox.holds(call)))
@@ -187,7 +195,12 @@ def _failure(error: HoloDeckError, *, has_acted: bool) -> Failure:
     )
 
 
-def _ended(progress: _Progress, finish: str) -> RunResult:
+def _ended(progress: _Progress, finish: str, limit: int) -> RunResult:
+    if finish == "size":
+        reason = f"The answer was cut at the limit of {limit} bytes."
+        holodeck_log.warning("run.answer_cut", turn=progress.turns, limit=limit)
+        # The nearest of the reasons that clients of the Responses API know.
+        return _result(progress, "incomplete", reason=reason, cause="max_output_tokens")
     if finish == "length":
         reason = "The answer was cut at the limit of tokens."
         return _result(progress, "incomplete", reason=reason, cause="max_output_tokens")

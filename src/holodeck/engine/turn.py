@@ -8,21 +8,28 @@ from typing import cast
 from holodeck.engine.steps import Append
 from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import new_id
+from holodeck.lib.limits import CALL_COST
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
 from holodeck.models.exchange import CUT_SHORT, Answered, CallDelta, ModelRequest, ReasoningDelta, TextDelta
-from holodeck.models.items import FunctionCall, Item, Message, Reasoning
+from holodeck.models.items import FunctionCall, Item, Message, Reasoning, said
 from holodeck.providers.batches import batches_of
 from holodeck.providers.provider import ModelProvider
 
 
-async def take_turn(model: ModelProvider, request: ModelRequest, append: Append) -> Answered:
-    """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`."""
+async def take_turn(model: ModelProvider, request: ModelRequest, append: Append, *, limit: int) -> Answered:
+    """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`.
+
+    An answer of more than `limit` bytes ends there with the finish `size`: the model is left, and what it has said up
+    to then is the answer, without its calls.
+    """
     ids = _Ids()
     answered: Answered | None = None
+    heard = _Said(limit)
     batches = batches_of(model, request)
     try:
         async for batch in batches:
-            for event in batch:
+            for came in batch:
+                event = came if isinstance(came, Answered) else heard.take(came)
                 match event:
                     case TextDelta():
                         append(TextAdded(item_id=ids.message, text=event.text, is_refusal=event.is_refusal))
@@ -33,6 +40,11 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
                         append(CallAdded(item_id=item_id, call_id=call_id, name=name, arguments=event.arguments))
                     case Answered():
                         answered = event
+                if heard.is_full:
+                    answered = heard.answered()
+                    break
+            if heard.is_full:
+                break
     finally:
         await batches.aclose()
     if answered is None:
@@ -41,6 +53,58 @@ async def take_turn(model: ModelProvider, request: ModelRequest, append: Append)
     for item in items:
         append(ItemFinished(item=item, is_cut=item is items[-1] and answered.finish in CUT_SHORT))
     return Answered(items=items, finish=answered.finish, usage=answered.usage, model=answered.model)
+
+
+def answer_size(item: Item) -> int:
+    """Bytes that an item of an answer counts for."""
+    match item:
+        case Message():
+            return _bytes_of(item.text)
+        case Reasoning():
+            return _bytes_of(item.text)
+        case FunctionCall():
+            return _bytes_of(item.arguments) + CALL_COST
+        case _:
+            return 0
+
+
+class _Said:
+    """What a model has said of one answer, up to its limit of bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self.is_full = False
+        """True once something went over the limit; nothing more is taken then."""
+
+    def take(self, delta: TextDelta | ReasoningDelta | CallDelta) -> TextDelta | ReasoningDelta | CallDelta:
+        """As much of a delta as fits."""
+        if isinstance(delta, CallDelta):
+            self._left -= _bytes_of(delta.arguments) + (CALL_COST if delta.name else 0)
+            self.is_full = self._left < 0
+            return replace(delta, arguments="") if self.is_full else delta
+        size = _bytes_of(delta.text)
+        if size > self._left:
+            self.is_full = True
+            beginning = delta.text.encode("utf-8", "replace")[: max(self._left, 0)]
+            delta = replace(delta, text=beginning.decode("utf-8", "ignore"))
+        self._left -= size
+        (self._thoughts if isinstance(delta, ReasoningDelta) else self._texts).append(delta.text)
+        return delta
+
+    def answered(self) -> Answered:
+        """All of it, as an answer that was cut."""
+        items: list[Item] = []
+        if self._thoughts:
+            items.append(Reasoning(text="".join(self._thoughts)))
+        if self._texts:
+            items.append(said("assistant", "".join(self._texts)))
+        return Answered(items=tuple(items), finish="size")
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 class _Ids:

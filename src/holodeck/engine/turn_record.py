@@ -54,22 +54,18 @@ def told_again(kept: Plain) -> Iterator[Event]:
 
 def _joined(events: Iterable[Event]) -> Iterator[Event]:
     """The same events with deltas of one item that follow each other made one."""
-    last: _Delta | None = None
+    deltas: list[_Delta] = []
     for event in events:
-        if isinstance(event, TextAdded | ReasoningAdded | CallAdded):
-            if last is not None and _is_more(last, event):
-                last = _sum(last, event)
-                continue
-            if last is not None:
-                yield last
-            last = event
-            continue
-        if last is not None:
-            yield last
-            last = None
-        yield event
-    if last is not None:
-        yield last
+        delta = event if isinstance(event, TextAdded | ReasoningAdded | CallAdded) else None
+        if deltas and (delta is None or not _is_more(deltas[-1], delta)):
+            yield _sum(deltas)
+            deltas = []
+        if delta is not None:
+            deltas.append(delta)
+        else:
+            yield event
+    if deltas:
+        yield _sum(deltas)
 
 
 def _is_more(one: _Delta, more: _Delta) -> bool:
@@ -78,12 +74,12 @@ def _is_more(one: _Delta, more: _Delta) -> bool:
     return getattr(one, "is_refusal", False) == getattr(more, "is_refusal", False)
 
 
-def _sum(one: _Delta, more: _Delta) -> _Delta:
-    if isinstance(one, CallAdded) and isinstance(more, CallAdded):
-        return replace(one, arguments=one.arguments + more.arguments)
-    assert not isinstance(one, CallAdded)  # noqa: S101 - both are of one type
-    assert not isinstance(more, CallAdded)  # noqa: S101
-    return replace(one, text=one.text + more.text)
+def _sum(deltas: Sequence[_Delta]) -> _Delta:
+    """Deltas of one item as one. Joined once: adding them up one by one takes quadratic time."""
+    first = deltas[0]
+    if isinstance(first, CallAdded):
+        return replace(first, arguments="".join(each.arguments for each in deltas if isinstance(each, CallAdded)))
+    return replace(first, text="".join(each.text for each in deltas if not isinstance(each, CallAdded)))
 
 
 def _plain(event: Event) -> dict[str, Any]:

@@ -116,6 +116,8 @@ class Starter:
             model=_with_defaults(request.model_request(items, choice, instructions=backend.instructions), backend),
             max_turns=min(backend.max_turns, self.config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,
+            answer_bytes=self.config.limits.answer_bytes,
+            response_bytes=self.config.limits.response_bytes,
             pending=pending,
             can_wait=can_wait,
         )

@@ -81,9 +81,10 @@ class CallDelta:
     arguments: str = ""
 
 
-FinishReason = Literal["stop", "tool_calls", "length", "content_filter"]
-CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter"})
-"""The model was stopped in the middle of what it said last, which may have been a call."""
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "size"]
+CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter", "size"})
+"""The model was stopped in the middle of what it said last, which may have been a call. `size`: by the engine, at its
+limit of bytes; no provider says so."""
 
 
 @record

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from holodeck.lib.addresses import networks_among
 from holodeck.lib.limits import (
+    DEFAULT_ANSWER_BYTES,
     DEFAULT_BODIES_BYTES,
     DEFAULT_BODY_BYTES,
     DEFAULT_CONTEXT_BYTES,
@@ -22,6 +23,7 @@ from holodeck.lib.limits import (
     DEFAULT_MODEL_WAIT,
     DEFAULT_READER_SECONDS,
     DEFAULT_REQUEST_SECONDS,
+    DEFAULT_RESPONSE_BYTES,
     DEFAULT_RETENTION_DAYS,
     DEFAULT_SERVERS_PER_REQUEST,
     DEFAULT_SILENT_SECONDS,
@@ -208,6 +210,10 @@ class GatewayLimits(FileModel):
     """Of all that comes before a request: its conversation, or the responses that it goes on from.
 
     And of what its sealed items hold."""
+    answer_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_ANSWER_BYTES
+    """Of what a model says in one turn, thoughts and calls included. There the response ends as incomplete."""
+    response_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_RESPONSE_BYTES
+    """The same of all turns of a response."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     """How often a plain model may be asked for one response; an agent has its own."""
     discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT

@@ -42,7 +42,7 @@ class ChatWriter:
         self._thoughts: list[str] = []
         self._calls: dict[str, dict[str, Any]] = {}
         self._latest = ""
-        self._spoken = ""  # of this turn, and not yet accounted for by a finished message
+        self._spoken: list[str] = []  # of this turn, and not yet accounted for by a finished message
         self._finish = ""
         self._usage = Usage()
         self.error: dict[str, Any] | None = None
@@ -69,7 +69,7 @@ class ChatWriter:
         """The chunks that this event makes, often none."""
         match event:
             case TextAdded(is_refusal=True):
-                self._spoken += event.text
+                self._spoken.append(event.text)
                 self._refusals.append(event.text)
                 self._delta({"refusal": event.text})
             case TextAdded():
@@ -92,7 +92,7 @@ class ChatWriter:
         return chunks
 
     def _say(self, item_id: str, text: str) -> None:
-        self._spoken += text
+        self._spoken.append(text)
         if item_id != self._latest and self._texts:
             text = _BETWEEN + text
         self._latest = item_id
@@ -101,9 +101,10 @@ class ChatWriter:
 
     def _said(self, item: Message) -> None:
         """What was streamed stands; a provider that does not stream is heard now."""
-        if not self._spoken and item.text:
+        if not any(self._spoken) and item.text:
             self._say(item.id, item.text)
-        self._spoken = self._spoken[len(item.text) :] if self._spoken.startswith(item.text) else ""
+        spoken = "".join(self._spoken)
+        self._spoken = [spoken[len(item.text) :]] if spoken.startswith(item.text) else []
 
     def _call(self, call_id: str, name: str, arguments: str) -> None:
         known = self._calls.get(call_id)
