@@ -54,9 +54,16 @@ def scenarios(leg: str) -> list[str]:
 def judge(leg: str, scenario: str, folder: Path) -> Verdict:
     """Run one scenario; the suite leaves its files in `folder`."""
     # The suite takes the command apart at spaces: paths relative to a folder of ours have none.
-    client = f"{os.path.relpath(sys.executable, ROOT)} examples/conformance_client.py"
+    client = f"{os.path.relpath(sys.executable, ROOT)} -m conformance.client"
     options = ["--command", client, "--scenario", scenario, "--timeout", str(SECONDS * 1000), "-o", str(folder)]
-    done = subprocess.run([*_suite("client", leg), *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*_suite("client", leg), *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": "tests"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     own = [check for check in _checks(folder) if check["id"] != CHECK_OF_EVERY_SCENARIO]
     if done.returncode != 0:
         outcome = "fail"

@@ -99,6 +99,7 @@ def _plain(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     plain: Schema = {}
+    key: str
     for key, value in schema.items():
         if key in {"properties", "$defs"}:
             plain[key] = {name: _plain(each) for name, each in value.items()}

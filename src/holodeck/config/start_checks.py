@@ -52,10 +52,15 @@ def gateway_problems(gateway: GatewayFile, source: Source) -> list[Problem]:
 def server_problems(tool: MCPTool, path: KeyPath, source: Source) -> list[Problem]:
     """Why this MCP server could not be used. `path` is its place in the file."""
     auth = tool.auth
-    if not tool.enabled or not isinstance(auth, OAuthClientCredentials) or auth.private_key_file is None:
+    if not tool.enabled or not isinstance(auth, OAuthClientCredentials):
         return []
-    key: KeyPath = (*path, "auth", "private_key_file")
-    return list(_file(auth.private_key_file, key, source, kind=MCPConfigError))
+    files = {"private_key_file": auth.private_key_file, "assertion_file": auth.assertion_file}
+    return [
+        problem
+        for key, name in files.items()
+        if name is not None
+        for problem in _file(name, (*path, "auth", key), source, kind=MCPConfigError)
+    ]
 
 
 def _callers(gateway: GatewayFile, source: Source) -> Iterator[Problem]:

@@ -125,8 +125,6 @@ TOKEN_LOCK_TIMEOUT = 15.0  # seconds to wait for another process that is renewin
 TOKEN_LOCK_POLL = 0.05
 
 # Skills
-MAX_SKILL_PAGES = 100
-MAX_FRONTMATTER_BYTES = 64 * KIB  # a name, a description and a few settings
 
 # Models
 MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it is our bill

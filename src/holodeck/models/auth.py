@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from holodeck.lib.secret import Secret
-from holodeck.models.base import FileModel, Integer, NonEmpty
+from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty
 
 
 class BearerAuth(FileModel):
@@ -32,6 +32,8 @@ class OAuthClientCredentials(FileModel):
     """A PEM file; with it the client signs (`private_key_jwt`) instead of sending a secret."""
     signing_algorithm: NonEmpty = "ES256"
     """How the client signs with its private key; it must fit the kind of the key."""
+    assertion_file: NonEmpty | None = None
+    """A file with a JWT that the platform writes for this workload, presented as the grant (RFC 7523)."""
     token_url: NonEmpty | None = None
     """The address that issues tokens. It or `issuer` is required."""
     issuer: NonEmpty | None = None
@@ -42,6 +44,8 @@ class OAuthClientCredentials(FileModel):
     """The rights to ask for, such as `read`. Absent: the authorization server's default."""
     resource: NonEmpty | None = None
     """The resource that tokens are for, usually the MCP server's address."""
+    dpop: Boolean = False
+    """Bind tokens to a key of this client (DPoP), where the authorization server does that."""
 
 
 class OAuthAuthorizationCode(FileModel):
@@ -61,6 +65,8 @@ class OAuthAuthorizationCode(FileModel):
     """The rights to ask for. Absent: those that the MCP server asks for."""
     redirect_port: Integer | None = Field(default=None, ge=1, le=65535)
     """The loopback port of the redirect. Absent: any free one."""
+    dpop: Boolean = False
+    """Bind tokens to a key that is kept beside them (DPoP), where the authorization server does that."""
 
 
 Auth = Annotated[BearerAuth | OAuthClientCredentials | OAuthAuthorizationCode, Field(discriminator="type")]

@@ -15,6 +15,8 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tools.mcp.auth_server import AuthServer, auth_server
+from tools.mcp.bound_tokens import BoundResource, issue_bound
+from tools.mcp.resource_server import call, resource_server
 from website import website
 
 from holodeck.lib.clock import wall_clock
@@ -330,6 +332,43 @@ async def test_an_error_says_what_the_endpoint_did_and_never_the_secret(reply: A
 
 
 @aio
+async def test_a_token_bound_by_dpop_is_proved_anew_for_every_request() -> None:
+    async with auth_server(reply=issue_bound) as server, resource_server(server) as protected:
+        resource = BoundResource(protected)
+        auth = provider(server, dpop=True)
+        assert [await call(auth, protected.mcp) for _ in range(3)] == [200] * 3
+        assert (len(set(resource.proofs)), len(resource.keys)) == (3, 1)
+        assert len(server.requests) == 2, "once without, once with the nonce"
+
+
+@aio
+async def test_a_workload_presents_the_assertion_of_its_platform_and_reads_it_again(tmp_path: Path) -> None:
+    now = [1_000_000.0]
+    assertion = tmp_path / "token"
+    assertion.write_text("first.jwt.signature\n")
+    async with auth_server() as server:
+        settings = {"issuer": server.issuer_url, "assertion_file": "token", "scopes": ["read"]}
+        auth = auth_provider(tool(settings), base_dir=tmp_path, clock=lambda: now[0])
+        assert await auth.headers() == {"Authorization": "Bearer token-1"}
+        assertion.write_text("second.jwt.signature\n")
+        now[0] += 3600
+        assert await auth.headers() == {"Authorization": "Bearer token-2"}
+        assert [request.form for request in server.requests] == [
+            {
+                "grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+                "assertion": f"{turn}.jwt.signature",
+                "scope": "read",
+                "client_id": "holodeck",
+            }
+            for turn in ("first", "second")
+        ]
+        assertion.unlink()
+        now[0] += 3600
+        with pytest.raises(MCPConnectionError, match=r"the assertion .* cannot be read: No such file"):
+            await auth.headers()
+
+
+@aio
 async def test_a_silent_token_endpoint_is_given_up() -> None:
     from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
     from holodeck.tools.mcp.auth.client_identity import PublicClient
@@ -381,7 +420,11 @@ async def test_a_hostile_server_that_names_another_authorization_server_gets_not
     ("auth", "said"),
     [
         ({"client_secret": SECRET}, "need a pinned 'token_url' or 'issuer'"),
-        ({"token_url": "https://as.example/token"}, "need a 'client_secret' or a 'private_key_file'"),
+        ({"token_url": "https://as.example/token"}, "'private_key_file' or an 'assertion_file'"),
+        (
+            {"issuer": "https://as.example", "assertion_file": "f", "auth_method": "client_secret_post"},
+            "need a 'client_secret'",
+        ),
         ({"token_url": "http://as.example/token", "client_secret": SECRET}, "'token_url' must use https://"),
         ({"issuer": "http://localhost.evil", "client_secret": SECRET}, "'issuer' must use https://"),
         ({"issuer": "https://as.example", "auth_method": "private_key_jwt"}, "needs a 'private_key_file'"),

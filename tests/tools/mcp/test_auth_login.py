@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
-import jwt
 import pytest
 from aio import aio
 from aiohttp import web
+from memory_tokens import MemoryTokens
 from tools.mcp.auth_server import AuthServer, auth_server
+from tools.mcp.bound_tokens import BoundResource, issue_bound
 from tools.mcp.resource_server import ResourceServer, browser, call, resource_server
 from website import website
 
@@ -23,12 +23,10 @@ from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
-from holodeck.tools.mcp.auth.door import AuthDoor
-from holodeck.tools.mcp.auth.dpop import ProofKey
 from holodeck.tools.mcp.auth.factory import auth_provider, login_provider
-from holodeck.tools.mcp.auth.oauth_flow import Login, Show
+from holodeck.tools.mcp.auth.oauth_flow import Show
 from holodeck.tools.mcp.auth.provider import Refusal
-from holodeck.tools.mcp.auth.store import FileTokens, MemoryTokens, TokenStore
+from holodeck.tools.mcp.auth.store import FileTokens, TokenStore
 
 
 def tool(url: str, **auth: Any) -> MCPTool:
@@ -314,43 +312,26 @@ async def test_a_token_that_another_process_has_renewed_is_taken_over() -> None:
 
 
 @aio
-async def test_a_bound_token_is_proved_anew_for_every_request_and_nonces_are_obeyed() -> None:
-    async def bound(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-        claims = jwt.decode(request.headers["DPoP"], options={"verify_signature": False})
-        assert (claims["htm"], claims["htu"]) == ("POST", server.token_url)
-        if claims.get("nonce") != "as-nonce":
-            return web.json_response({"error": "use_dpop_nonce"}, status=400, headers={"DPoP-Nonce": "as-nonce"})
-        return server.issue(token_type="DPoP")
-
-    async with world(reply=bound) as (authority, server):
-        seen: list[str] = []
-
-        async def judge(request: web.Request) -> web.StreamResponse | None:
-            kind, _, token = request.headers.get("Authorization", "").partition(" ")
-            if kind != "DPoP":
-                return None
-            proof = request.headers["DPoP"]
-            key = jwt.PyJWK.from_dict(jwt.get_unverified_header(proof)["jwk"])
-            claims = jwt.decode(proof, key.key, ["ES256"])
-            digest = jwt.utils.base64url_encode(hashlib.sha256(token.encode()).digest()).decode()
-            assert (claims["ath"], claims["htu"]) == (digest, server.mcp)
-            if claims.get("nonce") != "rs-nonce":
-                headers = {"WWW-Authenticate": 'DPoP error="use_dpop_nonce"', "DPoP-Nonce": "rs-nonce"}
-                return web.Response(status=401, headers=headers)
-            seen.append(claims["jti"])
-            return web.Response(text="welcome")
-
-        server.judge = judge
-        auth = AuthorizationCode(
-            Login(server="tickets", url=server.mcp),
-            door=AuthDoor("tickets"),
-            store=MemoryTokens(),
-            show=browser,
-            proof=ProofKey(),
-        )
+async def test_a_token_bound_by_dpop_is_proved_anew_for_every_request_also_by_another_process(tmp_path: Path) -> None:
+    async with world(reply=issue_bound) as (authority, server):
+        resource = BoundResource(server)
+        store = FileTokens(tmp_path)
+        auth = provider(server, store, dpop=True)
         assert [await call(auth, server.mcp) for _ in range(3)] == [200] * 3
-        assert len(set(seen)) == 3
+        later = provider(server, store, show=None, dpop=True)
+        assert await call(later, server.mcp) == 200
+        assert len(set(resource.proofs)) == 4, "no proof is used twice"
+        assert len(resource.keys) == 1, "the token is bound to one key"
         assert len(authority.authorizations) == 1
+
+
+@aio
+async def test_a_server_that_ignores_proofs_gives_a_plain_token(tmp_path: Path) -> None:
+    async with world() as (_, server):
+        store = FileTokens(tmp_path)
+        for auth in (provider(server, store, dpop=True), provider(server, store, show=None, dpop=True)):
+            assert await call(auth, server.mcp) == 200
+            assert server.seen[-1]["Authorization"] == "Bearer token-1"
 
 
 @aio

@@ -12,7 +12,7 @@ from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
 from holodeck.tools.mcp.auth.challenge import parameter
 from holodeck.tools.mcp.auth.door import Door
-from holodeck.tools.mcp.auth.dpop import NONCE_WANTED, ProofKey, ProvingDoor
+from holodeck.tools.mcp.auth.dpop import ProofKey, ProvingDoor
 from holodeck.tools.mcp.auth.oauth_flow import Login, LoginFlow, Show, login_needed
 from holodeck.tools.mcp.auth.provider import Refusal, auth_error
 from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
@@ -21,6 +21,7 @@ from holodeck.tools.mcp.auth.store import Record, TokenStore
 from holodeck.tools.mcp.auth.token import Token, make_token, read_lifetime
 
 UNAUTHORIZED, FORBIDDEN = 401, 403
+_PROOF_KEY = "dpop_key"
 _PING = b'{"jsonrpc":"2.0","id":0,"method":"ping"}'
 
 
@@ -39,8 +40,8 @@ class AuthorizationCode:
         clock: Clock = wall_clock,
     ) -> None:
         self._login = login
-        self._door: Door = ProvingDoor(door, proof) if proof else door
-        self._proof = proof
+        self._proof = ProvingDoor(door, proof) if proof else None
+        self._door: Door = self._proof or door
         self._store = store
         self._show = show
         self._port = redirect_port
@@ -65,7 +66,7 @@ class AuthorizationCode:
 
     async def refused(self, refusal: Refusal) -> bool:
         error = parameter(refusal.www_authenticate, "error")
-        if self._proof is not None and self._proof.learn(refusal.url, refusal.headers) and error == NONCE_WANTED:
+        if self._proof is not None and self._proof.learn(refusal):
             return True
         if refusal.status == FORBIDDEN and error != "insufficient_scope":
             return False
@@ -108,6 +109,11 @@ class AuthorizationCode:
         value = tokens.get("access_token") if isinstance(tokens, dict) else None
         self._record = record
         self._token, self._is_refreshable = None, False
+        if self._proof is not None:
+            key = record.get(_PROOF_KEY)
+            self._proof.is_bound = isinstance(key, dict)
+            if isinstance(key, dict):
+                self._proof.key.restore(key)
         if isinstance(tokens, dict) and isinstance(value, str) and value:
             lifetime, issued_at = read_lifetime(tokens.get("expires_in")), float(record.get("issued_at") or 0)
             self._token = make_token(value, issued_at=issued_at, lifetime=lifetime, scope=tokens.get("scope"))
@@ -115,10 +121,9 @@ class AuthorizationCode:
             self._is_refreshable = bool(tokens.get("refresh_token") and record.get("server_metadata"))
 
     def _present(self, token: Token, method: str, url: str) -> dict[str, str]:
-        value = token.value.reveal()
-        if self._proof is None or not (isinstance(self._door, ProvingDoor) and self._door.is_bound):
-            return {"Authorization": f"Bearer {value}"}
-        return {"Authorization": f"DPoP {value}", "DPoP": self._proof.proof(method, url, token=value)}
+        if self._proof is None:
+            return {"Authorization": token.authorization}
+        return self._proof.present(token.value.reveal(), method, url)
 
     def _was_sent(self, refusal: Refusal) -> bool:
         sent = refusal.sent.get("Authorization", "").partition(" ")[2]
@@ -180,6 +185,9 @@ class AuthorizationCode:
                 await flow.log_in(refusal)
             elif not await flow.refresh():
                 return False
+        if self._proof is not None:
+            # Another process of this user can use the token only with the key that it is bound to.
+            record[_PROOF_KEY] = self._proof.key.export() if self._proof.is_bound else None
         self._adopt(record)
         self._is_loaded = True
         await self._keep(record)

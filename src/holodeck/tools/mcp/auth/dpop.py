@@ -12,7 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 import orjson
 
 from holodeck.lib.clock import Clock, wall_clock
+from holodeck.tools.mcp.auth.challenge import parameter
 from holodeck.tools.mcp.auth.door import Answer, Door
+from holodeck.tools.mcp.auth.provider import Refusal
 
 NONCE_WANTED = "use_dpop_nonce"
 _FORM = "application/x-www-form-urlencoded"
@@ -25,10 +27,22 @@ class ProofKey:
         from cryptography.hazmat.primitives.asymmetric import ec
         from jwt.algorithms import ECAlgorithm
 
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._public = ECAlgorithm.to_jwk(self._key.public_key(), as_dict=True)
+        self._algorithm = ECAlgorithm(ECAlgorithm.SHA256)
+        self._use(ec.generate_private_key(ec.SECP256R1()))
         self._clock = clock
         self._nonces: dict[str, str] = {}
+
+    def export(self) -> dict[str, str]:
+        """The private key, for a store that keeps it beside the token that is bound to it."""
+        return dict(self._algorithm.to_jwk(self._key, as_dict=True))
+
+    def restore(self, exported: Mapping[str, str]) -> None:
+        """Use an exported key from now on."""
+        self._use(self._algorithm.from_jwk(dict(exported)))
+
+    def _use(self, key: Any) -> None:
+        self._key = key
+        self._public = self._algorithm.to_jwk(key.public_key(), as_dict=True)
 
     def proof(self, method: str, url: str, *, token: str | None = None) -> str:
         """A signature for one request, good for no other."""
@@ -57,11 +71,14 @@ class ProofKey:
 
 
 class ProvingDoor:
-    """Adds a proof to token requests, and asks once more when the server wants its nonce in it."""
+    """Adds a proof to token requests, and asks once more when the server wants its nonce in it.
+
+    Tokens that were issued through it are presented with `present`, and refusals of them go through `learn`.
+    """
 
     def __init__(self, door: Door, key: ProofKey) -> None:
         self._door = door
-        self._key = key
+        self.key = key
         self.is_bound = False
         """Whether the last token was bound to the key; a server may ignore proofs and issue a plain one."""
 
@@ -73,7 +90,7 @@ class ProvingDoor:
             return await self._door(method, url, headers=sent, body=body)
         answer = await self._proved(url, sent, body)
         content = answer.json() or {}
-        if self._key.learn(url, answer.headers) and content.get("error") == NONCE_WANTED:
+        if self.key.learn(url, answer.headers) and content.get("error") == NONCE_WANTED:
             answer = await self._proved(url, sent, body)
             content = answer.json() or {}
         if "access_token" not in content:
@@ -84,8 +101,19 @@ class ProvingDoor:
             status=answer.status, headers=answer.headers, body=orjson.dumps({**content, "token_type": "Bearer"})
         )
 
+    def present(self, token: str, method: str, url: str) -> dict[str, str]:
+        """The headers that present a token to the MCP server."""
+        if not self.is_bound:
+            return {"Authorization": f"Bearer {token}"}
+        return {"Authorization": f"DPoP {token}", "DPoP": self.key.proof(method, url, token=token)}
+
+    def learn(self, refusal: Refusal) -> bool:
+        """Keep the nonce of a refusal; true when a proof with it is all that was missing."""
+        is_new = self.key.learn(refusal.url, refusal.headers)
+        return is_new and parameter(refusal.www_authenticate, "error") == NONCE_WANTED
+
     async def _proved(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        return await self._door("POST", url, headers={**headers, "DPoP": self._key.proof("POST", url)}, body=body)
+        return await self._door("POST", url, headers={**headers, "DPoP": self.key.proof("POST", url)}, body=body)
 
 
 def _is_form(headers: Mapping[str, str]) -> bool:

@@ -8,15 +8,22 @@ from typing import assert_never
 
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPConfigError, Problem
-from holodeck.lib.secret import Secret
 from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import url_problem
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
-from holodeck.tools.mcp.auth.client_identity import ClientIdentity, SecretInForm, SecretInHeader, SignedAssertion
+from holodeck.tools.mcp.auth.client_identity import (
+    ClientIdentity,
+    PublicClient,
+    SecretInForm,
+    SecretInHeader,
+    SignedAssertion,
+)
 from holodeck.tools.mcp.auth.door import AuthDoor
-from holodeck.tools.mcp.auth.machine import MachineAuth
+from holodeck.tools.mcp.auth.dpop import ProofKey, ProvingDoor
+from holodeck.tools.mcp.auth.jwt_bearer import AssertionFile, JwtBearer
+from holodeck.tools.mcp.auth.machine import Grant, MachineAuth
 from holodeck.tools.mcp.auth.metadata import AuthorizationServer
 from holodeck.tools.mcp.auth.oauth_flow import Login, Show
 from holodeck.tools.mcp.auth.provider import Bearer, MCPAuthProvider, NoAuth, Refusal, StaticHeaders
@@ -89,6 +96,7 @@ def login_provider(
         store=store or token_store(),
         show=show,
         redirect_port=auth.redirect_port,
+        proof=ProofKey(clock=clock) if auth.dpop else None,
         clock=clock,
     )
 
@@ -106,8 +114,9 @@ def auth_problems(tool: MCPTool) -> Iterator[Problem]:
             yield _wrong(tool, "OAuth client credentials need a pinned 'token_url' or 'issuer'", _PIN)
         if _signs(auth) and not auth.private_key_file:
             yield _wrong(tool, "'private_key_jwt' needs a 'private_key_file'")
-        elif not _signs(auth) and not auth.client_secret:
-            yield _wrong(tool, "OAuth client credentials need a 'client_secret' or a 'private_key_file'")
+        elif not _signs(auth) and not auth.client_secret and (auth.auth_method or not auth.assertion_file):
+            needed = "a 'client_secret', a 'private_key_file' or an 'assertion_file'"
+            yield _wrong(tool, f"OAuth client credentials need {needed}")
     for key, url in pinned.items():
         problem = url_problem(url, websocket=False, allow_insecure_hosts=tool.allow_insecure_hosts) if url else None
         if problem:
@@ -146,23 +155,30 @@ class EarlierLogin:
 
 def _client_credentials(tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock) -> MachineAuth:
     door = AuthDoor(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts)
-    endpoint = TokenEndpoint(server=tool.name, door=door, token_url=auth.token_url, issuer=auth.issuer)
+    proof = ProvingDoor(door, ProofKey(clock=clock)) if auth.dpop else None
+    endpoint = TokenEndpoint(server=tool.name, door=proof or door, token_url=auth.token_url, issuer=auth.issuer)
     identity = _identity(tool, auth, base_dir=base_dir, clock=clock)
-    grant = ClientCredentials(endpoint, identity, scopes=auth.scopes, resource=auth.resource, clock=clock)
-    return MachineAuth(tool.name, grant, clock=clock)
+    grant: Grant = ClientCredentials(endpoint, identity, scopes=auth.scopes, resource=auth.resource, clock=clock)
+    if auth.assertion_file:
+        source = AssertionFile(base_dir / auth.assertion_file, server=tool.name)
+        grant = JwtBearer(endpoint, identity, source, scopes=auth.scopes, resource=auth.resource, clock=clock)
+    return MachineAuth(tool.name, grant, proof=proof, clock=clock)
 
 
 def _identity(
     tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock
 ) -> Callable[[AuthorizationServer], ClientIdentity]:
     """How the client will prove itself, which may depend on what the authorization server accepts."""
-    # A definition with neither has been refused by `auth_problems`.
-    secret, key = auth.client_secret or Secret(""), auth.private_key_file
+    secret, key = auth.client_secret, auth.private_key_file
     if key and _signs(auth):
         signed = SignedAssertion(
             auth.client_id, base_dir / key, algorithm=auth.signing_algorithm, server=tool.name, clock=clock
         )
         return lambda _: signed
+    if secret is None:
+        # Its assertion speaks for it: `auth_problems` has refused a definition that has nothing at all.
+        public = PublicClient(auth.client_id)
+        return lambda _: public
     in_header, in_form = SecretInHeader(auth.client_id, secret), SecretInForm(auth.client_id, secret)
     if auth.auth_method is not None:
         chosen: ClientIdentity = in_form if auth.auth_method == "client_secret_post" else in_header

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
+from holodeck.tools.mcp.auth.dpop import ProvingDoor
 from holodeck.tools.mcp.auth.provider import Refusal, auth_error
 from holodeck.tools.mcp.auth.renewal import SharedRenewal
 from holodeck.tools.mcp.auth.token import Token
@@ -23,8 +24,12 @@ class Grant(Protocol):
 class MachineAuth:
     """The provider around a grant. Holds no lock: a fresh token is read, and only a renewal is waited for."""
 
-    def __init__(self, server: str, grant: Grant, *, clock: Clock = wall_clock) -> None:
+    def __init__(
+        self, server: str, grant: Grant, *, proof: ProvingDoor | None = None, clock: Clock = wall_clock
+    ) -> None:
+        """`proof`: the door that the grant asks through, where its tokens may be bound to a key."""
         self._server = server
+        self._proof = proof
         self._grant = grant
         self._clock = clock
         self._token: Token | None = None
@@ -34,13 +39,18 @@ class MachineAuth:
         token = self._token
         if token is None or not token.is_fresh(self._clock()):
             token = await self._replace(token)
-        return {"Authorization": token.authorization}
+        if self._proof is None:
+            return {"Authorization": token.authorization}
+        return self._proof.present(token.value.reveal(), method, url)
 
     async def refused(self, refusal: Refusal) -> bool:
+        if self._proof is not None and self._proof.learn(refusal):
+            return True
         if refusal.status != UNAUTHORIZED:
             return False  # known, but not allowed to: another token of the same grant would say the same
         token = self._token
-        if token is not None and refusal.sent.get("Authorization") != token.authorization:
+        sent = refusal.sent.get("Authorization", "").partition(" ")[2]
+        if token is not None and sent != token.value.reveal():
             return True  # another call has renewed it meanwhile
         if refusal.attempt > 1:
             raise auth_error(

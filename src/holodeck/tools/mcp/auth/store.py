@@ -35,26 +35,6 @@ class TokenStore(Protocol):
     def lock(self, key: str) -> AbstractAsyncContextManager[None]: ...
 
 
-class MemoryTokens:
-    """For one run only."""
-
-    def __init__(self) -> None:
-        self._records: dict[str, Record] = {}
-
-    async def load(self, key: str) -> Record | None:
-        return self._records.get(key)
-
-    async def save(self, key: str, record: Mapping[str, Any]) -> None:
-        self._records[key] = dict(record)
-
-    async def delete(self, key: str) -> None:
-        self._records.pop(key, None)
-
-    @asynccontextmanager
-    async def lock(self, key: str) -> AsyncIterator[None]:
-        yield
-
-
 class FileTokens:
     """A 0600 file per record in a 0700 folder, replaced whole, so that a reader never sees half of one."""
 

@@ -1,8 +1,7 @@
-"""Tokens for an identity that somebody else vouches for: a workload's JWT, or a person's enterprise login (ID-JAG)."""
+"""A person's enterprise login as a grant (ID-JAG): the first leg of enterprise-managed authorization."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import urlencode
 
 from holodeck.lib.clock import Clock, wall_clock
@@ -10,45 +9,12 @@ from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.auth.client_credentials import TokenEndpoint
 from holodeck.tools.mcp.auth.client_identity import ClientIdentity
 from holodeck.tools.mcp.auth.door import Door
-from holodeck.tools.mcp.auth.token import Token, read_token
+from holodeck.tools.mcp.auth.jwt_bearer import AssertionSource
+from holodeck.tools.mcp.auth.token import read_token
 
-JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - the name of a grant
-ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - the name of a kind
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"
 ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
-
-AssertionSource = Callable[[], Awaitable[Secret]]
-"""Gives the JWT to present; called at each renewal, since a platform rotates it."""
-
-
-class JwtBearer:
-    """RFC 7523: a JWT that the authorization server trusts is the grant. A refusal is final: no second way is tried."""
-
-    def __init__(
-        self,
-        endpoint: TokenEndpoint,
-        identity: ClientIdentity,
-        assertion: AssertionSource,
-        *,
-        scopes: Iterable[str] = (),
-        resource: str | None = None,
-        clock: Clock = wall_clock,
-    ) -> None:
-        self._endpoint = endpoint
-        self._identity = identity
-        self._assertion = assertion
-        self._scope = " ".join(scopes)
-        self._resource = resource
-        self._clock = clock
-
-    async def obtain(self) -> Token:
-        assertion = await self._assertion()
-        form = {"grant_type": JWT_BEARER, "assertion": assertion.reveal()}
-        if self._scope:
-            form["scope"] = self._scope
-        if self._resource:
-            form["resource"] = self._resource
-        return await self._endpoint.ask(form, self._identity, clock=self._clock, secrets=(assertion,))
 
 
 class IdentityAssertion:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from conformance.skills import Skill, Skills, read_frontmatter
 
 from holodeck.lib.errors import MCPProtocolError
-from holodeck.tools.mcp.skills import Skill, Skills, read_frontmatter
 
 SKILL = "skill://pdf/SKILL.md"
 FORMS = "skill://pdf/FORMS.md"

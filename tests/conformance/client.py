@@ -3,7 +3,8 @@
 The suite starts it once per scenario with the address of its server as the last argument, and says in the environment
 what is asked: MCP_CONFORMANCE_SCENARIO, and for some scenarios MCP_CONFORMANCE_CONTEXT (JSON).
 
-    npx @modelcontextprotocol/conformance client --scenario tools_call --command "python examples/conformance_client.py"
+    PYTHONPATH=tests npx @modelcontextprotocol/conformance client --scenario tools_call \\
+        --command "python -m conformance.client"
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohttp
+from conformance.identity_assertion import IdentityAssertion
+from conformance.skills import Skills
+from memory_tokens import MemoryTokens
 
 from holodeck.lib.errors import HoloDeckError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.auth.assertions import IdentityAssertion, JwtBearer
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.client_identity import PublicClient, SecretInHeader, SignedAssertion
 from holodeck.tools.mcp.auth.door import AuthDoor
 from holodeck.tools.mcp.auth.dpop import ProofKey
+from holodeck.tools.mcp.auth.jwt_bearer import JwtBearer
 from holodeck.tools.mcp.auth.machine import MachineAuth
 from holodeck.tools.mcp.auth.oauth_flow import Login
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider, NoAuth
-from holodeck.tools.mcp.auth.store import MemoryTokens
 from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
-from holodeck.tools.mcp.skills import Skills
 
 NAME = "conformance"
 CLIENT_METADATA_URL = "https://conformance-test.local/client-metadata.json"
@@ -156,7 +158,8 @@ async def auth_for(scenario: str, url: str, context: Context) -> MCPAuthProvider
         case "wif-jwt-bearer":
             endpoint = await pinned_endpoint(url, door)
             workload = given(context["valid_jwt"])
-            return MachineAuth(NAME, JwtBearer(endpoint, PublicClient(context["client_id"]), workload, resource=url))
+            public = PublicClient(context["client_id"])
+            return MachineAuth(NAME, JwtBearer(endpoint, lambda _: public, workload, resource=url))
         case kind:
             return person(url, context, door, proof=ProofKey() if kind.startswith("dpop") else None)
 
@@ -195,7 +198,7 @@ async def enterprise(url: str, context: Context, door: AuthDoor) -> MachineAuth:
         resource=url,
     )
     identity = SecretInHeader(context["client_id"], Secret(context["client_secret"]))
-    return MachineAuth(NAME, JwtBearer(endpoint, identity, vouched, resource=url))
+    return MachineAuth(NAME, JwtBearer(endpoint, lambda _: identity, vouched, resource=url))
 
 
 async def pinned_endpoint(url: str, door: AuthDoor) -> TokenEndpoint:

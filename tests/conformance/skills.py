@@ -13,8 +13,11 @@ from typing import Any
 import yaml
 
 from holodeck.lib.errors import MCPProtocolError
-from holodeck.lib.limits import MAX_FRONTMATTER_BYTES, MAX_SKILL_PAGES
+from holodeck.lib.limits import KIB
 
+MAX_SKILL_PAGES = 100
+MAX_FRONTMATTER_BYTES = 64 * KIB
+"""A name, a description and a few settings."""
 PHASE = "skills"
 _FENCE = "---"
 
@@ -112,7 +115,7 @@ def read_frontmatter(text: str) -> dict[str, Any] | None:
     if not block or len(block) > MAX_FRONTMATTER_BYTES:
         return None
     try:
-        value = yaml.load(block, Loader=_PlainLoader)  # noqa: S506 - a safe loader with less in it
+        value = yaml.load(block, Loader=_PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

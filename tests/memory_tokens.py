@@ -1,0 +1,29 @@
+"""A token store that lasts as long as the test."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from holodeck.tools.mcp.auth.store import Record
+
+
+class MemoryTokens:
+    """For one run only."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, Record] = {}
+
+    async def load(self, key: str) -> Record | None:
+        return self._records.get(key)
+
+    async def save(self, key: str, record: Mapping[str, Any]) -> None:
+        self._records[key] = dict(record)
+
+    async def delete(self, key: str) -> None:
+        self._records.pop(key, None)
+
+    @asynccontextmanager
+    async def lock(self, key: str) -> AsyncIterator[None]:
+        yield
