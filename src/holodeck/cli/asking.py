@@ -17,6 +17,15 @@ from holodeck.lib.limits import MAX_ANSWER_BYTES, MAX_APPROVAL_SHOWN, MAX_FAILUR
 from holodeck.runtime import People
 
 _YES = frozenset({"y", "yes"})
+_NO = frozenset({"", "n", "no"})
+_CALL_HELP = (
+    "  y: run this call once, with exactly these arguments.\n"
+    "  n, or Enter alone: do not run it. The model is told that you said no, and goes on.\n"
+)
+_SERVER_HELP = (
+    "  y: the server gets your answer.\n"
+    "  n, or Enter alone: the server is told that you declined. It gets nothing else.\n"
+)
 
 
 class Place(Protocol):
@@ -44,11 +53,12 @@ class Asker:
         self._turn = asyncio.Lock()
 
     async def approve(self, server: str, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether this call may run, with all of its arguments in sight. Anything but yes is no."""
+        """Whether this call may run, with all of its arguments in sight. The end of input is no."""
         async with self._turn:
             with self._terminal.asking():
                 name = one_line(f"{server}.{tool}", MAX_FAILURE_SHOWN)
-                return await _agrees(f"May {name} run with these arguments?\n{_whole(arguments)}\n[y/N] ")
+                question = f"May {name} run with these arguments?\n{_whole(arguments)}\n"
+                return await _agrees(question, "", _CALL_HELP)
 
     async def elicit(self, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the person tells a server, which is named: any server may pretend to be somebody else."""
@@ -58,9 +68,9 @@ class Asker:
                 if params.get("mode") == "url":
                     url = str(params.get("url", ""))
                     wish = f"It wants you to open a page of {_host(url)}:\n{one_line(url, MAX_APPROVAL_SHOWN)}"
-                    agrees = await _agrees(f"{question}\n{wish}\nAgree? [y/N] ")
+                    agrees = await _agrees(f"{question}\n{wish}\n", "Agree? ", _SERVER_HELP)
                     return {"action": "accept" if agrees else "decline"}
-                if not await _agrees(f"{question}\nAnswer it? [y/N] "):
+                if not await _agrees(f"{question}\n", "Answer it? ", _SERVER_HELP):
                     return {"action": "decline"}
                 return await _form(params)
 
@@ -82,9 +92,16 @@ async def _form(params: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"action": "accept", "content": content}
 
 
-async def _agrees(question: str) -> bool:
-    forget_typed_ahead()
-    return ((await ask_line(question)) or "").strip().lower() in _YES
+async def _agrees(question: str, prompt: str, explanation: str) -> bool:
+    """Ask until the answer is yes or no, or the input ends. `explanation`: what the answers do, shown for `?`."""
+    _tell(question)
+    while True:
+        forget_typed_ahead()
+        said = await ask_line(f"{prompt}[y/N] (? for help) ")
+        word = "" if said is None else said.strip().lower()
+        if word in _YES or word in _NO:
+            return word in _YES
+        _tell(explanation if word == "?" else "  Please answer y or n.\n")
 
 
 async def ask_line(prompt: str) -> str | None:

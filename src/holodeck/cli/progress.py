@@ -6,7 +6,8 @@ import asyncio
 import shutil
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +27,7 @@ class Progress:
         self._began = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._is_drawn = False
+        self._is_paused = False
 
     async def __aenter__(self) -> Self:
         self._began = time.monotonic()
@@ -55,12 +57,23 @@ class Progress:
             sys.stderr.flush()
             self._is_drawn = False
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Draw nothing until the end of the block, whatever the phase becomes meanwhile; then count anew."""
+        self.clear()
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
+            self._began = time.monotonic()
+
     async def _draw(self) -> None:
         frame = 0
         while True:
             await asyncio.sleep(PROGRESS_STEP)
             seconds = time.monotonic() - self._began
-            if not self.phase or seconds < PROGRESS_DELAY:
+            if self._is_paused or not self.phase or seconds < PROGRESS_DELAY:
                 continue
             room = shutil.get_terminal_size().columns - 1
             tail = f" {seconds:.0f} s"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +22,7 @@ from rich.text import Text
 from holodeck.cli import standard_input
 from holodeck.cli.markdown import finished_blocks
 from holodeck.lib.display import one_line, printable
-from holodeck.lib.limits import LIVE_STEP, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
+from holodeck.lib.limits import LIVE_STEP, MAX_HELD_CHARS, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
 
 _FRAMES = "|/-\\"
 _ROOM_BELOW = 4  # lines that are left free under a block in progress
@@ -100,12 +102,16 @@ class LiveScreen:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Keep the line free while a person answers a question."""
+        """Keep the screen as it is while a person answers a question: what is printed meanwhile follows the answer."""
         was_drawing = self._live is not None
         self._end()
+        held = _Held()
         try:
-            yield
+            with redirect_stdout(held):
+                yield
         finally:
+            sys.stdout.write(held.getvalue())
+            sys.stdout.flush()
             if was_drawing:
                 self._begin()
 
@@ -166,6 +172,18 @@ class LiveScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._end()
+
+
+class _Held(io.StringIO):
+    """A terminal's output that is shown later; of very much the rest is dropped."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        if self.tell() < MAX_HELD_CHARS:
+            super().write(text)
+        return len(text)
 
 
 class _Block:

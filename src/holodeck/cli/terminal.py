@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
@@ -18,7 +19,7 @@ from holodeck.cli.printed import own_output, write_aside
 from holodeck.cli.progress import Progress
 from holodeck.lib.display import printable
 from holodeck.lib.errors import ExecutionError
-from holodeck.lib.limits import PIPE_WIDTH, TURN_WAIT
+from holodeck.lib.limits import MAX_HELD_LINES, PIPE_WIDTH, TURN_WAIT
 
 
 class Screen(Protocol):
@@ -62,15 +63,23 @@ class Terminal:
         """Where a line has begun that is not at its end."""
         self._waiting_for = ""
         self._lock = threading.RLock()
+        self._held: deque[Callable[[], None]] | None = None
+        """What waits until a person has answered; None while nothing is asked."""
         for stream in (sys.stdout, sys.stderr):
             _never_fail(stream)
 
     def write(self, text: str) -> None:
         """More of the answer. A terminal gets it harmless, a file or a pipe gets it as it is."""
-        if not text:
-            return
+        if text:
+            self._put(lambda: self._write(text))
+
+    def _put(self, draw: Callable[[], None]) -> None:
+        """Draw now, or once a question that is on the screen has its answer."""
         with self._turn():
-            self._write(text)
+            if self._held is None:
+                draw()
+            else:
+                self._held.append(draw)
 
     def _write(self, text: str) -> None:
         if self._line is not self._out:
@@ -88,10 +97,12 @@ class Terminal:
 
     def say(self, text: str = "") -> None:
         """A line that was asked for, on stdout: part of a result, or all of it."""
-        with self._turn():
-            self.end_line()
-            self._progress.clear()
-            click.echo(text, file=self._out)
+        self._put(lambda: self._say(text))
+
+    def _say(self, text: str) -> None:
+        self.end_line()
+        self._progress.clear()
+        click.echo(text, file=self._out)
 
     def keep_output(self) -> None:
         """From now on stdout is for what is written here, and what the project's own code prints goes to stderr."""
@@ -100,12 +111,14 @@ class Terminal:
 
     def _aside(self, printed: bytes) -> None:
         """It comes from any thread, in any pieces."""
-        with self._turn():
-            if self._line is not sys.stderr:
-                self.end_line()
-            self._progress.clear()
-            self._line = None if printed.endswith(b"\n") else sys.stderr
-            write_aside(printed)
+        self._put(lambda: self._write_aside(printed))
+
+    def _write_aside(self, printed: bytes) -> None:
+        if self._line is not sys.stderr:
+            self.end_line()
+        self._progress.clear()
+        self._line = None if printed.endswith(b"\n") else sys.stderr
+        write_aside(printed)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -130,12 +143,15 @@ class Terminal:
         if self.is_quiet and not always:
             return
         shown = printable(text)
-        with self._turn():
-            self.end_line()
-            self._progress.clear()
-            with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
-                sys.stderr.write((click.style(shown, **style) if self._has_colours else shown) + "\n")
-                sys.stderr.flush()
+        line = click.style(shown, **style) if self._has_colours else shown
+        self._put(lambda: self._note(line))
+
+    def _note(self, line: str) -> None:
+        self.end_line()
+        self._progress.clear()
+        with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows of text, on stdout: they are what was asked for."""
@@ -155,13 +171,21 @@ class Terminal:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Keep the line free while a person answers a question."""
-        self.end_line()
-        self._progress.restart("")
+        """Keep the screen as it is while a person answers a question: what is written meanwhile follows the answer.
+
+        Of very much the oldest is dropped.
+        """
+        with self._turn():
+            self.end_line()
+            self._held = deque(maxlen=MAX_HELD_LINES)
         try:
-            yield
+            with self._progress.paused():
+                yield
         finally:
-            self._progress.restart(self._waiting_for)
+            with self._turn():
+                held, self._held = self._held, None
+                for draw in held:
+                    draw()
 
     async def __aenter__(self) -> Self:
         if not self.is_quiet:

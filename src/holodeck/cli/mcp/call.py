@@ -94,12 +94,8 @@ def _person(item: LoadedTool, progress: Progress) -> Callbacks | None:
     asker = Asker(terminal)
 
     async def elicit(params: Mapping[str, Any]) -> Mapping[str, Any]:
-        phase = progress.phase
-        progress.restart("")
-        try:
+        with progress.paused():
             return await asker.elicit(item.tool.name, params)
-        finally:
-            progress.restart(phase)
 
     return Callbacks(elicitation=elicit)
 
