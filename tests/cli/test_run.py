@@ -277,7 +277,7 @@ async def test_words_of_a_model_or_a_server_cannot_draw_on_the_terminal(project:
 @pytest.mark.proves("000:US5-1", "000:FR-021", "000:SC-006", "004:US1-3", "004:FR-017")
 @aio(60)
 async def test_a_server_that_cannot_start_is_reported_and_the_others_work(project: Project) -> None:
-    async with scripted(call("echo", text="hi"), say("Hi.")) as model, FaultyMCPServer() as good:
+    async with scripted(call("good__echo", text="hi"), say("Hi.")) as model, FaultyMCPServer() as good:
         broken = project.npx("broken", "dies-at-start")
         project.write(
             model, broken, f'  - {{type: mcp, name: good, description: d, transport: http, url: "{good.url}"}}'
@@ -286,6 +286,7 @@ async def test_a_server_that_cannot_start_is_reported_and_the_others_work(projec
         assert (done.stdout, done.returncode) == ("Hi.\n", 0)
         assert "broken is not available" in done.stderr
         assert "API_KEY is not set" in done.stderr
+        assert "Until it is known what tools broken has, those of good are offered as good__add, " in done.stderr
         assert len(good.calls("echo")) == 1
 
 
