@@ -9,12 +9,13 @@ import pytest
 from aio import aio
 from engine.scene import agent_with, offered, outputs, server
 from gateway.changing_server import ChangingServer
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.runtime import People
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
-from holodeck.tools.mcp.names import MAX_TOOL_NAME_CHARS, assign_names, model_names
+from holodeck.tools.mcp.names import assign_names, model_names
 
 
 @pytest.mark.proves("D-18", "D-37")
@@ -109,6 +110,7 @@ _SERVERS = st.dictionaries(
 
 
 @pytest.mark.proves("D-18", "D-37")
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(_SERVERS)
 def test_no_server_has_a_name_that_an_earlier_one_has_or_may_have(servers: dict[str, list[str] | None]) -> None:
     listed = [(name, None if own is None else model_names(own)) for name, own in servers.items()]

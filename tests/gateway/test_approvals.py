@@ -123,7 +123,7 @@ async def test_a_refusal_of_a_client_that_keeps_nothing_here_stands_behind_its_c
 async def test_an_approval_for_a_tool_of_one_server_runs_no_tool_of_that_name_at_another(
     tmp_path: Path, store: bool
 ) -> None:
-    model = ScriptedModel(call("add", a=1, b=2), say("3."))
+    model = ScriptedModel(call("mine__add", a=1, b=2), say("3."))
     rules = {"allow": True, "allow_private_hosts": ["127.0.0.1"], "allow_insecure_hosts": ["127.0.0.1"]}
     async with (
         FaultyMCPServer() as sums,

@@ -30,7 +30,7 @@ _COUNTED_AS = {"server": "(of a request)", "tool": "(of a request)"}
 
 
 class RequestServers:
-    """A view of the gateway's servers. With declarations only those are seen and named; without, all of them.
+    """A view of the gateway's servers. With declarations only those are seen; without, all of them.
 
     Names mean what they meant at the latest `specs` of this request, whatever other requests find out meanwhile.
     """
@@ -149,7 +149,7 @@ class RequestServers:
 
     async def check_required(self) -> None:
         """Raises the 503 of a server that the operator requires and that is not there."""
-        if not any(offer.server.config.required for offer in self._executor.offers.values()):
+        if not any(offer.server.config.required for offer in self._executor.selected.values()):
             return
         await self.specs()
         for server in self.missing_servers():

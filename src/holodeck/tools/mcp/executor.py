@@ -63,23 +63,28 @@ class MCPExecutor:
         self._found: list[tuple[ServerOffer, list[MCPToolInfo], Sequence[MCPToolInfo] | None]] = []
         """What the latest offer was made of: every turn asks, and the answer is nearly always the same."""
         self._specs: tuple[ToolSpec, ...] = ()
+        self._selected: Collection[str] | None = None
         self._logged_names: dict[str, str] | None = {}
         """By server, the full names that were logged last. None: they are not logged."""
 
     def select(self, names: Collection[str], others: Iterable[ServerOffer] = ()) -> MCPExecutor:
-        """Some of these servers, in their order, and then others, with names of their own.
+        """An executor of some of these servers and of others, which are named as if they stood below all of these.
 
-        What is known of each server stays shared. One of `others` replaces a server of the same name.
+        The servers that are not selected are neither asked nor used, but keep their names: a tool has the same name
+        however many servers are selected. One of `others` replaces a server of the same name.
         """
         added = {offer.server.name: offer for offer in others}
         chosen = MCPExecutor(approve=self._approve)
+        chosen.offers = {**self.offers, **added}
+        chosen._selected = {*names, *added}
         # What a request selects is its client's business: a line for each request would hide the others.
         chosen._logged_names = None
-        chosen.offers = {
-            **{name: offer for name, offer in self.offers.items() if name in names or name in added},
-            **added,
-        }
         return chosen
+
+    @property
+    def selected(self) -> Mapping[str, ServerOffer]:
+        """The servers whose tools are offered: all of them, unless this is a selection."""
+        return {name: offer for name, offer in self.offers.items() if self._selected is None or name in self._selected}
 
     @property
     def servers(self) -> Mapping[str, MCPPlugin]:
@@ -94,7 +99,7 @@ class MCPExecutor:
         """The servers that are missing from the latest offer: they failed, or have not listed their tools in time."""
         return [
             MissingServer(name=name, reason=offer.why_missing, required=offer.server.config.required)
-            for name, offer in self.offers.items()
+            for name, offer in self.selected.items()
             if offer.why_missing
         ]
 
@@ -107,8 +112,11 @@ class MCPExecutor:
 
         The first offer waits for each server up to its own limit.
         """
-        await self._listed(self.offers.values())
-        found = [(offer, list(offer.take()), offer.listed) for offer in self.offers.values()]
+        selected = self.selected
+        await self._listed(selected.values())
+        found = [
+            (offer, list(offer.take()) if name in selected else [], offer.listed) for name, offer in self.offers.items()
+        ]
         if found != self._found:
             names = assign_names([(offer.server.name, _model_names(listed)) for offer, _, listed in found])
             self._log_full_names(names)

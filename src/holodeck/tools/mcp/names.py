@@ -9,6 +9,8 @@ which of them answers first:
 - A bare name that begins with `other__`, where `other` is another server of the configuration, is never given: it
   would read as a tool of that server. Such a tool has its full name, too.
 - What is still the same name gets a hash.
+- A request that selects servers changes no names: those that it leaves out are not asked, but count. Servers that it
+  brings along come last.
 
 So a bare name never leads to a server while one configured earlier has it, and no server takes a name by being
 faster or by outliving another. An earlier server that adds a tool later does get its bare name, and the tool that
