@@ -17,7 +17,7 @@ from holodeck.testing.command import CommandOptions
 from holodeck.testing.scripted import ScriptedModel
 from holodeck.testing.scripted_server import ScriptedServer
 
-GONE_WITHIN = 20.0  # seconds: who is killed ends once the kernel has a moment for it
+GONE_WITHIN = 45.0  # seconds: who is killed ends once the kernel has a moment for it
 
 
 class Project:

@@ -17,7 +17,7 @@ from typing import Self
 
 from no_network import without_network
 
-PATIENCE = 20.0  # seconds: a process has to start, on a machine that others use as well
+PATIENCE = 45.0  # seconds: a process has to start, on a machine that others use as well
 CTRL_C = "\x03"
 CTRL_D = "\x04"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_=>])")

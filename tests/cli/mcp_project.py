@@ -17,7 +17,7 @@ from terminal import holodeck
 
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
 
-LIMIT = 20.0  # for an event that comes at once on an idle machine
+LIMIT = 45.0  # for an event that comes at once on an idle machine
 NPX = {"command": "npx", "args": ["-y", "some-server"]}
 UVX = {"command": "uvx", "args": ["some-server"]}
 DOCKER = {"command": "docker", "args": ["run", "-i", "--rm", "some/server"]}

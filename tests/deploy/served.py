@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _IS_SERVING = '"event":"gateway.serving"'
-LIMIT = 30  # seconds for a process that is starting or stopping on a busy machine
+LIMIT = 60  # seconds for a process that is starting or stopping on a busy machine
 
 
 @dataclass(frozen=True, kw_only=True)

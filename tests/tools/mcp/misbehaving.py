@@ -29,7 +29,7 @@ HTTP: tuple[Over, ...] = ("http", "http-sse")
 ERAS: tuple[Era, ...] = ("legacy", "modern")
 PATIENT = StartLimits(starts=1_000)
 """For tests that restart a server often and are not about how often that may be."""
-GONE_WITHIN = 20.0
+GONE_WITHIN = 45.0
 LOOK_AGAIN = 0.01
 
 

@@ -23,6 +23,7 @@ from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
+from holodeck.tools.mcp.auth.door import AuthDoor
 from holodeck.tools.mcp.auth.factory import auth_provider, login_provider
 from holodeck.tools.mcp.auth.oauth_flow import Show
 from holodeck.tools.mcp.auth.provider import Refusal
