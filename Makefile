@@ -9,7 +9,7 @@ WORKERS ?= $(shell expr 2 '*' $$(getconf _NPROCESSORS_ONLN))
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations=10
 RUN := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/holodeck run
 
-.PHONY: help run test test-local conformance compat lint types bench chaos lock clean
+.PHONY: help run check test test-local conformance compat lint types bench chaos lock clean
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -18,8 +18,14 @@ run: $(READY) ## run the shipped example agent end to end: real MCP servers, and
 	$(RUN) examples/assistant "What time is it in Europe/Berlin?"
 	$(RUN) examples/assistant "Read the file welcome.md"
 
-test: lint types $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, imports, tests, the built wheel
-	$(PYTEST)
+check: lint types $(READY) ## after each save: lint, types, and the tests that start no gateway, database or other program
+	$(PYTEST) -m "not program"
+
+test: lint $(READY) $(SERVERS)/.ready ## everything CI runs: lint, types, imports, tests, the built wheel
+	@echo "==> The type checker runs beside the tests and says at the end what it found"
+	@mkdir -p .cache
+	@$(BIN)/mypy > .cache/types.txt 2>&1 & types=$$!; $(PYTEST); tests=$$?; \
+	  wait $$types; types=$$?; cat .cache/types.txt; exit $$((tests | types))
 
 conformance: $(READY) $(SERVERS)/.ready ## every client scenario of the official MCP conformance suite, strictly
 	PYTHONPATH=tests $(BIN)/python -m conformance.run $(LEGS)

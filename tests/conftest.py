@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,18 +17,46 @@ if TYPE_CHECKING:
 # Tests start hundreds of processes: each would compile everything that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A run under nohup or a supervisor ignores SIGINT, and so would every process that a test starts and then interrupts.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A run under nohup ignores SIGHUP, one in the background of a script SIGINT, and a process inherits that: those that
+# tests start and signal would not hear it. A handler is not inherited, so with one only this process ignores them.
+# A worker cannot know what the run ignores; it ends with the run.
+for _number in (signal.SIGHUP, signal.SIGINT):
+    _is_worker = _number is signal.SIGHUP and "PYTEST_XDIST_WORKER" in os.environ
+    if _is_worker or signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
-# The garbage collector rests while tests are imported: what that makes is no garbage.
-gc.disable()
+# Folders whose tests all start programs, and modules that a test imports to start one.
+PROGRAM_FOLDERS = {"cli", "conformance", "deploy", "durable", "real"}
+PROGRAM_MODULES = {"gateway.process", "subprocess", "terminal", "testing.raw_pipes", "typing_terminal"}
 
 
-def pytest_collection_finish() -> None:
-    """Take what is there by now, some million objects, out of every later collection: many tests ask for one."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import the tests without the garbage collector, and take what is there by then out of every later collection.
+
+    It is some million objects and no garbage, and many tests ask for a collection.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that start a gateway, a database or a program of others: `make check` leaves them out."""
+    modules = {item: item.getparent(pytest.Module) for item in items}
+    marked = {module for module in set(modules.values()) if module is not None and _starts_programs(module)}
+    for item, module in modules.items():
+        if module in marked or "postgres" in item.name:
+            item.add_marker("program")
+
+
+def _starts_programs(module: pytest.Module) -> bool:
+    used = {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module.obj).values()}
+    return module.path.parent.name in PROGRAM_FOLDERS or not PROGRAM_MODULES.isdisjoint(used)
 
 
 @pytest.fixture(scope="session")
