@@ -41,6 +41,7 @@ class PostgresServer:
             self.port = free.getsockname()[1]
         self._names = count(1)
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -52,6 +53,7 @@ class PostgresServer:
         options = [part for setting in settings for part in ("-c", setting)]
         command = self._command("postgres", "-D", str(self._data), *options)
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, **self._as_user(output=False))
+        self._guard = _stop_when_we_die(self._process.pid)
         assert self._process.stderr is not None
         said = []
         for line in self._process.stderr:
@@ -69,6 +71,12 @@ class PostgresServer:
             process.stderr.read()
             process.stderr.close()
             process.wait()
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            assert guard.stdin is not None
+            guard.kill()
+            guard.stdin.close()
+            guard.wait()
 
     def new_database(self) -> str:
         """The URL of an empty database."""
@@ -116,6 +124,12 @@ class PostgresServer:
         except (PermissionError, subprocess.CalledProcessError):
             return Path(shutil.copytree(programs, folder / "programs", symlinks=True))
         return programs
+
+
+def _stop_when_we_die(server: int) -> subprocess.Popen[bytes]:
+    """A process that reads from us and stops the server at the end of that: an interrupted run kills its workers."""
+    command = ["/bin/sh", "-c", 'read _; kill -QUIT "$0"', str(server)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def _programs() -> Path:
