@@ -106,7 +106,7 @@ def wire(
     from holodeck.tools.mcp.executor import MCPExecutor
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
-    provider = model or open_model(agent.model, os.environ if environ is None else environ)
+    provider = _enforced(model) if model else open_model(agent.model, os.environ if environ is None else environ)
     sampling = sampling_handler(provider)
 
     def callbacks(server: str) -> Callbacks:
@@ -178,8 +178,16 @@ def _is_foreign(path: Path) -> bool:
 def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     """The model of a file, ready to be asked."""
     from holodeck.providers.factory import model_provider
+    from holodeck.providers.format_enforcer import FormatEnforcer, guaranteed_by
 
-    return model_provider(llm, environ)
+    return FormatEnforcer(model_provider(llm, environ), is_guaranteed=guaranteed_by(llm))
+
+
+def _enforced(model: ModelProvider) -> ModelProvider:
+    """A model of the caller's own, which promises nothing."""
+    from holodeck.providers.format_enforcer import FormatEnforcer
+
+    return FormatEnforcer(model)
 
 
 def _launch_findings(tool: MCPTool) -> Iterator[Finding]:
