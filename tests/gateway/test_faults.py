@@ -234,7 +234,7 @@ async def test_a_model_that_is_down_is_a_model_error(tmp_path: Path) -> None:
             await (await stand.openai()).responses.create(model=MODEL, input="Hi")
 
 
-_DOORS = {
+_DOORS: dict[str, dict[str, Any]] = {
     "/v1/responses": {"model": MODEL, "input": "Hi"},
     "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}]},
 }
