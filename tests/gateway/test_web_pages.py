@@ -125,7 +125,7 @@ async def _trickle(client: RawSocket, pieces: list[bytes]) -> None:
     """Send a piece every ten seconds."""
     for piece in pieces:
         client.writer.write(piece)
-        for _ in range(5):
+        for _ in range(50):
             await asyncio.sleep(0)  # until it has come
         await later(10)
 
