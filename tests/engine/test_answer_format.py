@@ -12,6 +12,7 @@ from aio import aio
 from engine.scene import agent_of_one, agent_with
 from gateway.stand import MODEL, serving
 
+from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, MIB
 from holodeck.models.items import Message
 from holodeck.testing import ScriptedModel
 from holodeck.testing.script import call, finish, say, spend
@@ -72,6 +73,15 @@ async def test_words_before_a_tool_call_and_an_answer_that_was_cut_are_not_corre
     async with agent_of_one(tmp_path, model, response_format=SCHEMA) as (agent, _):
         result = await agent.run("Add")
     assert (result.status, result.tool_calls, len(model.requests)) == ("incomplete", 1, 2)
+
+
+@aio
+async def test_an_answer_without_end_is_cut_and_not_held_until_it_fits(tmp_path: Path) -> None:
+    model = ScriptedModel([say("x" * MIB) for _ in range(64)])
+    async with agent_with(tmp_path, model, response_format=SCHEMA) as agent:
+        result = await agent.run("Add")
+    assert (result.status, result.cause, len(model.requests)) == ("incomplete", "max_output_tokens", 1)
+    assert len(result.text) == DEFAULT_ANSWER_BYTES
 
 
 @aio(60)

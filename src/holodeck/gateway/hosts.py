@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from holodeck.gateway.problems import WireError
 from holodeck.lib.limits import MAX_HOSTS_REMEMBERED
+from holodeck.lib.urls import host_problem
 from holodeck.models.url import is_loopback
 
 _PORTS = {"http": 80, "https": 443}
@@ -85,7 +86,7 @@ def _authority(text: str) -> tuple[str, int | None]:
     """The name and the port of `name:port`; the name is empty when it is none."""
     try:
         parts = urlsplit(f"//{text}")
-        if parts.netloc != text or "@" in text:
+        if parts.netloc != text or "@" in text or host_problem(text) is not None:
             return "", None
         return (parts.hostname or "").lower(), parts.port
     except ValueError:

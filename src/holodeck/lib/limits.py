@@ -229,6 +229,7 @@ SQLITE_BUSY_SECONDS = 10.0  # for another process that writes to the same file; 
 GROUP_COMMIT_JOBS = 64  # writers that share a transaction; more would make the first of them wait
 FILE_CHECK_AGE = 300.0  # seconds for which a check of a database file is believed
 FILE_CHECK_SECONDS = 120.0  # for one check; a file that takes longer is checked as far as that
+FILE_CHECK_SPACING = 30.0  # times as long as a check took, until the next
 FILE_CHECK_WAIT = 10.0  # for a check, by who asks for what does not seem to be there
 AT_HAND_BYTES = 64 * KIB  # of a row that the serving thread writes itself, when it has nothing else to do
 AT_HAND_IN_A_ROW = 100  # of those; then the writing thread takes one, and tidies up what they have left in the journal

@@ -20,6 +20,7 @@ import orjson
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.json_schema import SchemaError
+from holodeck.lib.limits import MAX_CHECKED_BYTES
 from holodeck.lib.schema_worker import SchemaChecker, UncheckedError
 from holodeck.models.exchange import CUT_SHORT, Answered, ModelEvent, ModelRequest, TextDelta
 from holodeck.models.items import FunctionCall, Message, Usage, said
@@ -81,8 +82,20 @@ class FormatEnforcer(Batching):
     async def _ask_until_it_fits(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
         usage, asked = Usage(), request
         for attempt in range(1, MAX_CORRECTIONS + 2):
+            heard: list[list[ModelEvent]] = []
+            size = 0
             async with aclosing(batches_of(self._model, asked)) as batches:
-                heard = [batch async for batch in batches]
+                async for batch in batches:
+                    heard.append(batch)
+                    size += sum(len(event.text) for event in batch if isinstance(event, TextDelta))
+                    # More is not checked, and must not be held: the rest goes to the caller, which has a limit.
+                    if size > MAX_CHECKED_BYTES:
+                        log.warning("model.answer_unchecked", model=self.name, reason=f"more than {size} characters")
+                        for held in heard:
+                            yield held
+                        async for rest in batches:
+                            yield rest
+                        return
             answered = heard[-1][-1] if heard else None
             if not isinstance(answered, Answered):  # the caller says what that is
                 break

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from holodeck.lib import log
-from holodeck.lib.limits import FILE_CHECK_AGE, FILE_CHECK_SECONDS, FILE_CHECK_WAIT
+from holodeck.lib.limits import FILE_CHECK_AGE, FILE_CHECK_SECONDS, FILE_CHECK_SPACING, FILE_CHECK_WAIT
 
 DAMAGED = (
     "The database cannot be used: its file is damaged, and nothing more is written. Stop the gateway, then restore a "
@@ -49,7 +49,7 @@ class FileCheck:
         """None: there is no file, and nothing to check."""
         self._path = path
         self._task: asyncio.Task[None] | None = None
-        self._checked_at = float("-inf")
+        self._next_check = float("-inf")
         self._is_closing = False
         self.damage = ""
         """What is wrong with the file, once that is known; it stays until the process ends."""
@@ -64,9 +64,8 @@ class FileCheck:
         """Check the file unless it was checked a short while ago."""
         if self._path is None or self.damage or self._is_closing:
             return
-        now, is_running = time.monotonic(), self._task is not None and not self._task.done()
-        if now - self._checked_at > FILE_CHECK_AGE and not is_running:
-            self._checked_at = now
+        is_running = self._task is not None and not self._task.done()
+        if time.monotonic() > self._next_check and not is_running:
             self._task = asyncio.create_task(asyncio.to_thread(self._look), name="check the database")
 
     async def wait(self) -> None:
@@ -81,7 +80,8 @@ class FileCheck:
             await asyncio.wait({self._task})
 
     def _look(self) -> None:
-        until = time.monotonic() + FILE_CHECK_SECONDS
+        began = time.monotonic()
+        until = began + FILE_CHECK_SECONDS
         try:
             connection = sqlite3.connect(f"file:{quote(str(self._path))}?mode=rw", uri=True, isolation_level=None)
             try:
@@ -99,6 +99,10 @@ class FileCheck:
                 self.report(str(error))
             else:  # it took too long, or another process has the file for itself
                 log.debug("storage.file_not_checked", file=self._path, error=error)
+        finally:
+            # A large file is checked less often, so that checks take a small part of the machine.
+            took = time.monotonic() - began
+            self._next_check = began + max(FILE_CHECK_AGE, took * FILE_CHECK_SPACING)
 
 
 def is_damage(error: Exception) -> bool:
