@@ -25,8 +25,9 @@ class Speech:
         self._message: OpenMessage | None = None
         self._reasoning: OpenReasoning | None = None
         self._used: set[str] = set()
-        self._spoken = ""  # of this turn, and not yet accounted for by a finished item
-        self._thought = ""
+        # Of this turn, and not yet accounted for by a finished item.
+        self._spoken: list[str] = []
+        self._thought: list[str] = []
 
     def say(self, item_id: str, text: str, *, is_refusal: bool = False) -> None:
         self._end_reasoning()
@@ -34,19 +35,19 @@ class Speech:
             self._end_message()
             self._message = self._begin_message(item_id, is_refusal=is_refusal)
         self._message.more(text)
-        self._spoken += text
+        self._spoken.append(text)
 
     def think(self, item_id: str, text: str) -> None:
         self._end_message()
         if self._reasoning is None:
             self._reasoning = self._begin_reasoning(item_id)
         self._reasoning.more(text)
-        self._thought += text
+        self._thought.append(text)
 
     def begin_turn(self) -> None:
         """What the last turn left open is over."""
         self.pause()
-        self._spoken = self._thought = ""
+        self._spoken, self._thought = [], []
 
     def pause(self) -> None:
         """Something else begins."""
@@ -55,8 +56,8 @@ class Speech:
 
     def finish_message(self, item: Message, status: str = "completed") -> None:
         self._end_message(status)
-        if self._spoken:
-            self._spoken = self._spoken[len(item.text) :] if self._spoken.startswith(item.text) else ""
+        if any(self._spoken):
+            self._spoken = _unaccounted(self._spoken, item.text)
             return
         message = self._begin_message(item.id)
         message.more(item.text)
@@ -65,9 +66,9 @@ class Speech:
     def finish_reasoning(self, item: Reasoning, status: str = "completed") -> None:
         text = item.text or item.summary
         encrypted = self._encrypted(item)
-        is_told = bool(self._thought)
+        is_told = any(self._thought)
         if is_told:
-            self._thought = self._thought[len(text) :] if self._thought.startswith(text) else ""
+            self._thought = _unaccounted(self._thought, text)
             if self._reasoning is None and encrypted is None:
                 return
         reasoning = self._reasoning or self._begin_reasoning(item.id)
@@ -117,3 +118,9 @@ class Speech:
         if not item.opaque or self._seal is None:
             return None
         return self._seal.close(REASONING_PURPOSE, orjson.dumps(dict(item.opaque)))
+
+
+def _unaccounted(pieces: list[str], finished: str) -> list[str]:
+    """What was streamed beyond a finished text. Pieces are joined once: adding each to a text is quadratic."""
+    streamed = "".join(pieces)
+    return [streamed[len(finished) :]] if streamed.startswith(finished) else []
