@@ -205,8 +205,9 @@ class MCPProtocolError(MCPError):
 
     @property
     def public_text(self) -> str:
-        if self.phase == "call" and "code" in self.details:
-            return str(self)  # the tool's own answer to the caller's arguments
+        is_own_answer = self.phase == "call" and "code" in self.details  # of the tool, to the caller's arguments
+        if is_own_answer or self.details.get("is_public"):
+            return str(self)
         return f"Server '{self.server}' ({self.phase}): it answered with something that cannot be used."
 
 

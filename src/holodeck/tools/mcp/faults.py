@@ -68,7 +68,7 @@ class Faults:
     def over_budget(self, phase: str) -> MCPProtocolError:
         """The server has answered, and there is no memory for it. No connection error: a repetition would not help."""
         unknown = f" {OUTCOME_UNKNOWN}" if phase == "call" else ""
-        return self.protocol(phase, f"{OVER_BUDGET}{unknown} Ask for less, or try again later.", over_budget=True)
+        return self.protocol(phase, f"{OVER_BUDGET}{unknown} Ask for less, or try again later.", is_public=True)
 
     def protocol(self, phase: str, text: str, **details: Any) -> MCPProtocolError:
         return self.make(MCPProtocolError, phase, text, **details)

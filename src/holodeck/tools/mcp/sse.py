@@ -130,7 +130,7 @@ class SseChannel(PipeChannel):
         finally:
             stream.close()
             response.close()
-            self.lose(self._faults.connection("run", text))
+            self.lose(self._faults.connection("run", text, is_public=text is OVER_BUDGET or None))
 
     def _found(self, data: bytes) -> None:
         target = urljoin(self._web.url, data.decode("utf-8", "replace").strip())

@@ -151,7 +151,7 @@ class WebsocketChannel(PipeChannel):
         reason = error.rcvd or error.sent
         said = f"{reason.code} {reason.reason}".strip() if reason is not None else "without a reason"
         if self._socket is not None and self._socket.is_over_budget:
-            self.lose(self._faults.connection("run", OVER_BUDGET))
+            self.lose(self._faults.connection("run", OVER_BUDGET, is_public=True))
             return
         hint = "; see 'max_result_bytes'" if reason is not None and reason.code == CloseCode.MESSAGE_TOO_BIG else ""
         self.lose(self._faults.connection("run", f"the WebSocket was closed ({self._faults.excerpt(said)}){hint}."))
