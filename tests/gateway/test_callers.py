@@ -89,10 +89,7 @@ async def test_a_token_of_the_issuer_names_its_caller(tmp_path: Path) -> None:
         {"key": "x" * 32, "algorithm": "HS256"},
         {"key": rsa.generate_private_key(65537, 2048), "algorithm": "RS256"},
     ],
-    ids=[
-        *("other-issuer", "other-audience", "expired", "no-expiry", "no-subject", "unknown-key-id"),
-        *("other-key", "shared-secret", "other-algorithm"),
-    ],
+    ids=lambda claims: " ".join(name if name == "key" else f"{name}={value!a}" for name, value in claims.items()),
 )
 @aio
 async def test_any_other_token_is_nobodys(tmp_path: Path, claims: dict[str, Any]) -> None:
