@@ -103,7 +103,7 @@ def main() -> None:
     boundaries = Boundaries(os.environ.get(AT, ""))
     boundaries.around_steps(dbos_engine._Checkpoints)
     boundaries.around(dbos_engine.DBOSEngine, "submit", "submit", str)
-    boundaries.around(MCPExecutor, "execute", "dispatch", lambda _: DBOS.workflow_id)
+    boundaries.around(MCPExecutor, "execute_at", "dispatch", lambda _: DBOS.workflow_id)
     for store in (SQLiteStore, PostgresStore):
         boundaries.around_stream(store)
         boundaries.around(store, "finish", "finish", lambda record: record.id)

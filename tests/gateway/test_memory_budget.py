@@ -89,3 +89,41 @@ async def test_the_answers_of_all_turns_of_a_response_have_a_limit(tmp_path: Pat
         _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go on"})
         assert response["status"] == "incomplete"
         assert len(stand.asked) == 3
+
+
+@pytest.mark.proves("D-17", "D-22")
+@aio(60)
+async def test_an_answer_that_the_gateway_has_no_memory_for_is_cut_and_gives_all_of_it_back(tmp_path: Path) -> None:
+    rest = asyncio.Event()
+    model = ScriptedModel([say("a" * 600 * KIB), wait(rest), say(" end")], say("b" * 600 * KIB), chunk=64 * KIB)
+    async with serving(tmp_path, model, limits=SMALL) as stand:
+        body = {"model": MODEL, "input": "Write"}
+        session = await stand.http()
+        async with session.post("/v1/responses", json={**body, "stream": True}, read_bufsize=MIB) as first:
+            for _ in range(10):
+                while not (await first.content.readline()).startswith(b"event: response.output_text.delta"):
+                    pass
+            _, second = await stand.send("POST", "/v1/responses", body)
+            assert (second["status"], second["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+            rest.set()
+            assert b"event: response.completed" in await first.read()
+        assert stand.service.room.used == 0
+
+
+@pytest.mark.proves("D-17")
+@pytest.mark.parametrize("value", [b"{}", b'{"type": "input_text", "text": "a"}'], ids=["empty", "parts"])
+@aio(30)
+async def test_many_small_values_count_for_the_memory_that_they_take(tmp_path: Path, value: bytes) -> None:
+    """Each takes hundreds of bytes once it is parsed, and its text has a few."""
+    content = b",".join([value] * 29_000)
+    body = b'{"model": "%b", "input": [{"role": "user", "content": [%b]}]}' % (MODEL.encode(), content)
+    limits = {"body_bytes": 2 * MIB, "bodies_bytes": 2 * MIB}
+    async with serving(tmp_path, limits=limits) as stand:
+        headers = {"content-type": "application/json"}
+        async with (await stand.http()).post("/v1/responses", data=body, headers=headers) as refused:
+            assert (refused.status, (await refused.json())["error"]["code"]) == (413, "too_large")
+        async with (await stand.http()).ws_connect("/v1/responses") as socket:
+            await socket.send_str(body.decode())
+            assert (await socket.receive_json())["error"]["code"] == "too_large"
+        assert not stand.asked
+        assert stand.service.room.used == 0

@@ -63,7 +63,7 @@ def pages_of(path: Path, name: str) -> list[int]:
     return [int.from_bytes(data[at + cell : at + cell + 4]) - 1 for cell in cells]
 
 
-@pytest.mark.proves("D-31")
+@pytest.mark.proves("D-32")
 @pytest.mark.parametrize("size", [PAGE, 512, 64])
 @pytest.mark.parametrize("is_lost", [True, False], ids=["zeros", "noise"])
 @aio(120)
@@ -102,7 +102,7 @@ async def test_what_is_read_from_a_damaged_file_is_right_or_an_error_and_the_sto
     assert failures, "some of it hits what is read"
 
 
-@pytest.mark.proves("D-31")
+@pytest.mark.proves("D-32")
 @pytest.mark.parametrize("index", ["sqlite_autoindex_responses_1", "sqlite_autoindex_conversations_1"])
 @aio(60)
 async def test_what_a_damaged_index_does_not_find_is_not_told_as_missing(tmp_path: Path, index: str) -> None:

@@ -13,6 +13,7 @@ from holodeck.engine.steps import Append, AtOnce, Steps, Turn
 from holodeck.engine.toolphase import ToolPhase
 from holodeck.engine.turn import answer_size, take_turn
 from holodeck.lib import log as holodeck_log
+from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import (
     BAD_QUESTION,
     SERVER_UNAVAILABLE,
@@ -57,6 +58,8 @@ class RunRequest:
     """Of what the model says in one turn; there the turn is ended, and the run is incomplete."""
     response_bytes: int = DEFAULT_RESPONSE_BYTES
     """The same of all turns together."""
+    budget: ByteBudget = field(default_factory=ByteBudget)
+    """Shared with other runs: what the model says counts in it until the run has ended."""
     can_wait: bool = True
     """False when nobody will bring this run's pending calls back: only those that need approval are left then."""
 
@@ -68,6 +71,7 @@ class _Progress:
     turns: int = 0
     calls: int = 0
     answer_bytes: int = 0
+    memory: Reservation = field(default_factory=lambda: Reservation(ByteBudget()))
     began: float = field(default_factory=time.monotonic)
     missing: Mapping[str, MissingServer] = field(default_factory=dict)
 
@@ -76,7 +80,7 @@ async def run(
     request: RunRequest, model: ModelProvider, toolbox: Toolbox, log: EventLog, steps: Steps | None = None
 ) -> RunResult:
     """Run to the end. The log gets everything, `RunFinished` last, also when it fails or is cancelled."""
-    progress = _Progress(missing=toolbox.missing)
+    progress = _Progress(missing=toolbox.missing, memory=Reservation(request.budget))
     log.append(RunStarted(run_id=request.run_id, model=model.name))
     result: RunResult | None = None
     with spans.invoke_agent(request, model.name) as span:
@@ -94,6 +98,7 @@ async def run(
                 raise
         finally:
             result = result or _result(progress, "cancelled", reason="The run was cancelled.")
+            progress.memory.release()
             log.append(RunFinished(result=result))
             spans.ended(span, result)
     return result
@@ -122,7 +127,7 @@ async def _turns(
         is_as_given = items == ask.items and specs == ask.tools and choice is ask.tool_choice
         asked = ask if is_as_given else replace(ask, items=items, tools=specs, tool_choice=choice)
         limit = min(request.answer_bytes, request.response_bytes - progress.answer_bytes)
-        take = partial(_ask, model, request.provider, toolbox, asked, progress.turns, limit)
+        take = partial(_ask, model, request.provider, toolbox, asked, progress.turns, limit, progress.memory)
         turn = await steps.turn(progress.turns, log, take)
         answered = turn.answered
         progress.usage += answered.usage
@@ -156,13 +161,20 @@ async def _turns(
 
 
 async def _ask(
-    model: ModelProvider, provider: str, toolbox: Toolbox, asked: ModelRequest, number: int, limit: int, append: Append
+    model: ModelProvider,
+    provider: str,
+    toolbox: Toolbox,
+    asked: ModelRequest,
+    number: int,
+    limit: int,
+    memory: Reservation,
+    append: Append,
 ) -> Turn:
     if number == 1:
         _check_required(toolbox)
     append(TurnStarted(turn=number, tools=len(asked.tools)))
     with spans.chat(provider, model.name, asked) as span:
-        answered = await take_turn(model, asked, append, limit=limit)
+        answered = await take_turn(model, asked, append, limit=limit, memory=memory)
         spans.answered(span, answered)
     calls = (item for item in answered.items if isinstance(item, FunctionCall))
     return Turn(answered=answered, held=frozenset(call.call_id for call in calls if toolbox.holds(call)))
@@ -196,8 +208,10 @@ def _failure(error: HoloDeckError, *, has_acted: bool) -> Failure:
 
 
 def _ended(progress: _Progress, finish: str, limit: int) -> RunResult:
-    if finish == "size":
+    if finish in ("size", "memory"):
         reason = f"The answer was cut at the limit of {limit} bytes."
+        if finish == "memory":
+            reason = "The answer was cut: all requests and answers together are at the limit of bytes in memory."
         holodeck_log.warning("run.answer_cut", turn=progress.turns, limit=limit)
         # The nearest of the reasons that clients of the Responses API know.
         return _result(progress, "incomplete", reason=reason, cause="max_output_tokens")

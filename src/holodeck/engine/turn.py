@@ -6,25 +6,36 @@ from dataclasses import replace
 from typing import cast
 
 from holodeck.engine.steps import Append
+from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import CALL_COST
+from holodeck.lib.limits import CALL_COST, DELTA_COST
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
-from holodeck.models.exchange import CUT_SHORT, Answered, CallDelta, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.exchange import (
+    CUT_SHORT,
+    Answered,
+    CallDelta,
+    FinishReason,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+)
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, said
 from holodeck.providers.batches import batches_of
 from holodeck.providers.provider import ModelProvider
 
 
-async def take_turn(model: ModelProvider, request: ModelRequest, append: Append, *, limit: int) -> Answered:
+async def take_turn(
+    model: ModelProvider, request: ModelRequest, append: Append, *, limit: int, memory: Reservation
+) -> Answered:
     """Ask the model once. Ids of deltas and of the finished items are the same. Raises `ModelError`.
 
-    An answer of more than `limit` bytes ends there with the finish `size`: the model is left, and what it has said up
-    to then is the answer, without its calls.
+    An answer of more than `limit` bytes ends there with the finish `size`, one for which `memory` has no room with
+    `memory`: the model is left, and what it has said up to then is the answer, without its calls.
     """
     ids = _Ids()
     answered: Answered | None = None
-    heard = _Said(limit)
+    heard = _Said(limit, memory)
     batches = batches_of(model, request)
     try:
         async for batch in batches:
@@ -71,20 +82,26 @@ def answer_size(item: Item) -> int:
 class _Said:
     """What a model has said of one answer, up to its limit of bytes."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, memory: Reservation) -> None:
         self._left = limit
+        self._memory = memory
         self._texts: list[str] = []
         self._thoughts: list[str] = []
+        self._finish: FinishReason = "size"
         self.is_full = False
         """True once something went over the limit; nothing more is taken then."""
 
     def take(self, delta: TextDelta | ReasoningDelta | CallDelta) -> TextDelta | ReasoningDelta | CallDelta:
         """As much of a delta as fits."""
         if isinstance(delta, CallDelta):
-            self._left -= _bytes_of(delta.arguments) + (CALL_COST if delta.name else 0)
-            self.is_full = self._left < 0
+            size = _bytes_of(delta.arguments) + (CALL_COST if delta.name else 0)
+            self._left -= size
+            self.is_full = self._left < 0 or not self._has_memory(size)
             return replace(delta, arguments="") if self.is_full else delta
         size = _bytes_of(delta.text)
+        if not self._has_memory(size):
+            self.is_full = True
+            return replace(delta, text="")
         if size > self._left:
             self.is_full = True
             beginning = delta.text.encode("utf-8", "replace")[: max(self._left, 0)]
@@ -93,6 +110,14 @@ class _Said:
         (self._thoughts if isinstance(delta, ReasoningDelta) else self._texts).append(delta.text)
         return delta
 
+    def _has_memory(self, size: int) -> bool:
+        try:
+            self._memory.grow(size + DELTA_COST)
+        except OverBudgetError:
+            self._finish = "memory"
+            return False
+        return True
+
     def answered(self) -> Answered:
         """All of it, as an answer that was cut."""
         items: list[Item] = []
@@ -100,7 +125,7 @@ class _Said:
             items.append(Reasoning(text="".join(self._thoughts)))
         if self._texts:
             items.append(said("assistant", "".join(self._texts)))
-        return Answered(items=tuple(items), finish="size")
+        return Answered(items=tuple(items), finish=self._finish)
 
 
 def _bytes_of(text: str) -> int:

@@ -208,6 +208,7 @@ class Gateway:
             counted = self._rates.beside(caller) if has_body and not is_small(headers) else nullcontext()
         with counted, RequestReservation(self._room) as reservation:
             body = await self._bodies.read(receive, headers, client, visit) if has_body else b""
+            reservation.acquire_parsed(body)
             call = Call(
                 caller=caller,
                 path=path,

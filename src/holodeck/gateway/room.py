@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from holodeck.gateway.problems import WireError
 from holodeck.gateway.rates import TooManyError
+from holodeck.lib.bounded_json import parsed_weight
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 
 NO_ROOM = "holodeck.no_room"
@@ -30,6 +32,14 @@ class RequestReservation(Reservation):
             self.grow(size)
         except OverBudgetError:
             raise no_room() from None
+
+    def acquire_parsed(self, body: bytes) -> None:
+        """Hold what a body takes once it is parsed. Raises `TooManyError`, or `WireError` when it could never fit."""
+        weight = parsed_weight(body)
+        if weight > self.limit:
+            message = "The body has more values in it than this gateway reads. Send fewer at a time."
+            raise WireError(413, message, kind="invalid_request", code="too_large")
+        self.acquire(weight)
 
 
 def no_room() -> TooManyError:

@@ -117,17 +117,19 @@ class ResponseSockets:
         body: object = None
         lane: str | None = None
         try:
-            body = _data(message)
-            lane = lane_of(body)
-            find = await self._continuing.found(body, caller)
-            with RequestReservation(self._room) as reservation, self._rates.request(caller):
-                sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
-                request = replace(read_message(body, sealed=sealed, find=find), stream=True)
-                live = await self._maker.prepare(request, caller, recent, dialect=dialect)
-                async with aclosing(self._runs.advance(live, is_asked=False)) as batches:
-                    async for batch in batches:
-                        for payload in batch:
-                            await _tell(send, payload, lane)
+            with RequestReservation(self._room) as reservation:
+                reservation.acquire_parsed(message)
+                body = _data(message)
+                lane = lane_of(body)
+                find = await self._continuing.found(body, caller)
+                with self._rates.request(caller):
+                    sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
+                    request = replace(read_message(body, sealed=sealed, find=find), stream=True)
+                    live = await self._maker.prepare(request, caller, recent, dialect=dialect)
+                    async with aclosing(self._runs.advance(live, is_asked=False)) as batches:
+                        async for batch in batches:
+                            for payload in batch:
+                                await _tell(send, payload, lane)
             is_failed = live.result is None or live.result.status == "failed"
         except (_LeftError, _NoTextError):
             raise

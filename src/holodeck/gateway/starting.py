@@ -38,7 +38,7 @@ class Starter:
     """Knows the models and agents of this gateway."""
 
     def __init__(self, backends: Mapping[str, Backend], config: GatewayFile, budget: ByteBudget) -> None:
-        """`budget`: for what MCP servers answer, and what runs keep of it."""
+        """`budget`: for what models and MCP servers answer, and what runs keep of it."""
         self.config = config
         self._budget = budget
         for backend in backends.values():
@@ -118,6 +118,7 @@ class Starter:
             max_tool_calls=request.max_tool_calls,
             answer_bytes=self.config.limits.answer_bytes,
             response_bytes=self.config.limits.response_bytes,
+            budget=self._budget,
             pending=pending,
             can_wait=can_wait,
         )

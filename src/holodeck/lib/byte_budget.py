@@ -52,6 +52,11 @@ class Reservation:
         self._budget = budget
         self.size = 0
 
+    @property
+    def limit(self) -> int:
+        """Of the whole budget."""
+        return self._budget.limit
+
     def grow(self, size: int) -> None:
         """Hold so many bytes more. Raises `OverBudgetError`, and then holds what it held."""
         self._budget.acquire(size)

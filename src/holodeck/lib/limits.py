@@ -144,6 +144,7 @@ MODEL_WAIT_MAX_PAUSE = 15.0  # a model that is back is noticed within this; nobo
 DEFAULT_MODEL_WAIT = 600.0  # seconds that a background response waits for a model: a restart, an overload
 DEFAULT_ANSWER_BYTES = 16 * MIB  # of one turn: models write at most some 128,000 tokens, which is half a megabyte
 DEFAULT_RESPONSE_BYTES = 64 * MIB  # of all turns of one response
+DELTA_COST = 200  # bytes that a piece of an answer counts for in the budget beside its text: it is an event, and JSON
 CALL_COST = 256  # bytes that a tool call counts for beside its arguments: a turn may have thousands of empty ones
 MAX_MODEL_LINE_BYTES = 32 * MIB  # of an event stream; a final event repeats a whole answer with its images
 MAX_MODEL_BODY_BYTES = 64 * MIB  # of an answer that came in one piece
@@ -158,9 +159,7 @@ DEFAULT_CONTEXT_BYTES = 64 * MIB  # what is read for a request of all that came 
 MAX_JSON_DEPTH = 100  # of a body, a message, arguments; schemas that are in use nest 20 deep, perhaps 40
 MIN_SEAL_KEY_BYTES = 32  # as many as the cipher has
 MAX_PAGE_BYTES = 32 * MIB  # of a page of items; the others are on the next
-DEFAULT_BODIES_BYTES = (
-    256 * MIB
-)  # of all requests at once; text takes 8 to 13 times its body, many tiny values 60 times
+DEFAULT_BODIES_BYTES = 256 * MIB  # of all requests at once; what is counted takes up to eight times as much memory
 DEFAULT_IN_FLIGHT = 1_000  # requests at once; one more is refused, not queued
 DEFAULT_KEY_IN_FLIGHT = 256  # of one caller
 DEFAULT_KEY_BACKGROUND = 256  # of one caller, on all gateways: four times what one gateway does at once

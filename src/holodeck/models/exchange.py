@@ -81,10 +81,10 @@ class CallDelta:
     arguments: str = ""
 
 
-FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "size"]
-CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter", "size"})
-"""The model was stopped in the middle of what it said last, which may have been a call. `size`: by the engine, at its
-limit of bytes; no provider says so."""
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "size", "memory"]
+CUT_SHORT: frozenset[FinishReason] = frozenset({"length", "content_filter", "size", "memory"})
+"""The model was stopped in the middle of what it said last, which may have been a call. `size` and `memory`:
+by the engine, at a limit of bytes of its own, or of all runs together; no provider says so."""
 
 
 @record

@@ -202,10 +202,11 @@ class GatewayLimits(FileModel):
     """Bytes of one request, or of one message on a WebSocket."""
     bodies_bytes: Annotated[Integer, Field(ge=1024)] | None = None
     """Bodies of all requests that are sent or answered at once, messages of WebSockets that are sent, wait or are
-    answered, what their sealed items hold, and answers of MCP servers that are read, or kept for reading on. One more
-    request is refused at once, one more answer is dropped, and the model is told. Plain text needs eight times as
-    much memory, text with emoji 13 times, bodies of many tiny values up to 60 times. Absent: 256 MiB, or
-    what one body may have, if that is more."""
+    answered, what their sealed items hold, answers of MCP servers that are read or kept for reading on, and answers of
+    models until their runs have ended. One more request is refused at once; one more answer of a server is dropped,
+    and the model is told; one of a model is cut, and the response incomplete. Memory for eight times as
+    much is needed; many small values in a body count for more than their text. Absent: 256 MiB, or what one body may
+    have, if that is more."""
     context_bytes: Annotated[Integer, Field(ge=1024, le=1024 * MIB)] = DEFAULT_CONTEXT_BYTES
     """Of all that comes before a request: its conversation, or the responses that it goes on from.
 
