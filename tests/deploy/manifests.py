@@ -52,7 +52,7 @@ class Form:
         return folder / "gateway.yaml"
 
 
-_SECRETS = {"database-url": "postgresql://me:k3y@database/holodeck"}
+_SECRETS = {"database-url": "postgresql://me:k3y@database/holodeck", "seal-key": "s3al" * 8}
 
 
 def _write(path: Path, text: str) -> None:

@@ -33,7 +33,8 @@ class Gateway:
         """Status and data of one answer."""
         connection = http.client.HTTPConnection(self.address, timeout=LIMIT)
         try:
-            connection.request(method, path, headers=dict(headers), body=None if body is None else json.dumps(body))
+            given = {"Content-Type": "application/json", **headers}
+            connection.request(method, path, headers=given, body=None if body is None else json.dumps(body))
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read())
         finally:

@@ -58,7 +58,7 @@ def test_the_steps_of_the_build_make_an_environment_with_the_locked_versions(tmp
     assert installed & {"pytest", "mypy", "kubernetes_validate"} == set()
     lock = (ROOT / "requirements" / "dev.lock").read_text().lower().replace("_", "-")
     versions = [path.name.removesuffix(".dist-info").lower() for path in target.rglob("*.dist-info")]
-    names = [entry.replace("_", "-").rsplit("-", 1) for entry in versions if not entry.startswith("holodeck-")]
+    names = [entry.replace("_", "-").rsplit("-", 1) for entry in versions if not entry.startswith("holodeck_engine-")]
     assert [name for name, version in names if f"{name}=={version} " not in lock] == []
 
 

@@ -124,3 +124,13 @@ async def test_a_gateway_says_why_no_answer_fits(tmp_path: Path) -> None:
         assert events[-1]["type"] == "response.failed"
         assert "no answer that fits" in events[-1]["response"]["error"]["message"]
         assert events[-1]["response"]["output"] == []
+
+
+@aio
+async def test_a_format_that_is_no_schema_is_refused_before_the_model_is_asked(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(say("{}"))) as stand:
+        wrong = {**FORMAT, "schema": {"type": "banana"}}
+        body = {"model": MODEL, "input": "Add", "text": {"format": wrong}}
+        status, said = await stand.send("POST", "/v1/responses", body)
+        assert (status, stand.asked) == (400, [])
+        assert "not a valid JSON Schema" in said["error"]["message"]

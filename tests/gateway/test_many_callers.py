@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 
 from holodeck.gateway.callers import Caller
 from holodeck.gateway.rates import Rates, TooManyError
-from holodeck.lib.limits import MAX_ADAPTED_BYTES, SMALL_BODY_BYTES
+from holodeck.lib.limits import KIB, MAX_ADAPTED_BYTES, MAX_SCHEMA_BYTES, SMALL_BODY_BYTES
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.gateway import KeyLimits
 from holodeck.testing import ScriptedModel, say, wait
@@ -121,10 +121,11 @@ def test_tokens_of_a_run_that_ends_long_after_its_request_are_counted() -> None:
 
 @aio(60)
 async def test_tools_that_requests_bring_along_are_not_kept_for_ever(tmp_path: Path) -> None:
-    size, requests = MAX_ADAPTED_BYTES // 4, 8
+    size = MAX_SCHEMA_BYTES - KIB
+    fit = MAX_ADAPTED_BYTES // size
     async with serving(tmp_path, ScriptedModel(lambda _: say("Hi."))) as stand:
         client = await stand.openai()
-        for number in range(requests):
+        for number in range(fit + 8):
             schema: dict[str, object] = {
                 "type": "object",
                 "properties": {"text": {"type": "string", "description": "x" * size}},
@@ -137,7 +138,7 @@ async def test_tools_that_requests_bring_along_are_not_kept_for_ever(tmp_path: P
             stand.model.received.clear()
         gc.collect()
         kept = {each.name for each in gc.get_objects() if isinstance(each, ToolSpec) and "brought" in each.name}
-        assert len(kept) <= 4
+        assert len(kept) <= fit
 
 
 async def _upload(stand: Stand, path: str, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

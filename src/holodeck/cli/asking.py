@@ -94,9 +94,10 @@ async def _form(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 async def _agrees(question: str, prompt: str, explanation: str) -> bool:
     """Ask until the answer is yes or no, or the input ends. `explanation`: what the answers do, shown for `?`."""
+    # What was typed before the question was seen answers another one; what is typed from now on is an answer.
+    forget_typed_ahead()
     _tell(question)
     while True:
-        forget_typed_ahead()
         said = await ask_line(f"{prompt}[y/N] (? for help) ")
         word = "" if said is None else said.strip().lower()
         if word in _YES or word in _NO:

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib import log
-from holodeck.lib.errors import ModelError
+from holodeck.lib.errors import BAD_QUESTION, ModelError
 from holodeck.lib.json_schema import SchemaError
 from holodeck.lib.limits import MAX_CHECKED_BYTES
 from holodeck.lib.schema_worker import SchemaChecker, UncheckedError
@@ -68,6 +68,7 @@ class FormatEnforcer(Batching):
         await self._model.close()
 
     async def _stream_checked(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
+        await self._require_usable(schema)
         is_refusal = False
         async with aclosing(batches_of(self._model, request)) as batches:
             async for batch in batches:
@@ -80,6 +81,7 @@ class FormatEnforcer(Batching):
                 yield batch
 
     async def _ask_until_it_fits(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
+        await self._require_usable(schema)
         usage, asked = Usage(), request
         for attempt in range(1, MAX_CORRECTIONS + 2):
             heard: list[list[ModelEvent]] = []
@@ -114,6 +116,15 @@ class FormatEnforcer(Batching):
         for batch in heard:
             yield batch
 
+    async def _require_usable(self, schema: Mapping[str, Any]) -> None:
+        """Raise `ModelError` for a schema against which nothing can be checked, before the model is asked."""
+        try:
+            await self._checker.find_violations(schema, None)
+        except SchemaError as error:
+            raise ModelError(f"'response_format' cannot be used: {error}.", code=BAD_QUESTION) from None
+        except UncheckedError:  # the answer's own check says so
+            return
+
     async def _find_misfit(self, schema: Mapping[str, Any], answered: Answered) -> str | None:
         """Why a final text does not fit; None for one that does, and for what is no final text."""
         if answered.finish in CUT_SHORT or any(isinstance(item, FunctionCall) for item in answered.items):
@@ -125,8 +136,6 @@ class FormatEnforcer(Batching):
             return f"it is not valid JSON ({error})"
         try:
             violations = await self._checker.find_violations(schema, value)
-        except SchemaError as error:
-            raise ModelError(f"'response_format' cannot be checked: {error}.") from None
         except UncheckedError as error:
             log.warning("model.answer_unchecked", model=self.name, reason=error)
             return None
