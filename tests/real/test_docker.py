@@ -18,7 +18,7 @@ from real.marked import eventually
 from real.owner import kill_the_owner
 from real.project import PACKAGES, START_SECONDS, Project
 
-from holodeck.lib.secret import MASK
+from holodeck.lib.redaction import MASK
 from holodeck.testing import stand_in, stand_in_calls
 
 EXAMPLE_5 = """

@@ -20,10 +20,18 @@ _FOLDERS = frozenset({"workspaceFolder", "userHome"})
 
 def summary(loaded: LoadedAgent) -> dict[str, Any]:
     """The agent, its model and its tools as plain data, without a single value of a variable."""
-    agent = loaded.agent
+    agent, written = loaded.agent, loaded.written
+    model = written.get("model")
     return {
-        "agent": {"name": agent.name, "description": agent.description, "max_turns": agent.max_turns},
-        "model": {"provider": agent.model.provider.value, "name": agent.model.name},
+        "agent": {
+            "name": _as_written(agent.name, written.get("name")),
+            "description": _as_written(agent.description, written.get("description")),
+            "max_turns": agent.max_turns,
+        },
+        "model": {
+            "provider": agent.model.provider.value,
+            "name": _as_written(agent.model.name, model.get("name") if isinstance(model, dict) else None),
+        },
         "tools": [_tool(item) for item in loaded.tools],
         "test_cases": len(agent.test_cases),
     }
@@ -44,6 +52,11 @@ def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
         },
         "tools": [_tool(item) for item in loaded.servers],
     }
+
+
+def _as_written(value: str | None, written: object) -> str | None:
+    """A value, or the reference that it came from."""
+    return written if isinstance(written, str) and _REFERENCE.search(written) else value
 
 
 def headings(shown: dict[str, Any]) -> list[tuple[str, str]]:

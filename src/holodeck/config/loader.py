@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holodeck.config.advice import model_advice
 from holodeck.config.problems import problem_at
@@ -41,6 +42,8 @@ class LoadedAgent:
     tools: tuple[LoadedTool, ...]
     """The agent's tools in order, then those that it shares with other agents."""
     warnings: tuple[Problem, ...]
+    written: Mapping[str, Any] = field(default_factory=dict)
+    """The file with its variables as names, which is all of them that may be shown."""
 
 
 def load_agent_file(
@@ -79,7 +82,11 @@ def load_agent_file(
         "response_format": project.response_format,
     }
     return LoadedAgent(
-        agent=agent.model_copy(update=resolved), path=source.path, tools=tuple(tools), warnings=tuple(found)
+        agent=agent.model_copy(update=resolved),
+        path=source.path,
+        tools=tuple(tools),
+        warnings=tuple(found),
+        written=source.document.value,
     )
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from holodeck.config.field_docs import field_descriptions
 from holodeck.config.secret_files import SECRET_FIELDS
 from holodeck.models.agent import Agent, SharedSettings
+from holodeck.models.base import FileModel
 from holodeck.models.contract import FIELD_TRANSPORTS, TRANSPORTS
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.llm import NEEDS_ENDPOINT, NEEDS_NAME
@@ -76,7 +78,14 @@ def schema_text(kind: str) -> str:
 
 
 def _schema_of(model: type[BaseModel], title: str) -> Schema:
-    made = _plain(model.model_json_schema())
+    described = model.model_json_schema()
+    models = {each.__name__: each for each in _file_models(FileModel)}
+    for name, definition in (*described.get("$defs", {}).items(), (model.__name__, described)):
+        texts = field_descriptions(models[name]) if name in models else {}
+        for key, entry in definition.get("properties", {}).items():
+            if key in texts:
+                entry.setdefault("description", texts[key])
+    made = _plain(described)
     schema: Schema = {"$schema": _DIALECT, "title": title, **{k: v for k, v in made.items() if k != "title"}}
     definitions = schema["$defs"]
     _complete_tool(definitions["MCPTool"])
@@ -90,6 +99,12 @@ def _schema_of(model: type[BaseModel], title: str) -> Schema:
             for key, needs in (("name", NEEDS_NAME), ("endpoint", NEEDS_ENDPOINT))
         ]
     return schema
+
+
+def _file_models(model: type[FileModel]) -> Iterator[type[FileModel]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from _file_models(each)
 
 
 def _plain(schema: Any) -> Any:

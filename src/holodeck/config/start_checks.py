@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import orjson
@@ -24,13 +25,15 @@ from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.agent import Agent
 from holodeck.models.auth import OAuthClientCredentials
 from holodeck.models.base import Substituted, shown
-from holodeck.models.gateway import GatewayFile
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.storage_url import is_in_memory, is_sqlite, seal_key_file, sqlite_path
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import is_loopback
 
-GatewayCheck = Callable[[GatewayFile, Source], Iterator[Problem]]
+if TYPE_CHECKING:  # an agent's commands do without the models of a gateway, which take a while to import
+    from holodeck.models.gateway import GatewayFile
+
+GatewayCheck = Callable[["GatewayFile", Source], Iterator[Problem]]
 
 _STORAGE_URL: KeyPath = ("storage", "url")
 _DATABASE_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})

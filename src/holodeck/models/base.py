@@ -45,12 +45,13 @@ class FileModel(BaseModel):
     """A mapping in a file of ours."""
 
     model_config = ConfigDict(
+        # Built with the first file that needs it: a command reads one or two of the dozen kinds.
+        defer_build=True,
         extra="forbid",
         frozen=True,
         strict=True,
         populate_by_name=True,
         hide_input_in_errors=True,
-        use_attribute_docstrings=True,
     )
 
 
