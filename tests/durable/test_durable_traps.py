@@ -141,6 +141,9 @@ async def test_what_is_old_is_forgotten_by_the_engine_too(tmp_path: Path) -> Non
         async with process_of(file) as served:
             _, made, _ = await served.ask(background=True)
             assert (await ended(served, made["id"]))["status"] == "completed"
+            # The engine notes the end of its work after the response is stored, and only what has ended is forgotten.
+            while "SUCCESS" not in str(rows(tmp_path, "workflow_status", ["status"])):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
             served.stop()
             await served.ended()
         assert len(rows(tmp_path, "workflow_status", ["workflow_uuid"])) == 1
