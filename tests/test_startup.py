@@ -1,4 +1,4 @@
-"""What is not needed is not imported: help is instant, and nothing that does not connect loads the MCP SDK."""
+"""What is not needed is not imported: help is instant, and nothing that does not connect loads a web framework."""
 
 from __future__ import annotations
 
@@ -44,3 +44,7 @@ def test_the_public_names_are_few_and_sorted() -> None:
     assert holodeck.__all__ == sorted(holodeck.__all__)
     assert holodeck.__all__ == ["Agent", "ConfigError", "HoloDeckError", "RunResult", "__version__", "load_agent"]
     assert all(getattr(holodeck, name) for name in holodeck.__all__)
+
+
+def test_a_gateway_is_loaded_without_the_client_that_only_remote_servers_and_tokens_need() -> None:
+    assert "aiohttp" not in _imported("import holodeck.gateway.serving, holodeck.gateway.wiring")

@@ -37,6 +37,7 @@ TESTS = (
     "tests/gateway/test_http_manners.py",
     "tests/gateway/test_openai_package.py",
     "tests/gateway/test_raw_sockets.py",
+    "tests/gateway/test_schema_limits.py",
     "tests/gateway/test_serve_process.py",
     "tests/gateway/test_sockets.py",
     "tests/gateway/test_windows.py",
@@ -149,7 +150,8 @@ def set_up(leg: Leg, interpreter: Path) -> bool:
 
 def run_tests(leg: Leg) -> bool:
     python = CACHE / leg.name / "bin" / "python"
-    return _run(python, "-m", "pytest", *TESTS)
+    workers = str(2 * (os.cpu_count() or 1))
+    return _run(python, "-m", "pytest", "-n", workers, "--dist", "worksteal", *TESTS)
 
 
 def _run(*command: str | Path) -> bool:
