@@ -9,10 +9,16 @@ import aiohttp
 import orjson
 import pytest
 from aio import aio
-from gateway.process import process_of, write_file
+from gateway.process import Served, process_of, write_file
 from scarcity import no_more_files
 
 from holodeck.testing import ScriptedModel, say
+
+
+async def has_settled(served: Served) -> None:
+    """Over the connection that is then used again: a gateway says that something is not there once it has checked its
+    storage, and has closed the files that it opens for that."""
+    assert (await served.send("GET", "/v1/responses/resp_none"))[0] == 404
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
@@ -24,8 +30,7 @@ async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_pa
         ScriptedModel(say("Room.")).serve() as model,
         process_of(write_file(tmp_path, model.url), "--log-format", "json") as served,
     ):
-        # Over the connection that is then used again; its store has its files by then.
-        assert (await served.send("GET", "/readyz"))[0] == 200
+        await has_settled(served)
         with no_more_files(served.process.pid):
             status, answer, headers = await served.send("POST", path, body)
         assert (status, answer["error"]["code"], headers["Retry-After"]) == (503, "overloaded", "1")
@@ -43,7 +48,7 @@ async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_pa
 @aio(60)
 async def test_the_operator_hears_of_it_although_nobody_is_let_in(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model, process_of(write_file(tmp_path, model.url)) as served:
-        await served.send("GET", "/healthz")  # it is at work, and this connection stays
+        await has_settled(served)
         with no_more_files(served.process.pid):
             while not any("process.out_of_files" in line for line in served.said):  # noqa: ASYNC110 - a line of the log
                 await asyncio.sleep(0.05)

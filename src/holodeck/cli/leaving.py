@@ -52,6 +52,8 @@ def leave_once(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:
+    # The next press would run this within itself, and say it twice.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):
         os.write(2, b"\nStopped.\n")
     os._exit(INTERRUPTED)
