@@ -6,9 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from no_network import without_network
+from warm_holodeck import Forked, can_fork
+
+LIMIT = 60.0  # seconds
 
 
 def holodeck(
@@ -19,14 +24,42 @@ def holodeck(
     `validate` runs where no socket to a network can be opened: it needs none.
     """
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "SSL_CERT_FILE") if name in os.environ}
+    environ = {**kept, "HOME": str(cwd.parent), **(env or {})}
+    is_offline = args[:1] == ("validate",)
+    if program is None and can_fork(env or {}):
+        return _fork([str(arg) for arg in args], cwd, environ, stdin, is_offline=is_offline)
     command = [*([str(program)] if program else [sys.executable, "-m", "holodeck"]), *map(str, args)]
     return subprocess.run(
-        without_network(*command) if args[:1] == ("validate",) else command,
+        without_network(*command) if is_offline else command,
         cwd=cwd,
-        env={**kept, "HOME": str(cwd.parent), **(env or {})},
+        env=environ,
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
+
+
+def _fork(
+    args: list[str], cwd: Path, environ: Mapping[str, str], stdin: str, *, is_offline: bool
+) -> subprocess.CompletedProcess[str]:
+    """What `subprocess.run` does, for a fork."""
+    pipes = [os.pipe() for _ in range(3)]
+    theirs = [pipes[0][0], pipes[1][1], pipes[2][1]]
+    try:
+        process = Forked(args, theirs, cwd=cwd, environ=environ, is_offline=is_offline)
+    finally:
+        for stream in theirs:
+            os.close(stream)
+    with (
+        os.fdopen(pipes[1][0]) as out,
+        os.fdopen(pipes[2][0]) as err,
+        ThreadPoolExecutor() as readers,
+        suppress(BrokenPipeError),
+    ):
+        texts = readers.submit(out.read), readers.submit(err.read)
+        with os.fdopen(pipes[0][1], "w") as inlet, suppress(BrokenPipeError):
+            inlet.write(stdin)
+        code = process.wait(LIMIT)
+    return subprocess.CompletedProcess(args, code, texts[0].result(), texts[1].result())

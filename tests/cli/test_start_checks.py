@@ -23,9 +23,11 @@ def _project(folder: Path, name: str, text: str, *, without: str = "") -> tuple[
     project = folder / "project"
     project.mkdir(exist_ok=True)
     (project / name).write_text(text)
+    if not without:
+        return project, {}
     hidden = folder / "hidden"
     hidden.mkdir(exist_ok=True)
-    (hidden / "sitecustomize.py").write_text(f"import sys\nsys.modules[{without!r}] = None\n" if without else "")
+    (hidden / "sitecustomize.py").write_text(f"import sys\nsys.modules[{without!r}] = None\n")
     return project, {"PYTHONPATH": str(hidden)}
 
 
