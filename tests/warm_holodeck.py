@@ -19,6 +19,7 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -46,7 +47,7 @@ def can_fork(environ: Mapping[str, str]) -> bool:
 
 
 class Forked:
-    """A command that runs. Its streams are the caller's to close."""
+    """A command that runs, or a Python file that runs it. Its streams are the caller's to close."""
 
     def __init__(
         self,
@@ -55,9 +56,13 @@ class Forked:
         *,
         cwd: Path,
         environ: Mapping[str, str],
+        program: str = "",
         is_offline: bool = False,
     ) -> None:
-        about = {"args": args, "cwd": str(cwd), "environ": dict(environ), "is_offline": is_offline}
+        about = {
+            **{"args": args, "cwd": str(cwd), "environ": dict(environ)},
+            **{"program": program, "is_offline": is_offline},
+        }
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(_address())
         socket.send_fds(self._socket, [json.dumps(about).encode()], list(streams))
@@ -73,6 +78,10 @@ class Forked:
             raise
         finally:
             self._socket.close()
+
+    def fileno(self) -> int:
+        """Becomes readable when the command has ended."""
+        return self._socket.fileno()
 
     def _receive(self) -> int:
         data = self._socket.recv(_NUMBER.size)
@@ -148,7 +157,10 @@ def _main(listener: socket.socket) -> None:
     end = os.dup(0)
     _import_all()
     gc.freeze()
-    about = _accept(listener, end)
+    try:
+        about = _accept(listener, end)
+    except KeyboardInterrupt:  # Ctrl-C at the terminal of the tests
+        return
     if about is None:
         return
     listener.detach()
@@ -164,7 +176,7 @@ def _main(listener: socket.socket) -> None:
     from holodeck.cli.entry import main
 
     try:
-        main()
+        runpy.run_path(about["program"], run_name="__main__") if about["program"] else main()
     except SystemExit as ended:
         _leave(ended)
 

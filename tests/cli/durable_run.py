@@ -7,13 +7,13 @@ import json
 import os
 import re
 import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from agents import Project
+from forked_process import ForkedProcess, fork
+from warm_holodeck import can_fork
 
 from holodeck.testing.scripted_server import ScriptedServer
 
@@ -23,7 +23,7 @@ _KEPT = ("PATH", "LANG", "SSL_CERT_FILE")
 class Begun:
     """A command that runs."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ForkedProcess) -> None:
         self.process = process
         self.said = ""
 
@@ -33,7 +33,6 @@ class Begun:
 
     async def says(self, pattern: str) -> re.Match[str]:
         """Wait until it has said so on stderr."""
-        assert self.process.stderr is not None
         while not (found := re.search(pattern, self.said)):
             line = await self.process.stderr.readline()
             assert line, f"it ended without {pattern!r}: {self.said}"
@@ -45,22 +44,15 @@ class Begun:
         if number is not None:
             self.process.send_signal(number)
         out, err = await self.process.communicate()
-        assert self.process.returncode is not None
-        return self.process.returncode, out.decode(), self.said + err.decode()
+        return await self.process.wait(), out.decode(), self.said + err.decode()
 
 
 @asynccontextmanager
 async def begun(project: Project, *args: str) -> AsyncIterator[Begun]:
     """The command, killed at the end if it still runs."""
     environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "holodeck", *args),
-        cwd=project.path,
-        env={**environ, "HOME": str(project.path.parent), **project.env},
-        stdin=DEVNULL,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
+    assert can_fork(project.env)
+    process = await fork(args, cwd=project.path, environ={**environ, "HOME": str(project.path.parent), **project.env})
     try:
         yield Begun(process)
     finally:

@@ -16,7 +16,9 @@ from typing import Any
 
 import aiohttp
 import orjson
+from forked_process import ForkedProcess, fork
 from gateway.stand import gateway_file
+from warm_holodeck import can_fork
 
 HOLODECK = ("-m", "holodeck")
 
@@ -25,7 +27,7 @@ HOLODECK = ("-m", "holodeck")
 class Served:
     """A gateway process that answers."""
 
-    process: Process
+    process: Process | ForkedProcess
     url: str
     said: list[str] = field(default_factory=list)
     """Its standard error so far, line by line."""
@@ -68,11 +70,24 @@ async def start(
     environ: Mapping[str, str] | None = None,
 ) -> Process:
     """`holodeck serve FILE`, with nothing of this machine's settings in its environment but what is given."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("HOLODECK_", "OTEL_"))}
     words = (sys.executable, *program, command, str(file), *options)
     return await asyncio.create_subprocess_exec(
-        *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=own | dict(environ or {})
+        *words, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=_environ() | dict(environ or {})
     )
+
+
+def _environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("HOLODECK_", "OTEL_"))}
+
+
+async def _start_or_fork(
+    file: Path, options: Sequence[str], program: Sequence[str] | None, environ: Mapping[str, str]
+) -> Process | ForkedProcess:
+    """A fork where a program is none but `holodeck`, or is a file that runs it."""
+    if (program and not program[0].endswith(".py")) or not can_fork(environ):
+        return await start(file, *options, program=program or HOLODECK, environ=environ)
+    args = [*(program or ())[1:], "serve", str(file), *options]
+    return await fork(args, cwd=Path.cwd(), environ=_environ() | dict(environ), program=program[0] if program else "")
 
 
 async def refused(file: Path, *, command: str = "serve", environ: Mapping[str, str] | None = None) -> tuple[int, str]:
@@ -89,10 +104,13 @@ async def refused(file: Path, *, command: str = "serve", environ: Mapping[str, s
 
 @asynccontextmanager
 async def process_of(
-    file: Path, *options: str, program: Sequence[str] = HOLODECK, environ: Mapping[str, str] | None = None
+    file: Path, *options: str, program: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[Served]:
-    """A gateway process, once it serves; killed at the end if it still runs."""
-    process = await start(file, *options, program=program, environ=environ)
+    """A gateway process, once it serves; killed at the end if it still runs.
+
+    It is a fork (see `warm_holodeck`), or with `program=HOLODECK` the command of an operator.
+    """
+    process = await _start_or_fork(file, options, program, environ or {})
     assert process.stderr is not None
     said: list[str] = []
     try:

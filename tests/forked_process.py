@@ -1,0 +1,83 @@
+"""A fork of the warm `holodeck` process beside a test, with what tests use of `asyncio.subprocess.Process`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from warm_holodeck import Forked
+
+_AT_ONCE = 10.0  # seconds, for what can be read already
+
+
+class ForkedProcess:
+    """A command whose standard input is empty and whose other streams are pipes.
+
+    As with asyncio, `wait` returns when the process has ended and its pipes were closed by all that hold them.
+    """
+
+    def __init__(self, forked: Forked, stdout: _Pipe, stderr: _Pipe) -> None:
+        self.pid = forked.pid
+        self.returncode: int | None = None
+        self.stdout, self.stderr = stdout.reader, stderr.reader
+        self._forked = forked
+        self._pipes = (stdout, stderr)
+        self._ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(forked, self._end)
+
+    def send_signal(self, number: int) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        for pipe in self._pipes:
+            await pipe.closed.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    async def communicate(self) -> tuple[bytes, bytes]:
+        out, err = await asyncio.gather(self.stdout.read(), self.stderr.read())
+        await self.wait()
+        return out, err
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._forked)
+        self.returncode = self._forked.wait(_AT_ONCE)
+        self._ended.set()
+
+
+class _Pipe(asyncio.StreamReaderProtocol):
+    """The reading end of a pipe."""
+
+    def __init__(self) -> None:
+        self.reader = asyncio.StreamReader()
+        self.closed = asyncio.Event()
+        super().__init__(self.reader)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self.closed.set()
+
+
+async def fork(args: Sequence[str], *, cwd: Path, environ: Mapping[str, str], program: str = "") -> ForkedProcess:
+    """Start `holodeck` with these arguments, or a Python file that stands in for it."""
+    loop = asyncio.get_running_loop()
+    ends = [os.pipe(), os.pipe()]
+    streams = [os.open(os.devnull, os.O_RDONLY), *(theirs for _, theirs in ends)]
+    try:
+        forked = await asyncio.to_thread(Forked, args, streams, cwd=cwd, environ=environ, program=program)
+    finally:
+        for stream in streams:
+            os.close(stream)
+    stdout, stderr = [(await loop.connect_read_pipe(_Pipe, os.fdopen(ours, "rb", 0)))[1] for ours, _ in ends]
+    return ForkedProcess(forked, stdout, stderr)
