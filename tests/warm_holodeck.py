@@ -4,8 +4,8 @@ Importing takes most of the CPU of a short command (0.4 s, and 1 s with the dura
 of its own, one for each worker, that imports the package once and forks for each command. A fork is a process like any
 other: it has its own arguments, folder, environment and standard streams, runs `holodeck.cli.entry.main`, finalises its
 interpreter, and can be signalled by its id. It differs in that its modules are imported already and that it is not a
-child of the test, so what is about imports, about the interpreter's own variables or about the program file starts
-`python -m holodeck` instead.
+child of the test, from which it would take over limits, mask and ignored signals. What is about those, about imports,
+about the interpreter's own variables or about the program file starts `python -m holodeck` instead.
 
 The process listens on a socket. A connection carries one command: its description and its three streams go in, its
 process id and later its exit status come out. It ends when the worker closes its standard input, or ends.

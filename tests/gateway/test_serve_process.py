@@ -9,17 +9,21 @@ import resource
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aio import aio
-from gateway.process import Served, process_of, refused, write_file
+from gateway import process
+from gateway.process import HOLODECK, Served, refused, write_file
 from gateway.stand import events_of
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
 NOWHERE = "http://127.0.0.1:9/v1"
+# The program of an operator: it takes over the limits, the mask and the signals of what starts it.
+process_of = partial(process.process_of, program=HOLODECK)
 SECONDS = 90.0  # a process starts and ends in one, on a machine with nothing else to do
 
 
