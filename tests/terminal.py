@@ -52,14 +52,9 @@ def _fork(
     finally:
         for stream in theirs:
             os.close(stream)
-    with (
-        os.fdopen(pipes[1][0]) as out,
-        os.fdopen(pipes[2][0]) as err,
-        ThreadPoolExecutor() as readers,
-        suppress(BrokenPipeError),
-    ):
+    with os.fdopen(pipes[1][0]) as out, os.fdopen(pipes[2][0]) as err, ThreadPoolExecutor() as readers:
         texts = readers.submit(out.read), readers.submit(err.read)
-        with os.fdopen(pipes[0][1], "w") as inlet, suppress(BrokenPipeError):
+        with suppress(BrokenPipeError), os.fdopen(pipes[0][1], "w") as inlet:
             inlet.write(stdin)
         code = process.wait(LIMIT)
     return subprocess.CompletedProcess(args, code, texts[0].result(), texts[1].result())

@@ -121,7 +121,7 @@ def _accept(listener: socket.socket, end: int) -> dict[str, Any] | None:
     """Fork for each connection. Returns in a fork with what it is to do, and with None when the worker has ended."""
     running: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        ready, _, _ = select.select([listener, end, *running], [], [])
+        ready, _, _ = select.select([listener.fileno(), end, *running], [], [])
         if end in ready:
             return None
         for handle in running.keys() & ready:
@@ -130,7 +130,7 @@ def _accept(listener: socket.socket, end: int) -> dict[str, Any] | None:
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             _send(connection, code)
             connection.close()
-        if listener in ready:
+        if listener.fileno() in ready:
             connection, _ = listener.accept()
             data, streams, _, _ = socket.recv_fds(connection, _LARGEST, 3)
             if (pid := os.fork()) == 0:

@@ -1,4 +1,4 @@
-"""Most tests run a fork of a process that has imported the package: it says and does what the installed program does."""
+"""Most tests run forks of a process that has imported the package: they do what the installed program does."""
 
 from __future__ import annotations
 
