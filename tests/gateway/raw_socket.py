@@ -42,7 +42,8 @@ def head(first: int, length: int, *, is_masked: bool = True) -> bytes:
 
 
 def frame(opcode: int, data: bytes = b"", *, is_last: bool = True) -> bytes:
-    masked = bytes(byte ^ _MASK[at % 4] for at, byte in enumerate(data))
+    mask = (_MASK * (len(data) // 4 + 1))[: len(data)]
+    masked = (int.from_bytes(data) ^ int.from_bytes(mask)).to_bytes(len(data))
     return head((0x80 if is_last else 0) | opcode, len(data)) + masked
 
 

@@ -12,6 +12,7 @@ from gateway.clocks import hurried, later
 from gateway.process import process_of, write_file
 from gateway.raw_socket import CLOSE, PING, PONG, TEXT, asking, dial, frame, head, raw_socket, request
 from gateway.stand import Stand, serving
+from loopback import wait_read
 
 from holodeck.gateway.socket_connections import BoundedSocket
 from holodeck.lib.limits import MAX_QUEUED_MESSAGES
@@ -153,8 +154,7 @@ async def test_who_sends_a_long_message_slowly_answers_pings_when_it_is_sent(tmp
         message = frame(TEXT, asking("x" * 22 * SLOW))
         for at in range(20):
             await client.send(message[at * SLOW : (at + 1) * SLOW])
-            for _ in range(50):
-                await asyncio.sleep(0)  # until it has come
+            await wait_read(client.writer)
             await later(10)
         await client.send(message[20 * SLOW :])
         assert (await client.event())["type"] == "response.completed"
@@ -168,8 +168,7 @@ async def test_who_sends_a_message_byte_by_byte_is_let_go_before_its_end(tmp_pat
         message = frame(TEXT, asking("x" * 100))
         for piece, seconds in ((message[:8], 10), (message[8:16], 15)):
             await client.send(piece)
-            for _ in range(50):
-                await asyncio.sleep(0)  # until it has come
+            await wait_read(client.writer)
             await later(seconds)
         opcode = PING
         while opcode == PING:
@@ -201,16 +200,19 @@ async def test_any_number_of_empty_frames_keeps_nobody_else_waiting(tmp_path: Pa
         await asyncio.gather(sending, return_exceptions=True)
 
 
-@aio(30)
+@aio(120)
 async def test_to_who_pings_and_does_not_read_only_the_last_answer_is_owed(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model, process_of(write_file(tmp_path, model.url)) as served:
         client = await raw_socket(served.url, is_reading=False)
         times = 60_000
         await client.send(b"".join(frame(PING, str(at).encode().rjust(125)) for at in range(times)))
-        answers = [await client.frame()]
-        while int(answers[-1][1]) < times - 1:
-            answers.append(await client.frame())
-        assert len(answers) < times
+        answers = 0
+        opcode, data = PING, b""
+        # A gateway pings, too, if all of this takes some time.
+        while opcode == PING or int(data) < times - 1:
+            opcode, data = await client.frame()
+            answers += opcode == PONG
+        assert answers < times
         client.leave()
 
 

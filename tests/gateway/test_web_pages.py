@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from aio import aio
 from gateway.clocks import hurried, later
 from gateway.raw_socket import RawSocket, dial, request
 from gateway.stand import MODEL, Stand, serving
+from loopback import wait_read
 
 from holodeck.testing import ScriptedModel, say
 
@@ -134,8 +134,7 @@ async def _trickle(client: RawSocket, pieces: list[bytes]) -> None:
     """Send a piece every ten seconds."""
     for piece in pieces:
         client.writer.write(piece)
-        for _ in range(50):
-            await asyncio.sleep(0)  # until it has come
+        await wait_read(client.writer)
         await later(10)
 
 

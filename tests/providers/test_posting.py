@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 import pytest
+from loopback import wait_full, wait_read
 from providers.asking import LIMIT, model_at
 from providers.raw_server import (
     CHUNK,
@@ -45,12 +46,6 @@ async def echo(peer: Peer) -> None:
     while True:
         body = await peer.request()
         await peer.send(answer(body["messages"][0]["content"]))
-
-
-async def until_nothing_more_fits() -> None:
-    """Long enough for a client on the same loop to send all that it can to a server that reads nothing."""
-    for _ in range(1_000):
-        await asyncio.sleep(0)
 
 
 def replying(*replies: bytes) -> Any:
@@ -118,7 +113,9 @@ async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
     async def handler(peer: Peer) -> None:
         while True:
             await peer.request()
-            await peer.send(answer("", body=b"x" * (HTTP_READ_CHUNK + CHUNK)))
+            # Only with its last byte is it more than is read ahead: nothing of it stays in the socket.
+            await peer.send(answer("", body=b"x" * (HTTP_READ_CHUNK + 1)))
+            await wait_read(peer.writer)
             answered.set()
 
     answered = asyncio.Event()
@@ -126,7 +123,6 @@ async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
         poster = Poster(server.url, connect_timeout=LIMIT)
         unread = await poster.post(b"{}", {})
         await answered.wait()
-        await until_nothing_more_fits()
         unread.close()  # all of it has come, and the connection is free
         second = await poster.post(b"{}", {})
         assert await second.read()
@@ -358,7 +354,7 @@ async def test_a_server_that_leaves_in_the_middle_of_a_big_question_is_not_waite
         await peer.head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        await until_nothing_more_fits()
+        await wait_full(peer.writer)
 
     async with serving(handler) as server, asking(model_at(server.url)) as model:
         with pytest.raises(ModelError, match="connection was lost") as found:
@@ -371,7 +367,7 @@ async def test_a_refusal_in_the_middle_of_a_big_question_is_heard_as_soon_as_it_
     async def handler(peer: Peer) -> None:
         await peer.head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await until_nothing_more_fits()
+        await wait_full(peer.writer)
         await peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 7\r\n\r\n")
         await is_heard.wait()
         await peer.send(b"too big")
