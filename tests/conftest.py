@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
+import warnings
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
@@ -42,6 +44,23 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Drop what a failed test left open, so that no later test of this worker fails for it.
+
+    Its traceback holds the connections that the rest of the test would have closed.
+    """
+    failed = item.session.testsfailed
+    outcome = yield
+    if item.session.testsfailed > failed:
+        for name in ("last_exc", "last_type", "last_value", "last_traceback"):
+            vars(sys).pop(name, None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+    return outcome
 
 
 @pytest.hookimpl(tryfirst=True)
