@@ -57,7 +57,7 @@ async def test_without_a_required_server_no_model_is_asked(tmp_path: Path, comma
     assert "Traceback" not in said
 
 
-@aio(20)
+@aio
 async def test_a_required_server_that_dies_during_a_run_does_not_end_it(tmp_path: Path) -> None:
     model = ScriptedModel(call("echo", text="a"), call("echo", text="b"), say("Done."))
     async with (
@@ -70,7 +70,7 @@ async def test_a_required_server_that_dies_during_a_run_does_not_end_it(tmp_path
     assert (result.status, result.text) == ("completed", "Done.")
 
 
-@aio(20)
+@aio
 async def test_in_python_the_result_names_what_was_missing(tmp_path: Path) -> None:
     model = ScriptedModel(say("Hello."))
     async with agent_with(tmp_path, model, [server("files", NOWHERE), server("db", NOWHERE, required=True)]) as agent:

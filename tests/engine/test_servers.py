@@ -16,7 +16,7 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 
 @pytest.mark.proves("004:US1-3", "004:FR-017", "004:SC-004", "000:SC-006", "D-14")
-@aio(20)
+@aio
 async def test_a_server_that_is_down_is_missing_and_comes_back_by_itself(tmp_path: Path) -> None:
     model = ScriptedModel(say("none"), say("there"))
     async with FaultyMCPServer(down=True) as dead, FaultyMCPServer() as alive:
@@ -34,7 +34,7 @@ async def test_a_server_that_is_down_is_missing_and_comes_back_by_itself(tmp_pat
 
 
 @pytest.mark.proves("004:EDGE-1", "000:US5-2", "000:FR-023", "D-16")
-@aio(20)
+@aio
 async def test_a_server_that_dies_in_a_call_is_an_error_for_the_model_and_then_works_again(tmp_path: Path) -> None:
     model = ScriptedModel(call("echo", text="a"), call("echo", text="b"), say("done"))
     async with agent_of_one(tmp_path, model) as (agent, mcp):
@@ -165,7 +165,7 @@ async def test_parallel_calls_can_be_turned_off(tmp_path: Path) -> None:
         assert len(mcp.calls("add")) == 1
 
 
-@aio(20)
+@aio
 async def test_ten_megabytes_of_arguments_reach_the_server_whole(tmp_path: Path) -> None:
     text = "x" * 10_000_000
     model = ScriptedModel(call("echo", text=text), say("ok"))

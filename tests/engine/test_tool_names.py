@@ -19,7 +19,7 @@ from holodeck.tools.mcp.names import assign_names, model_names
 
 
 @pytest.mark.proves("D-18", "D-37")
-@aio(20)
+@aio
 async def test_a_server_does_not_get_the_names_of_an_earlier_one_that_is_down(tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
@@ -48,7 +48,7 @@ async def test_a_server_does_not_get_the_names_of_an_earlier_one_that_is_down(tm
 
 
 @pytest.mark.proves("D-18", "D-37")
-@aio(20)
+@aio
 async def test_a_name_that_changes_its_meaning_during_a_run_is_neither_offered_nor_executed(tmp_path: Path) -> None:
     has_moved = asyncio.Event()
     thinking = wait(has_moved)

@@ -91,7 +91,7 @@ async def test_a_pattern_that_matches_no_tool_is_named_once_with_the_closest(
             assert (done.stdout + done.stderr).count(sentence) == 1, command
 
 
-@aio(20)
+@aio
 async def test_operators_see_patterns_that_match_no_tool_with_the_servers(tmp_path: Path) -> None:
     async with ChangingServer("read.file").serve() as files:
         entry = {"name": "files", "type": "mcp", "description": "d", "transport": "http", "url": files.url}

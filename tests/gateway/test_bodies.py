@@ -15,7 +15,7 @@ from holodeck.testing import ScriptedModel, say, wait
 
 KIB = 1024
 LIMITS = {"body_bytes": 64 * KIB, "bodies_bytes": 128 * KIB, "drain_seconds": 0}
-SECONDS = 20.0
+SECONDS = 60.0
 JSON = "Content-Type: application/json\r\n"
 
 

@@ -50,7 +50,7 @@ async def told(served: Served) -> list[Any]:
     return [item["output"] for item in answer["output"] if item["type"] == "function_call_output"]
 
 
-@aio(30)
+@aio(90)
 async def test_a_function_that_exits_ends_its_call_and_not_the_gateway(tmp_path: Path) -> None:
     names = ("leaves", "leaves_later", "iterates", "interrupts", "hurries")
     async with (
@@ -67,7 +67,7 @@ async def test_a_function_that_exits_ends_its_call_and_not_the_gateway(tmp_path:
         assert (await served.ask())[0] == 200
 
 
-@aio(30)
+@aio(90)
 async def test_a_file_that_exits_when_it_is_imported_does_not_end_the_gateway(tmp_path: Path) -> None:
     async with ScriptedModel(say("still here")).serve() as scripted:
         file = project(tmp_path, scripted.url, "greets", code="import sys\ndef greets(): ...\nsys.exit(1)\n")
@@ -77,7 +77,7 @@ async def test_a_file_that_exits_when_it_is_imported_does_not_end_the_gateway(tm
             assert (await served.ask())[0] == 200
 
 
-@aio(30)
+@aio(90)
 async def test_functions_that_hang_take_nobodys_place_and_do_not_keep_the_gateway(tmp_path: Path) -> None:
     turns = [call("hangs")] * MORE_THAN_A_POOL_HAS, say("ok"), call("greets"), say("ok")
     async with (
@@ -106,7 +106,7 @@ async def loud_later():
 """
 
 
-@aio(30)
+@aio(90)
 async def test_in_json_what_is_printed_is_a_line_of_the_log_for_its_request(tmp_path: Path) -> None:
     turns = [call("loud"), call("loud_later")], say("ok")
     async with ScriptedModel(*turns).serve() as scripted:
@@ -126,7 +126,7 @@ async def test_in_json_what_is_printed_is_a_line_of_the_log_for_its_request(tmp_
         assert printed[text]["request"] == headers["x-request-id"]
 
 
-@aio(30)
+@aio(90)
 async def test_in_text_what_is_printed_is_on_stdout_at_once(tmp_path: Path) -> None:
     async with (
         ScriptedModel(call("loud_later"), say("ok")).serve() as scripted,
@@ -139,7 +139,7 @@ async def test_in_text_what_is_printed_is_on_stdout_at_once(tmp_path: Path) -> N
         assert not any("in a coroutine" in line for line in served.said)
 
 
-@aio(30)
+@aio(90)
 async def test_files_are_imported_before_anybody_waits_for_it(tmp_path: Path) -> None:
     async with ScriptedModel(say("ok")).serve() as scripted:
         file = project(tmp_path, scripted.url, "loud", code=LOUD)
@@ -150,7 +150,7 @@ async def test_files_are_imported_before_anybody_waits_for_it(tmp_path: Path) ->
     assert sum("at import" in line for line in served.said) == 1
 
 
-@aio(30)
+@aio(90)
 async def test_a_file_that_cannot_be_imported_is_told_of_at_the_start_and_not_tried_with_each_request(
     tmp_path: Path,
 ) -> None:

@@ -120,7 +120,7 @@ async def test_what_comes_with_the_request_for_a_socket_is_heard_once_there_is_o
 @pytest.mark.parametrize(
     "early", [frame(CLOSE, CODE), frame(PING, b"x"), WRONG["reserved bit"]], ids=str.split("close ping wrong")
 )
-@aio(30)
+@aio(90)
 async def test_what_comes_too_early_is_no_error_of_the_gateway(tmp_path: Path, early: bytes) -> None:
     async with ScriptedModel().serve() as model, process_of(write_file(tmp_path, model.url)) as served:
         for path, status in (("/v1/responses", b" 101 "), ("/elsewhere", b" 404 ")):
@@ -187,7 +187,7 @@ async def test_who_answers_no_ping_is_gone(tmp_path: Path) -> None:
         client.leave()
 
 
-@aio(30)
+@aio(90)
 async def test_any_number_of_empty_frames_keeps_nobody_else_waiting(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model, process_of(write_file(tmp_path, model.url)) as served:
         client = await raw_socket(served.url)
@@ -267,7 +267,7 @@ async def test_a_socket_that_was_left_unread_does_not_make_the_end_an_error(tmp_
     client.leave()
 
 
-@aio(30)
+@aio(90)
 async def test_who_sends_far_too_much_hears_why_it_is_shown_out(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("Yes.")).serve() as model,

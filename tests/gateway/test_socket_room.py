@@ -203,7 +203,7 @@ async def test_who_has_many_sockets_remember_much_forgets_first(tmp_path: Path) 
             assert (await go_on(socket))["type"] == "response.completed", "what is stored is found there"
 
 
-@aio(30)
+@aio(90)
 async def test_an_answer_to_who_was_just_shown_out_is_no_error_of_the_gateway(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("Hi.")).serve() as model,

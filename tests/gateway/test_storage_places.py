@@ -16,7 +16,7 @@ def files(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("url", ["sqlite://:memory:", "sqlite:///:memory:"])
-@aio(30)
+@aio(90)
 async def test_what_is_to_be_kept_in_memory_only_is_on_no_disk(tmp_path: Path, url: str) -> None:
     async with (
         ScriptedModel(say("now"), say("later")).serve() as scripted,
@@ -27,7 +27,7 @@ async def test_what_is_to_be_kept_in_memory_only_is_on_no_disk(tmp_path: Path, u
         assert files(tmp_path) == {"gateway.yaml"}
 
 
-@aio(30)
+@aio(90)
 async def test_a_file_in_the_home_of_the_user_is_there(tmp_path: Path) -> None:
     (tmp_path / "home" / "kept").mkdir(parents=True)
     (tmp_path / "project").mkdir()

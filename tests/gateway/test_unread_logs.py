@@ -22,7 +22,7 @@ REQUESTS = 100  # have more lines than such a pipe holds
 
 @pytest.mark.proves("D-31")
 @pytest.mark.parametrize("reader", ["sleeps", "has gone"])
-@aio(30)
+@aio(90)
 async def test_without_a_reader_of_its_log_the_gateway_answers_and_ends(tmp_path: Path, reader: str) -> None:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL_PIPE)

@@ -91,7 +91,7 @@ def sent(remote: FaultyMCPServer, header: str) -> set[str | None]:
 
 class TestSSE:
     @pytest.mark.proves("000:US6-1", "000:US6-2", "000:FR-005", "000:SC-005", "003:TRANSPORT-2", "004:US3-1")
-    @aio(20)
+    @aio
     async def test_its_headers_are_on_every_request(self, project: Project) -> None:
         async with FaultyMCPServer(transport="sse") as remote:
             async with project.server(written(SSE, remote.url), SECRET) as server:
@@ -101,7 +101,7 @@ class TestSSE:
             assert sent(remote, "x-custom-header") == {"value"}
 
     @pytest.mark.proves("000:US6-3", "000:FR-005", "003:TRANSPORT-2")
-    @aio(20)
+    @aio
     async def test_its_timeouts_bound_the_connection_and_a_silent_stream(self, project: Project) -> None:
         async with (
             FaultyMCPServer(Fault.NO_ENDPOINT, transport="sse") as remote,
@@ -118,7 +118,7 @@ class TestSSE:
             assert "silent for 1.5 s ('sse_read_timeout')" in str(silent.error)
 
     @pytest.mark.proves("000:US5-4", "000:FR-012", "003:TRANSPORT-2")
-    @aio(20)
+    @aio
     async def test_its_request_timeout_ends_a_call(self, project: Project) -> None:
         async with (
             FaultyMCPServer(Fault.HANGS, transport="sse", on="tools/call") as remote,
@@ -129,7 +129,7 @@ class TestSSE:
 
 class TestWebSocket:
     @pytest.mark.proves("000:US7-1", "000:US7-2", "000:FR-006", "003:TRANSPORT-3")
-    @aio(20)
+    @aio
     async def test_all_calls_go_over_the_one_connection(self, project: Project) -> None:
         async with FaultyMCPServer(transport="websocket", era="modern") as remote:
             async with project.server(written(WEBSOCKET, remote.url), SECRET) as server:
@@ -140,7 +140,7 @@ class TestWebSocket:
             assert sent(remote, "authorization") == {BEARER}
 
     @pytest.mark.proves("000:US5-4", "000:FR-006", "000:FR-012", "003:TRANSPORT-3")
-    @aio(20)
+    @aio
     async def test_its_timeouts_bound_the_connection_and_a_call(self, project: Project) -> None:
         with nobody_accepts(is_full=False) as port:
             async with project.server(written(WEBSOCKET, f"ws://127.0.0.1:{port}", timeout=0.3), SECRET) as server:
@@ -156,7 +156,7 @@ class TestWebSocket:
 class TestHTTP:
     @pytest.mark.parametrize("era", ["legacy", "modern"])
     @pytest.mark.proves("000:US8-1", "000:US6-2", "000:FR-007", "000:SC-005", "003:TRANSPORT-4", "004:FR-012")
-    @aio(20)
+    @aio
     async def test_its_headers_are_on_every_request(self, project: Project, era: str) -> None:
         async with FaultyMCPServer(era="modern" if era == "modern" else "legacy", sse=True) as remote:
             async with project.server(written(HTTP, remote.url), SECRET) as server:
@@ -165,7 +165,7 @@ class TestHTTP:
 
     @pytest.mark.parametrize("terminate", ["true", "false"])
     @pytest.mark.proves("000:US8-2", "000:FR-007", "003:TRANSPORT-4")
-    @aio(20)
+    @aio
     async def test_the_session_is_ended_at_the_server_if_the_file_says_so(
         self, project: Project, terminate: str
     ) -> None:
@@ -177,7 +177,7 @@ class TestHTTP:
             assert ended == ([session] if terminate == "true" else [])
 
     @pytest.mark.proves("000:US5-4", "000:FR-007", "000:FR-012", "003:TRANSPORT-4")
-    @aio(20)
+    @aio
     async def test_its_timeouts_bound_the_connection_a_silent_stream_and_a_call(self, project: Project) -> None:
         with nobody_accepts(is_full=True) as port:
             async with project.server(written(HTTP, f"http://127.0.0.1:{port}/mcp", timeout=0.3), SECRET) as server:

@@ -31,7 +31,7 @@ tools:
 
 
 @pytest.mark.proves("000:US7-1", "000:FR-006", "000:SC-007", "000:EDGE-2", "001:DEC-9")
-@aio(20)
+@aio
 async def test_calls_run_at_once_over_a_websocket(project: Project) -> None:
     async with websocket_serving(sdk_server()) as url, project.server(REALTIME.format(url=url)) as server:
         assert isinstance(server, MCPWebsocketPlugin)

@@ -21,7 +21,7 @@ ERAS = ["legacy", "modern"]
 
 
 @pytest.mark.parametrize("mode", ["slow-schema-regex", "slow-schema-ref"])
-@aio(20)
+@aio
 async def test_a_schema_that_takes_forever_neither_stalls_us_nor_costs_the_answer(mode: str) -> None:
     async with FaultyMCPServer(mode, era="modern") as remote, create_mcp_plugin(at(remote.url)) as server:
         await server.connect()
@@ -36,7 +36,7 @@ async def test_a_schema_that_takes_forever_neither_stalls_us_nor_costs_the_answe
         assert any("schema" in warning for warning in result.metadata["warnings"])
 
 
-@aio(20)
+@aio
 async def test_structured_content_that_breaks_its_schema_is_kept_with_a_warning() -> None:
     async with FaultyMCPServer("schema-mismatch", era="modern") as remote, create_mcp_plugin(at(remote.url)) as server:
         result = await server.call_tool("structured")
@@ -47,7 +47,7 @@ async def test_structured_content_that_breaks_its_schema_is_kept_with_a_warning(
         assert "warnings" not in (await server.call_tool("structured")).metadata
 
 
-@aio(20)
+@aio
 async def test_an_answer_over_the_limit_is_cut_and_marked(tmp_path: Path) -> None:
     async with create_mcp_plugin(faulty(tmp_path, "huge-line", max_result_bytes=40_000_000)) as server:
         result = await server.call_tool("echo", text="x")
@@ -57,7 +57,7 @@ async def test_an_answer_over_the_limit_is_cut_and_marked(tmp_path: Path) -> Non
         assert len(result.text) < 40_001_000
 
 
-@aio(20)
+@aio
 async def test_a_line_that_is_much_too_long_is_dropped_and_fails_its_call_only(tmp_path: Path) -> None:
     async with create_mcp_plugin(faulty(tmp_path, "huge-line", max_result_bytes=1_000_000, times=1)) as server:
         result = await server.call_tool("echo", text="x")

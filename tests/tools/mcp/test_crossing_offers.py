@@ -18,7 +18,7 @@ ERAS: list[Era] = ["legacy", "modern"]
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:SC-008", "D-13")
-@aio(20)
+@aio
 async def test_offers_that_cross_each_other_all_have_the_tools(era: Era) -> None:
     moments = random.Random(1)
     async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(at(remote.url)) as server:

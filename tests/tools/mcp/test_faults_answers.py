@@ -129,7 +129,7 @@ async def test_a_server_that_asks_without_end_is_stopped(tmp_path: Path, over: O
     [("stdio", "modern"), ("http", "legacy"), ("http-sse", "modern"), ("sse", "legacy"), ("websocket", "modern")],
 )
 @pytest.mark.proves("D-17", "000:EDGE-4")
-@aio(20)
+@aio
 async def test_fifty_megabytes_in_one_message_are_read(tmp_path: Path, over: Over, era: Era) -> None:
     async with misbehaving("huge-line", over, tmp_path, era=era, on="tools/call:add") as subject:
         result = await subject.plugin.call_tool("add", a=1, b=2)
@@ -140,7 +140,7 @@ async def test_fifty_megabytes_in_one_message_are_read(tmp_path: Path, over: Ove
 
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.proves("D-17", "000:EDGE-4")
-@aio(20)
+@aio
 async def test_a_message_over_the_limit_fails_its_call_and_says_which_setting(tmp_path: Path, over: Over) -> None:
     fields = {"max_result_bytes": 100_000}
     async with misbehaving("huge-line", over, tmp_path, on="tools/call:add", fields=fields) as subject:
@@ -163,7 +163,7 @@ async def test_a_result_over_its_limit_is_cut_and_marked_with_its_full_size(tmp_
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-17")
-@aio(20)
+@aio
 async def test_fifty_megabytes_on_standard_error_hold_nothing_up(tmp_path: Path, era: Era) -> None:
     async with misbehaving("huge-stderr", "stdio", tmp_path, era=era, times=1) as subject:
         await subject.works()

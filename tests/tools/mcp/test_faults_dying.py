@@ -115,7 +115,7 @@ async def test_a_server_that_went_away_between_calls_is_reached_again_when_it_is
 @pytest.mark.parametrize("over", ["stdio"])
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-15", "D-17")
-@aio(20)
+@aio
 async def test_every_call_in_flight_learns_of_a_kill_at_once(tmp_path: Path, over: Over, era: Era) -> None:
     async with misbehaving("normal", over, tmp_path, era=era) as subject:
         await subject.works()
@@ -159,7 +159,7 @@ async def test_what_a_server_started_ends_with_it(tmp_path: Path, mode: str) -> 
 
 @pytest.mark.proves("D-15", "D-17")
 @pytest.mark.parametrize("mode", ["leaves-child", "child-holds-pipe"])
-@aio(20)
+@aio
 async def test_a_death_is_seen_although_a_child_lives_on(tmp_path: Path, mode: str) -> None:
     async with misbehaving(mode, "stdio", tmp_path) as subject:
         await subject.works()
@@ -174,7 +174,7 @@ async def test_a_death_is_seen_although_a_child_lives_on(tmp_path: Path, mode: s
 
 
 @pytest.mark.proves("D-15", "D-17")
-@aio(20)
+@aio
 async def test_the_death_of_the_real_server_behind_a_wrapper_is_seen(tmp_path: Path) -> None:
     async with misbehaving("wrapper", "stdio", tmp_path) as subject:
         await subject.works()
@@ -188,7 +188,7 @@ async def test_the_death_of_the_real_server_behind_a_wrapper_is_seen(tmp_path: P
 
 @pytest.mark.proves("D-17", "000:FR-025")
 @pytest.mark.parametrize("mode", ["ignores-eof", "ignores-term"])
-@aio(20)
+@aio
 async def test_a_server_that_will_not_end_is_ended(tmp_path: Path, mode: str) -> None:
     async with misbehaving(mode, "stdio", tmp_path) as subject:
         await subject.works()
@@ -200,7 +200,7 @@ async def test_a_server_that_will_not_end_is_ended(tmp_path: Path, mode: str) ->
 
 @pytest.mark.parametrize("over", DUPLEX)
 @pytest.mark.proves("000:FR-023", "D-13")
-@aio(20)
+@aio
 async def test_a_server_that_crashes_again_and_again_serves_every_call_in_between(tmp_path: Path, over: Over) -> None:
     async with misbehaving("crash-loop", over, tmp_path, every=3) as subject:
         results = [await subject.echo(str(number)) for number in range(9)]

@@ -83,7 +83,7 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_another(tmp_path: 
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-15", "000:EDGE-2")
-@aio(20)
+@aio
 async def test_progress_is_heard_and_extends_the_time_of_a_call(tmp_path: Path, over: Over, era: Era) -> None:
     async with misbehaving("normal", over, tmp_path, era=era) as subject:
         await subject.plugin.connect()
@@ -163,7 +163,7 @@ async def test_an_http_answer_that_never_ends_is_given_up_and_harms_no_other(
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", OVER)
 @pytest.mark.proves("D-15", "000:FR-025")
-@aio(20)
+@aio
 async def test_closing_ends_every_call_that_is_under_way(tmp_path: Path, over: Over, era: Era) -> None:
     async with misbehaving("normal", over, tmp_path, era=era) as subject:
         calls = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60})) for _ in range(3)]

@@ -67,7 +67,7 @@ async def test_a_cursor_that_comes_again_is_the_end(tmp_path: Path, over: Over, 
 
 @pytest.mark.parametrize("over", BOTH)
 @pytest.mark.proves("000:SC-008")
-@aio(20)
+@aio
 async def test_a_thousand_pages_are_read(tmp_path: Path, over: Over) -> None:
     async with misbehaving("thousand-pages", over, tmp_path) as subject:
         names = [info.name for info in await subject.plugin.list_tools()]
@@ -76,7 +76,7 @@ async def test_a_thousand_pages_are_read(tmp_path: Path, over: Over) -> None:
         await subject.works()
 
 
-@aio(20)
+@aio
 async def test_pages_without_end_have_an_end(tmp_path: Path) -> None:
     async with misbehaving("endless-pages", "http", tmp_path) as subject:
         assert "echo" in {info.name for info in await subject.plugin.list_tools()}
@@ -87,7 +87,7 @@ async def test_pages_without_end_have_an_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("mode", "number"), [("thousand-tools", 1_000), ("ten-thousand-tools", 10_000)])
 @pytest.mark.parametrize("over", BOTH)
 @pytest.mark.proves("000:SC-008")
-@aio(20)
+@aio
 async def test_a_long_list_is_complete_and_every_tool_has_its_own_name(
     tmp_path: Path, mode: str, number: int, over: Over
 ) -> None:
@@ -115,7 +115,7 @@ async def test_a_list_is_asked_for_again_only_when_its_time_is_over(tmp_path: Pa
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", ["stdio", "http", "http-sse", "sse", "websocket"])
 @pytest.mark.proves("000:FR-016", "002:STATE-4", "D-20")
-@aio(20)
+@aio
 async def test_a_flood_of_change_notices_is_a_few_fetches(tmp_path: Path, over: Over, era: Era) -> None:
     refreshed: list[bool] = []
     callbacks = Callbacks(on_tools_changed=lambda: refreshed.append(True))

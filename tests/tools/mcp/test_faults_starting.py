@@ -194,7 +194,7 @@ async def test_the_limit_on_starts_also_holds_for_a_server_at_a_url(tmp_path: Pa
 
 
 @pytest.mark.proves("D-17")
-@aio(20)
+@aio
 async def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     for passes in (0, 1, 2, 3, 4, 6, 9):
         async with misbehaving("normal", "stdio", tmp_path, name=f"early-{passes}") as subject:

@@ -16,7 +16,7 @@ LIMITS = StartLimits(starts=2, window=60, pause=60)
 
 
 @pytest.mark.parametrize("over", OVER)
-@aio(20)
+@aio
 async def test_a_server_that_could_not_be_tried_is_tried_as_soon_as_there_is_room(tmp_path: Path, over: Over) -> None:
     async with misbehaving("normal", over, tmp_path, name="first", is_alone=False) as other:
         await other.works()  # all that it takes is loaded
@@ -28,7 +28,7 @@ async def test_a_server_that_could_not_be_tried_is_tried_as_soon_as_there_is_roo
         await subject.works()
 
 
-@aio(20)
+@aio
 async def test_a_token_that_could_not_be_fetched_is_fetched_as_soon_as_there_is_room() -> None:
     async with world() as (_, server, _), plugin(server) as first, plugin(server, limits=LIMITS) as tickets:
         await first.list_tools()  # all that it takes is loaded

@@ -33,7 +33,7 @@ LEVELS = [
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:SC-008", "000:US4-1", "000:FR-013")
-@aio(20)
+@aio
 async def test_every_tool_on_every_page_is_there(era: ServerEra) -> None:
     async with FaultyMCPServer(Fault.THOUSAND_TOOLS, era=era) as remote, create_mcp_plugin(at(remote.url)) as server:
         names = [info.name for info in await server.list_tools()]
@@ -43,7 +43,7 @@ async def test_every_tool_on_every_page_is_there(era: ServerEra) -> None:
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 @pytest.mark.proves("001:DEC-2", "D-3", "000:FR-002")
-@aio(20)
+@aio
 async def test_servers_of_every_older_version_are_spoken_to(version: str) -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)
@@ -62,7 +62,7 @@ async def test_servers_of_every_older_version_are_spoken_to(version: str) -> Non
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-3", "D-13")
-@aio(20)
+@aio
 async def test_the_era_of_a_server_is_remembered_when_it_was_away(era: ServerEra) -> None:
     lost = asyncio.Event()
     callbacks = Callbacks(on_message=lambda message: lost.set() if isinstance(message, Exception) else None)
@@ -80,7 +80,7 @@ async def test_the_era_of_a_server_is_remembered_when_it_was_away(era: ServerEra
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:FR-016", "002:STATE-4", "D-20")
-@aio(20)
+@aio
 async def test_a_change_of_the_prompts_is_noticed(era: ServerEra) -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_prompts_changed=changed.set)
@@ -98,7 +98,7 @@ async def test_a_change_of_the_prompts_is_noticed(era: ServerEra) -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("word", "level"), LEVELS)
 @pytest.mark.proves("000:FR-027", "000:EDGE-8", "001:PRAC-1", "D-20")
-@aio(20)
+@aio
 async def test_each_level_of_a_server_is_a_level_of_python(
     era: ServerEra, word: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -112,7 +112,7 @@ async def test_each_level_of_a_server_is_a_level_of_python(
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("level", ["debug", "warning"])
 @pytest.mark.proves("001:PRAC-1")
-@aio(20)
+@aio
 async def test_a_server_is_asked_for_what_our_logger_would_show(
     era: ServerEra, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,7 +129,7 @@ async def test_a_server_is_asked_for_what_our_logger_would_show(
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:FR-028")
-@aio(20)
+@aio
 async def test_a_listener_hears_notices_and_failures(era: ServerEra) -> None:
     heard: list[Mapping[str, Any] | Exception] = []
     failed = asyncio.Event()

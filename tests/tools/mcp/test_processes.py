@@ -59,7 +59,7 @@ async def all_gone(pids: list[int]) -> None:
 
 @pytest.mark.parametrize("mode", ["leaves-child", "child-holds-pipe", "wrapper", "ignores-eof", "ignores-term"])
 @pytest.mark.proves("000:FR-024", "000:FR-025")
-@aio(20)
+@aio(60)
 async def test_closing_leaves_no_process(mode: str, tmp_path: Path) -> None:
     async with create_mcp_plugin(faulty(tmp_path, mode)) as server:
         assert (await server.call_tool("echo", text="x")).success
@@ -69,7 +69,7 @@ async def test_closing_leaves_no_process(mode: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["wrapper", "ignores-term", "child-holds-pipe"])
-@aio(20)
+@aio(90)
 async def test_no_process_is_left_when_we_are_killed(mode: str, tmp_path: Path) -> None:
     owner = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -89,7 +89,7 @@ async def test_no_process_is_left_when_we_are_killed(mode: str, tmp_path: Path) 
     await all_gone(pids)
 
 
-@aio(20)
+@aio(60)
 async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     server = create_mcp_plugin(faulty(tmp_path, "hangs-at-start"))
     start = asyncio.create_task(server.connect())

@@ -44,7 +44,7 @@ for line in lines:
 
 
 @pytest.mark.proves("000:US2-4")
-@aio(20)
+@aio
 async def test_the_configured_encoding_is_used_in_both_directions(tmp_path: Path) -> None:
     program = tmp_path / "latin.py"
     program.write_text(LATIN_SERVER)
@@ -104,7 +104,7 @@ async def test_a_session_is_ended_at_the_server_unless_told_otherwise(terminate:
         assert len(remote.sessions) == (0 if terminate else 1)
 
 
-@aio(20)
+@aio
 async def test_a_secret_that_the_server_prints_is_masked_in_errors(tmp_path: Path) -> None:
     program = tmp_path / "leaky.py"
     program.write_text("import os, sys; sys.exit('bad key: ' + os.environ['API_KEY'])")
@@ -128,7 +128,7 @@ async def test_cancelling_the_caller_closes_the_stream_of_a_modern_server() -> N
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-@aio(20)
+@aio
 async def test_cancelling_the_caller_tells_a_server_on_a_pipe(era: Any, tmp_path: Path) -> None:
     async with create_mcp_plugin(faulty(tmp_path, era=era)) as server:
         call = asyncio.create_task(server.call_tool("slow", seconds=30))
@@ -138,7 +138,7 @@ async def test_cancelling_the_caller_tells_a_server_on_a_pipe(era: Any, tmp_path
         assert (await server.call_tool("echo", text="next")).success
 
 
-@aio(20)
+@aio
 async def test_changes_are_heard_again_after_a_modern_server_was_away() -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)
@@ -158,7 +158,7 @@ async def test_changes_are_heard_again_after_a_modern_server_was_away() -> None:
         assert name in [info.name for info in await server.list_tools()]
 
 
-@aio(20)
+@aio
 async def test_a_container_is_named_and_removed(tmp_path: Path) -> None:
     path = stand_in(tmp_path, FaultyMCPServer.command(), name="docker")
     tool = MCPTool(

@@ -51,7 +51,7 @@ def starts(folder: Path) -> int:
 
 
 @pytest.mark.proves("000:US5-2", "000:FR-023", "000:SC-006")
-@aio(20)
+@aio
 async def test_a_killed_server_gives_the_call_an_error_and_the_next_call_works(tmp_path: Path) -> None:
     async with create_mcp_plugin(faulty(tmp_path)) as server:
         await server.connect()
@@ -77,7 +77,7 @@ async def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert server.state is State.DISCONNECTED
 
 
-@aio(20)
+@aio
 async def test_a_server_that_dies_at_start_says_its_last_words(tmp_path: Path) -> None:
     async with create_mcp_plugin(faulty(tmp_path, "dies-at-start")) as server:
         result = await server.call_tool("echo", text="x")
@@ -102,7 +102,7 @@ async def test_a_crash_loop_is_left_alone_and_tried_again_later(tmp_path: Path) 
         assert starts(tmp_path) > before
 
 
-@aio(20)
+@aio
 async def test_a_server_that_ends_at_the_modern_question_is_asked_in_the_old_way(tmp_path: Path) -> None:
     lost = asyncio.Event()
     tool = faulty(tmp_path, "exits-on-discover")
@@ -116,7 +116,7 @@ async def test_a_server_that_ends_at_the_modern_question_is_asked_in_the_old_way
         assert starts(tmp_path) == 3, "the era is remembered: one start was enough"
 
 
-@aio(20)
+@aio
 async def test_only_a_tool_marked_idempotent_is_called_again_after_a_loss(tmp_path: Path) -> None:
     once = faulty(tmp_path / "a", "dies-mid-call", times=1)
     async with create_mcp_plugin(once) as server:
@@ -127,7 +127,7 @@ async def test_only_a_tool_marked_idempotent_is_called_again_after_a_loss(tmp_pa
         assert (await server.call_tool("echo", text="x")).text == "x"
 
 
-@aio(20)
+@aio
 async def test_a_hung_server_is_started_anew_after_timeouts_in_a_row(tmp_path: Path) -> None:
     lost = asyncio.Event()
     async with create_mcp_plugin(faulty(tmp_path, request_timeout=1), callbacks=hearing_of(lost)) as server:
@@ -151,7 +151,7 @@ async def test_a_forgotten_session_is_replaced_without_anybody_noticing(status: 
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-@aio(20)
+@aio
 async def test_a_server_that_was_down_works_when_it_comes_up(era: Any) -> None:
     async with FaultyMCPServer(era=era, down=True) as faulty_server, create_mcp_plugin(at(faulty_server.url)) as server:
         down = await server.call_tool("echo", text="1")
@@ -176,7 +176,7 @@ async def test_a_refused_request_tells_its_status_and_when_to_come_back() -> Non
         assert (await server.call_tool("echo", text="2")).success
 
 
-@aio(20)
+@aio
 async def test_who_waits_for_a_start_that_is_given_up_gets_an_error_and_is_not_cancelled() -> None:
     async with FaultyMCPServer("hangs-at-start") as hanging, create_mcp_plugin(at(hanging.url)) as server:
         call = asyncio.create_task(server.call_tool("echo", text="x"))

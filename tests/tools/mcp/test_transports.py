@@ -39,7 +39,7 @@ async def reachable(transport: str, folder: Path) -> AsyncIterator[MCPTool]:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.proves("000:FR-002", "000:FR-013", "000:FR-014", "000:SC-007")
-@aio(20)
+@aio
 async def test_tools_and_prompts_are_found_and_used(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         assert server.state == "created"
@@ -55,7 +55,7 @@ async def test_tools_and_prompts_are_found_and_used(transport: str, tmp_path: Pa
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.proves("000:US5-3", "000:FR-022")
-@aio(20)
+@aio
 async def test_a_failing_tool_is_a_result_that_says_why(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         result = await server.call_tool("fail", why="no reason at all")
@@ -68,7 +68,7 @@ async def test_a_failing_tool_is_a_result_that_says_why(transport: str, tmp_path
 
 
 @pytest.mark.parametrize("transport", [name for name in TRANSPORTS if name != "http-json"])
-@aio(20)
+@aio
 async def test_progress_is_reported_and_extends_the_time_of_a_call(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         await server.connect()
@@ -81,7 +81,7 @@ async def test_progress_is_reported_and_extends_the_time_of_a_call(transport: st
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.proves("000:US5-4")
-@aio(20)
+@aio
 async def test_a_call_that_takes_too_long_ends_and_the_next_one_works(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         await server.connect()
@@ -95,7 +95,7 @@ async def test_a_call_that_takes_too_long_ends_and_the_next_one_works(transport:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.proves("000:FR-016", "000:US4-4")
-@aio(20)
+@aio
 async def test_a_change_of_the_tools_is_noticed(transport: str, tmp_path: Path) -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)
@@ -108,7 +108,7 @@ async def test_a_change_of_the_tools_is_noticed(transport: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@aio(20)
+@aio
 async def test_many_calls_run_at_once(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         results = await asyncio.gather(*(server.call_tool("add", a=number, b=1) for number in range(64)))
