@@ -10,7 +10,7 @@ from enum import StrEnum, auto
 from typing import Any
 
 from holodeck.lib.limits import MAX_FINDINGS
-from holodeck.providers.rehearsal.zones import zone_names, zone_pattern
+from holodeck.providers.rehearsal.zones import find_zones, zone_names
 
 
 class Kind(StrEnum):
@@ -86,7 +86,7 @@ def findings(text: str) -> list[Finding]:
 
 
 def _candidates(text: str) -> Iterator[Finding]:
-    zones = [_found(Kind.ZONE, match) for match in zone_pattern().finditer(text)]
+    zones = [_zone(text[start:end], start) for start, end in find_zones(text)]
     yield from (_found(kind, match) for kind, pattern in _COMPILED[:2] for match in pattern.finditer(text))
     yield from (zone for zone in zones if "/" in zone.text)
     yield from (_found(kind, match) for kind, pattern in _COMPILED[2:] for match in pattern.finditer(text))
@@ -94,6 +94,11 @@ def _candidates(text: str) -> Iterator[Finding]:
     for match in _CAPITALISED.finditer(text):
         if not _SENTENCE_START.search(text[max(0, match.start() - 3) : match.start()]) and match.group() != "I":
             yield _found(Kind.NAME, match)
+
+
+def _zone(written: str, start: int) -> Finding:
+    value = zone_names()[written.lower()]
+    return Finding(kind=Kind.ZONE, value=value, text=written, start=start, end=start + len(written))
 
 
 def _is_meant(zone: Finding) -> bool:
@@ -150,5 +155,4 @@ _VALUES: dict[Kind, Callable[[str], Any]] = {
     Kind.NUMBER: _number,
     Kind.CLOCK: _clock,
     Kind.DATE: _date,
-    Kind.ZONE: lambda written: zone_names()[written.lower()],
 }

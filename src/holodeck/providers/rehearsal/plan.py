@@ -51,6 +51,8 @@ class Step:
 
 def plan(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> list[Step]:
     """The steps of a request; empty when no tool fits. `is_forced`: a tool must be called, so the nearest will do."""
+    if not tools:
+        return []
     text = request[:MAX_REHEARSED_CHARS]
     parts = [part for part in _NEXT.split(text) if part and part.strip()]
     steps = _steps(parts, tools) if 1 < len(parts) <= MAX_REHEARSED_CALLS else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from zoneinfo import available_timezones
 
@@ -38,6 +39,8 @@ _NOT_CITIES = word_set(
     """act center central east east-indiana eastern easter easterisland factory general gmt0 greenwich hongkong knox
     lhi michigan mountain navajo north pacific prc rok roc south troll universal west yancowinna zulu"""
 )
+_FIRST_WORD = re.compile(r"(?<![\w/])\w+")
+_NAME_END = re.compile(r"(?![\w/])")
 _FIXED = re.compile(r"(?:GMT|UTC|Etc/|SystemV|posix|right)", re.IGNORECASE)
 
 
@@ -45,20 +48,43 @@ _FIXED = re.compile(r"(?:GMT|UTC|Etc/|SystemV|posix|right)", re.IGNORECASE)
 def zone_names() -> dict[str, str]:
     """What a person may write, in small letters, and the zone that it names."""
     names: dict[str, str] = {}
-    for zone in sorted(available_timezones()):
+    zones = available_timezones()
+    for zone in sorted(zones):
         if "/" in zone and not _FIXED.match(zone):
             leaf = zone.rsplit("/", 1)[1]
             if leaf.lower() not in _NOT_CITIES:
                 names.setdefault(leaf.replace("_", " ").lower(), zone)
     for zone, cities in _CITIES.items():
         names.update({city.lower(): zone for city in cities.split(", ")})
-    names.update({zone.lower(): zone for zone in available_timezones() if "/" in zone})
+    names.update({zone.lower(): zone for zone in zones if "/" in zone})
     names.update({"utc": "UTC", "gmt": "GMT"})
     return names
 
 
 @cache
-def zone_pattern() -> re.Pattern[str]:
-    """Finds every name of a zone in a text, the longest first."""
-    names = sorted(zone_names(), key=len, reverse=True)
-    return re.compile(r"(?<![\w/])(?:" + "|".join(map(re.escape, names)) + r")(?![\w/])", re.IGNORECASE)
+def _longest_names() -> dict[str, int]:
+    """By the first word of a name: the length of the longest name that begins with it."""
+    longest: dict[str, int] = {}
+    for name in zone_names():
+        first = _FIRST_WORD.findall(name)[0]
+        longest[first] = max(longest.get(first, 0), len(name))
+    return longest
+
+
+def find_zones(text: str) -> Iterator[tuple[int, int]]:
+    """Where each name of a zone begins and ends in the text; of two that begin at one place, the longer.
+
+    By lookup: a pattern of all names takes longer to compile than any request takes to read.
+    """
+    names, longest = zone_names(), _longest_names()
+    position = 0
+    for match in _FIRST_WORD.finditer(text):
+        start = match.start()
+        length = longest.get(match.group().lower(), 0)
+        if start < position:
+            continue
+        for end in range(min(len(text), start + length), start, -1):
+            if text[start:end].lower() in names and _NAME_END.match(text, end):
+                yield start, end
+                position = end
+                break
