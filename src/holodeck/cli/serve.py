@@ -18,7 +18,7 @@ from holodeck.cli.usual_file import file_or_usual
 from holodeck.config.loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib import log
 from holodeck.lib.display import printable
-from holodeck.lib.limits import GC_NEW_OBJECTS, LAST_WAIT
+from holodeck.lib.limits import LAST_WAIT
 from holodeck.lib.log_lines import Format, write_log
 from holodeck.lib.open_files import allow_many_open_files
 from holodeck.lib.private_memory import hide_memory
@@ -83,7 +83,6 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     import uvloop
 
     allow_many_open_files()
-    gc.set_threshold(GC_NEW_OBJECTS)
     leave_it_to_asyncio()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(service.run(ready))
