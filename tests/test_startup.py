@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = ("mcp", "mcp_types", "aiohttp", "httpx2", "starlette", "uvicorn", "openai", "websockets")
+FEW_COLLECTIONS = 10  # a hundred thousand objects make one; with the threshold of Python there are ninety
 EXAMPLE = Path(__file__).parents[1] / "examples" / "assistant" / "agent.yaml"
 
 
@@ -36,6 +37,48 @@ def test_nothing_that_does_not_connect_imports_the_sdk_or_a_web_framework(code: 
 def test_help_does_not_even_import_the_models() -> None:
     modules = _imported("from holodeck.cli.main import cli\ncli.main(['--help'], standalone_mode=False)")
     assert not modules & {"pydantic", "yaml", "rich"}
+
+
+def test_validate_imports_no_parts_of_files_that_are_not_there_and_of_a_screen_that_is_not_drawn() -> None:
+    modules = _imported(
+        f"from holodeck.cli.main import cli\ncli.main(['validate', {str(EXAMPLE)!r}], standalone_mode=False)"
+    )
+    assert "rich.table" in modules
+    assert not modules & {"dotenv", "holodeck.config.dialects", "rich.markdown", "rich._emoji_codes", "asyncio"}
+
+
+def test_run_imports_no_table_no_env_file_no_client_and_no_durable_engine(tmp_path: Path) -> None:
+    agent = tmp_path / "agent.yaml"
+    agent.write_text("name: small\nmodel: {provider: rehearsal}\ninstructions: {inline: Answer.}\n")
+    modules = _imported(
+        f"from holodeck.cli.main import cli\ncli.main(['run', {str(agent)!r}, 'hi'], standalone_mode=False)"
+    )
+    assert "holodeck.engine.loop" in modules
+    assert not modules & {*HEAVY, "rich", "dotenv", "prompt_toolkit", "dbos", "sqlite3", "holodeck.config.dialects"}
+
+
+def test_a_table_is_printed_without_the_markdown_of_the_live_screen() -> None:
+    modules = _imported("from holodeck.cli.terminal import Terminal\nTerminal().table(('RUN',), [('run_1',)])")
+    assert "rich.table" in modules
+    assert not modules & {"rich.markdown", "rich.live", "markdown_it", "pygments", "rich._emoji_codes"}
+
+
+def test_a_command_does_not_search_what_it_has_imported_for_garbage() -> None:
+    """Python would do so ninety times while it imports, and at exit in all that is not frozen."""
+    code = f"""import gc
+sys.argv = ["holodeck", "validate", {str(EXAMPLE)!r}]
+gc.callbacks.append(lambda phase, info: print("collection", file=sys.stderr) if phase == "start" else None)
+from holodeck.cli.entry import main
+try:
+    main()
+except SystemExit:
+    print(f"frozen={{gc.get_freeze_count() > 0}}", file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr.count("collection") <= FEW_COLLECTIONS
+    assert "frozen=True" in done.stderr
 
 
 def test_the_public_names_are_few_and_sorted() -> None:

@@ -9,9 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holodeck.config.dialects import load_mcp_servers
-from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
-from holodeck.config.dialects.listing import has_servers
 from holodeck.config.document import read_document
 from holodeck.config.loader import Finding, LoadedAgent, LoadedTool, ToolCheck, load_agent_file
 from holodeck.config.servers import LoadedServers, load_agent_servers
@@ -141,6 +138,9 @@ def read_servers(
 
     `kind` says what the target is; absent, its form does. `env` and `headers` are for a command line and a URL.
     """
+    from holodeck.config.dialects import load_mcp_servers
+    from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
+
     text = os.fspath(target)
     if kind == "url" or (kind is None and is_url(text)):
         return server_at(text, headers=headers or {}, shown_as="the URL")
@@ -170,6 +170,8 @@ def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None, tells
 
 def _is_foreign(path: Path) -> bool:
     """Whether a file was written for another program."""
+    from holodeck.config.dialects.listing import has_servers
+
     if path.suffix in {".json", ".jsonc"}:
         return True
     return path.is_file() and has_servers(read_document(path, str(path)).value)

@@ -16,11 +16,11 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
 from holodeck.cli import standard_input
 from holodeck.cli.markdown import finished_blocks
+from holodeck.cli.tables import show_table
 from holodeck.lib.display import one_line, printable
 from holodeck.lib.limits import LIVE_STEP, MAX_HELD_CHARS, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
 
@@ -224,13 +224,3 @@ def _is_blank(line: Sequence[Segment]) -> bool:
 def _rendered(text: str) -> Markdown:
     """Links show where they lead."""
     return Markdown(text, hyperlinks=False, code_theme="ansi_dark")
-
-
-def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of text from outside."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(printable(cell) for cell in row))
-    console.print(table)

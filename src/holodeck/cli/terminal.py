@@ -157,11 +157,11 @@ class Terminal:
         """Rows of text, on stdout: they are what was asked for."""
         from rich.console import Console
 
-        from holodeck.cli.screen import show_table
+        from holodeck.cli.tables import show_table
 
         self.end_line()
         width = None if self.is_watched else PIPE_WIDTH
-        show_table(Console(file=self._out, highlight=False, markup=False, width=width), columns, rows)
+        show_table(Console(file=self._out, highlight=False, markup=False, emoji=False, width=width), columns, rows)
 
     def wait_for(self, what: str) -> None:
         """Say what everybody is waiting for, if it takes longer than a moment. Nothing: the end of waiting."""

@@ -23,6 +23,7 @@ Examples:
   holodeck validate --strict --json  for CI: warnings fail, output for programs"""
 
 _USUAL = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
+_COLUMNS = ("Tool", "Via", "Starts, dials or calls", "Variables")
 
 
 @click.command("validate", epilog=_EPILOG)
@@ -66,22 +67,21 @@ def _show(path: str, shown: dict[str, Any], problems: tuple[Problem, ...], is_va
 
 def _table(shown: dict[str, Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
-    console = Console(highlight=False, markup=False)
+    from holodeck.cli.tables import show_table
+
+    console = Console(highlight=False, markup=False, emoji=False)
     lines = headings(shown) if shown["tools"] else [*headings(shown), ("Tools", "none")]
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
         console.print(printable(f"{label:<{width}}  {text}"))
     if shown["tools"]:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("Tool", "Via", "Starts, dials or calls", "Variables"):
-            table.add_column(column, overflow="fold")
-        for tool in shown["tools"]:
-            target = tool.get("starts") or tool.get("dials") or tool.get("calls")
-            via = tool.get("transport", tool["type"]) + ("" if tool.get("enabled", True) else " (disabled)")
-            via += ", callers' own credentials" if tool.get("caller_authorization") else ""
-            cells = (tool["name"], via, target, ", ".join(tool["variables"]) or "-")
-            table.add_row(*(printable(str(cell)) for cell in cells))
-        console.print(table)
+        show_table(console, _COLUMNS, [_row(tool) for tool in shown["tools"]])
     console.print()
+
+
+def _row(tool: dict[str, Any]) -> tuple[str, ...]:
+    target = tool.get("starts") or tool.get("dials") or tool.get("calls")
+    via = tool.get("transport", tool["type"]) + ("" if tool.get("enabled", True) else " (disabled)")
+    via += ", callers' own credentials" if tool.get("caller_authorization") else ""
+    return (tool["name"], via, str(target), ", ".join(tool["variables"]) or "-")

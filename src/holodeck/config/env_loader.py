@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dotenv.parser import parse_stream
-
 from holodeck.config.files import read_text
 from holodeck.config.variables import substitute
 from holodeck.lib.errors import ConfigError, Problem
@@ -40,6 +38,8 @@ def get_env_var(key: str, default: Any = None) -> Any:
 
 
 def _variables(text: str, shown: str) -> dict[str, str]:
+    from dotenv.parser import parse_stream
+
     values: dict[str, str] = {}
     problems: list[Problem] = []
     for binding in parse_stream(io.StringIO(text)):
