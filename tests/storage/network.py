@@ -16,6 +16,8 @@ class Network:
         self._is_frozen = False
         self.made = asyncio.Event()
         """Set with each new connection."""
+        self.hidden_ends: asyncio.Queue[None] = asyncio.Queue()
+        """One for each connection that the server has ended and whose client still sees it open."""
         self.said: list[bytearray] = []
         """What each connection sent to the server."""
 
@@ -23,6 +25,11 @@ class Network:
         for link in self._links:
             link.is_silent = True
         self.made.clear()
+
+    def hide_ends(self) -> None:
+        """The last words of the server arrive, and the end of the connection after them does not."""
+        for link in self._links:
+            link.hidden_ends = self.hidden_ends
 
     def freeze(self) -> None:
         """Nothing arrives any more, on no connection: neither those that are there nor new ones."""
@@ -55,6 +62,7 @@ class _Link:
         self._server = server
         self._client = client
         self.is_silent = False
+        self.hidden_ends: asyncio.Queue[None] | None = None
         self.said = bytearray()
 
     async def forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
@@ -64,7 +72,9 @@ class _Link:
                     self.said += data
                 if not self.is_silent:
                     target.write(data)
-            if not self.is_silent:
+            if self.hidden_ends is not None and target is self._client:
+                self.hidden_ends.put_nowait(None)
+            elif not self.is_silent:
                 target.close()
 
     def close(self) -> None:

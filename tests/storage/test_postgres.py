@@ -137,6 +137,25 @@ async def test_a_stream_grows_without_a_gap_over_the_restart_of_its_server(
 
 @pytest.mark.proves("D-32")
 @aio(SECONDS)
+async def test_a_connection_whose_server_said_goodbye_between_two_statements_is_replaced(
+    fragile: PostgresServer, database: str
+) -> None:
+    async with (
+        network(fragile.port) as (between, port),
+        opened(database.replace(f":{fragile.port}/", f":{port}/")) as store,
+    ):
+        await store.save(RECORD)
+        between.hide_ends()
+        backends = "pg_stat_activity WHERE application_name = 'holodeck'"
+        await asyncio.to_thread(fragile.administer, f"SELECT pg_terminate_backend(pid) FROM {backends}")
+        for _ in range(2):  # the connection that is present, and the one that works
+            await between.hidden_ends.get()
+        await asyncio.sleep(0)  # what arrived is read
+        assert await store.get("r", "alice") == RECORD
+
+
+@pytest.mark.proves("D-32")
+@aio(SECONDS)
 async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps(database: str) -> None:
     async with opened(database) as one, opened(database) as two:
         await asyncio.gather(one.is_healthy(), two.is_healthy())

@@ -72,7 +72,16 @@ class PostgresPool:
         self._url = url
         self._pool: Any = None
         self._opening = asyncio.Lock()
-        self._errors = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
+        # A server's farewell that arrives between two statements leaves a connection that is not closed yet and takes
+        # no statement any more: asyncpg calls that an internal error, which is neither of its two other kinds.
+        self._lost_errors = (
+            asyncpg.PostgresConnectionError,
+            asyncpg.OperatorInterventionError,
+            asyncpg.InterfaceError,
+            asyncpg.InternalClientError,
+            OSError,
+        )
+        self._errors = (asyncpg.PostgresError, TimeoutError, *self._lost_errors)
         self.presence = Presence(self._connected, self._errors)
 
     async def run(self, job: Job[T], *, is_repeatable: bool, attempts: int = POSTGRES_ATTEMPTS) -> T:
@@ -148,9 +157,7 @@ class PostgresPool:
 
     def _is_lost(self, error: Exception) -> bool:
         """Whether it was the connection, and not the statement."""
-        known = self._asyncpg
-        gone = (known.PostgresConnectionError, known.OperatorInterventionError, known.InterfaceError, OSError)
-        return isinstance(error, gone) and not isinstance(error, known.QueryCanceledError)
+        return isinstance(error, self._lost_errors) and not isinstance(error, self._asyncpg.QueryCanceledError)
 
     def _explained(self, error: Exception) -> StorageError:
         if isinstance(error, StorageError):
