@@ -86,14 +86,9 @@ class Terminal:
             self.end_line()
         self._line = self._out if self.is_watched and not text.endswith("\n") else None
         self._progress.restart("" if self._line else self._waiting_for)
-        try:
-            self._out.write(printable(text) if self.is_watched else text)
-            self._out.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())  # or the end would try to write it again
-            raise ExecutionError(f"The answer cannot be written: {error.strerror}.") from None
+        with self._output() as out:
+            out.write(printable(text) if self.is_watched else text)
+            out.flush()
 
     def say(self, text: str = "") -> None:
         """A line that was asked for, on stdout: part of a result, or all of it."""
@@ -102,7 +97,20 @@ class Terminal:
     def _say(self, text: str) -> None:
         self.end_line()
         self._progress.clear()
-        click.echo(text, file=self._out)
+        with self._output() as out:
+            click.echo(text, file=out)
+
+    @contextmanager
+    def _output(self) -> Iterator[TextIO]:
+        """Standard output, to be written to. A full disk is an `ExecutionError`, a reader that has gone stays one."""
+        try:
+            yield self._out
+        except OSError as error:
+            # Closing the stream writes what is left in its buffer once more, and Python 3.13 reports that failure.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise ExecutionError(f"The answer cannot be written: {error.strerror}.") from None
 
     def keep_output(self) -> None:
         """From now on stdout is for what is written here, and what the project's own code prints goes to stderr."""
@@ -161,7 +169,8 @@ class Terminal:
 
         self.end_line()
         width = None if self.is_watched else PIPE_WIDTH
-        show_table(Console(file=self._out, highlight=False, markup=False, emoji=False, width=width), columns, rows)
+        with self._output() as out:
+            show_table(Console(file=out, highlight=False, markup=False, emoji=False, width=width), columns, rows)
 
     def wait_for(self, what: str) -> None:
         """Say what everybody is waiting for, if it takes longer than a moment. Nothing: the end of waiting."""
