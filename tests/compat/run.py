@@ -45,6 +45,7 @@ TESTS = (
     "tests/providers/test_posting.py",
     "tests/providers/test_proxied.py",
     "tests/providers/test_schemas.py",
+    "tests/real/test_five_minutes.py",
     "tests/storage/test_postgres.py",
     "tests/storage/test_store.py",
     "tests/tools/mcp/test_answers.py",
@@ -52,6 +53,16 @@ TESTS = (
     "tests/tools/mcp/test_auth_login.py",
     "tests/tools/mcp/test_transports.py",
 )
+# Run by the Python of a leg: the metadata of the installed project names its direct dependencies.
+VERSIONS = """
+import platform, re
+from importlib.metadata import requires, version
+print("    python", platform.python_version())
+skipped = "extra == 'local'"
+names = {re.match(r"[\\w.-]+", each)[0] for each in requires("holodeck-engine") if skipped not in each}
+for name in sorted(names, key=str.lower):
+    print("   ", name, version(name))
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +82,10 @@ LEGS = (
 
 
 def main(wanted: list[str]) -> int:
+    missing = [path for path in TESTS if not (ROOT / path).exists()]
+    if missing:
+        print(f"No such tests: {', '.join(missing)}. Correct TESTS in {Path(__file__).name}.", file=sys.stderr)
+        return 2
     unknown = [name for name in wanted if name not in {leg.name for leg in LEGS}]
     if unknown:
         print(f"No such leg: {', '.join(unknown)}. There are {', '.join(leg.name for leg in LEGS)}.", file=sys.stderr)
@@ -86,7 +101,7 @@ def main(wanted: list[str]) -> int:
             continue
         began = time.monotonic()
         print(f"==> {label}", flush=True)
-        has_passed = set_up(leg, interpreter) and run_tests(leg)
+        has_passed = set_up(leg, interpreter) and print_versions(leg) and run_tests(leg)
         outcomes.append(
             (f"{label}: {'passed' if has_passed else 'FAILED'}, {time.monotonic() - began:.0f} s", has_passed)
         )
@@ -146,6 +161,11 @@ def set_up(leg: Leg, interpreter: Path) -> bool:
         ".",
     )
     return is_chosen and _run(UV, "pip", "sync", "--quiet", "--python", folder, pinned) and _run(*install)
+
+
+def print_versions(leg: Leg) -> bool:
+    """Print the version of Python and of each direct dependency, a line each."""
+    return _run(CACHE / leg.name / "bin" / "python", "-c", VERSIONS)
 
 
 def run_tests(leg: Leg) -> bool:
