@@ -27,6 +27,7 @@ async def test_a_wrong_query_is_refused_by_its_name(tmp_path: Path) -> None:
             f"{path}?stream=perhaps": "stream",
             f"{path}?stream=true&starting_after=-5": "starting_after",
             f"{path}?stream=true&starting_after=last": "starting_after",
+            f"{path}?stream=true&starting_after={2**63}": "starting_after",
         }
         for query, param in wrong.items():
             status, answer = await stand.send("GET", query)

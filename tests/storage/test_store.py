@@ -57,6 +57,20 @@ async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Pa
         assert await store.get("resp_1", "alice") == newer
 
 
+@pytest.mark.proves("D-28")
+@aio(30)
+async def test_what_the_database_cannot_take_fails_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.save(RECORD)
+        for _ in range(2):
+            with pytest.raises(OverflowError):
+                await store.grown("resp_1", "alice", 2**63)
+            with pytest.raises(UnicodeEncodeError):
+                await store.add_items("c", "\ud800", [])
+        assert await store.get("resp_1", "alice") == RECORD
+        assert await store.delete("resp_1", "alice")
+
+
 @pytest.mark.proves("D-29")
 @aio(30)
 async def test_a_response_is_found_by_what_stands_in_it_and_only_by_its_owner(tmp_path: Path, url: str) -> None:

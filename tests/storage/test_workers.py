@@ -63,6 +63,24 @@ async def test_a_job_that_fails_half_way_is_undone_and_no_other_with_it(others: 
         assert await worker.run(adding("next")) == 1
 
 
+@pytest.mark.parametrize("mistake", [OverflowError, StopIteration])
+@pytest.mark.parametrize("others", [0, 2])
+@aio
+async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
+    mistake: type[Exception], others: int
+) -> None:
+    def fail(db: sqlite3.Connection) -> None:
+        adding("half")(db)
+        raise mistake
+
+    async with working() as worker:
+        jobs: list[Any] = [fail, *(adding(f"good {number}") for number in range(others))]
+        found, *done = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
+        assert mistake in (type(found), type(getattr(found, "__cause__", None)))
+        assert done == [1] * others
+        assert await kept(worker) == [f"good {number}" for number in range(others)]
+
+
 @pytest.mark.proves("D-31")
 @aio
 async def test_when_the_disk_is_full_what_was_acknowledged_is_there_and_nothing_else_and_the_next_is_tried() -> None:

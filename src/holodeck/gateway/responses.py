@@ -29,6 +29,9 @@ from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import CANCEL_POLL, CANCEL_WAIT, STORED_STREAM_POLL
 from holodeck.storage.store import UNFINISHED, ResponseStore, StoredResponse
 
+# The largest integer that every JSON client reads exactly; a larger one may be more than a database takes.
+MAX_SEQUENCE_NUMBER = 2**53 - 1
+
 
 class Responses:
     """The responses of all callers; each sees only its own."""
@@ -81,7 +84,7 @@ class Responses:
         """A response as it is now, or its events from a number on."""
         live = self._running(response_id, caller)
         if flag_of(query, "stream"):
-            after = integer_of(query, "starting_after", -1, least=-1)
+            after = integer_of(query, "starting_after", -1, least=-1, most=MAX_SEQUENCE_NUMBER)
             if live is not None:
                 return Streamed(pieces=_framed(self._followed(live, after), dialect))
             record = await self._record(response_id, caller)

@@ -57,7 +57,9 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     async def run(self, job: Callable[[sqlite3.Connection], T], *, is_one_statement: bool = False) -> T:
-        """Do a job on the connection. Raises `StorageError`; an acknowledged write is committed.
+        """Do a job on the connection. Raises `StorageError`, or what a job with a mistake raises by itself.
+
+        An acknowledged write is committed.
 
         `is_one_statement`: the job is whole or not at all by itself, and needs nothing around it for that.
         """
@@ -103,6 +105,9 @@ class Worker:
                 outcomes = self._transaction(connection, batch)
             except (sqlite3.Error, OSError, StorageError) as error:
                 outcomes = [self._explained(error)] * len(batch)
+            except Exception as error:
+                # Without this thread, every later caller would wait for ever.
+                outcomes = [error] * len(batch)
             _tell(batch, outcomes)
         if connection is not None:
             connection.close()
@@ -128,10 +133,11 @@ class Worker:
             for job, is_one_statement, *_ in batch:
                 outcome = self._done(db, job) if is_one_statement else self._undone_if_bad(db, job)
                 if isinstance(outcome, StorageError) and not db.in_transaction:
-                    raise outcome  # the disk was full, or the like: SQLite has undone everything
+                    # The disk was full, or the like: SQLite has undone everything.
+                    raise outcome  # noqa: TRY301 - what is left of the transaction ends in one place
                 outcomes.append(outcome)
             db.execute("COMMIT")
-        except (sqlite3.Error, StorageError):
+        except Exception:
             with contextlib.suppress(sqlite3.Error):
                 db.execute("ROLLBACK")
             raise
@@ -142,6 +148,14 @@ class Worker:
             return job(db)
         except (sqlite3.Error, OSError) as error:
             return self._explained(error)
+        except StopIteration as error:
+            # A future takes every exception but this one.
+            mistake = RuntimeError("A job of the storage raised StopIteration.")
+            mistake.__cause__ = error
+            return mistake
+        except Exception as error:
+            # A mistake in a job is an answer to its caller; this thread goes on with the others.
+            return error
 
     def _undone_if_bad(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
         db.execute("SAVEPOINT job")
