@@ -18,7 +18,7 @@ _END_OF_CHUNKS = b"0\r\n\r\n"
 _END_OF_HEAD = b"\r\n\r\n"
 
 
-class Bare:
+class BareClient:
     """What both transports share: the requests."""
 
     def __init__(self) -> None:
@@ -30,14 +30,14 @@ class Bare:
     async def notify(self, method: str) -> None:
         raise NotImplementedError
 
-    async def hello(self) -> None:
+    async def shake_hands(self) -> None:
         await self.request("initialize", HELLO)
         await self.notify("notifications/initialized")
 
     async def call(self, name: str, arguments: Message) -> Message:
         return await self.request("tools/call", {"name": name, "arguments": arguments})
 
-    async def tools(self) -> list[Message]:
+    async def list_tools(self) -> list[Message]:
         found: list[Message] = []
         params: Message = {}
         while True:
@@ -48,20 +48,20 @@ class Bare:
             params = {"cursor": page["nextCursor"]}
 
 
-class BarePipes(Bare, asyncio.Protocol):
+class BarePipes(BareClient, asyncio.Protocol):
     """A future for each request, a line for each message."""
 
     def __init__(self) -> None:
         super().__init__()
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, asyncio.Future[Message]] = {}
-        self._held = bytearray()
+        self._pending: dict[int, asyncio.Future[Message]] = {}
+        self._buffer = bytearray()
         self.out: asyncio.WriteTransport | None = None
 
     async def request(self, method: str, params: Message | None = None) -> Message:
         number = next(self._ids)
         future: asyncio.Future[Message] = self._loop.create_future()
-        self._waiting[number] = future
+        self._pending[number] = future
         self._write({"jsonrpc": "2.0", "id": number, "method": method, "params": params or {}})
         return await future
 
@@ -70,15 +70,15 @@ class BarePipes(Bare, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if b"\n" not in data:
-            self._held += data
+            self._buffer += data
             return
         *lines, rest = data.split(b"\n")
-        if self._held:
-            lines[0] = bytes(self._held + lines[0])
-        self._held = bytearray(rest)
+        if self._buffer:
+            lines[0] = bytes(self._buffer + lines[0])
+        self._buffer = bytearray(rest)
         for line in lines:
             message = orjson.loads(line)
-            future = self._waiting.pop(message.get("id", 0), None)
+            future = self._pending.pop(message.get("id", 0), None)
             if future is not None:
                 future.set_result(message["result"])
 
@@ -88,7 +88,7 @@ class BarePipes(Bare, asyncio.Protocol):
 
 
 @asynccontextmanager
-async def bare_pipes(command: Sequence[str]) -> AsyncIterator[Bare]:
+async def open_bare_pipes(command: Sequence[str]) -> AsyncIterator[BareClient]:
     loop = asyncio.get_running_loop()
     process = subprocess.Popen(  # noqa: ASYNC220 - it only waits for exec
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
@@ -96,7 +96,7 @@ async def bare_pipes(command: Sequence[str]) -> AsyncIterator[Bare]:
     client = BarePipes()
     reading, _ = await loop.connect_read_pipe(lambda: client, process.stdout)
     client.out, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
-    await client.hello()
+    await client.shake_hands()
     try:
         yield client
     finally:
@@ -109,7 +109,7 @@ class _Socket(asyncio.Protocol):
     """One connection, one request at a time."""
 
     def __init__(self) -> None:
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._answer: asyncio.Future[tuple[bytes, bytes]] | None = None
         self.transport: asyncio.Transport | None = None
 
@@ -123,42 +123,42 @@ class _Socket(asyncio.Protocol):
         return await self._answer
 
     def data_received(self, data: bytes) -> None:
-        self._held += data
-        head_end = self._held.find(_END_OF_HEAD)
+        self._buffer += data
+        head_end = self._buffer.find(_END_OF_HEAD)
         if head_end < 0 or self._answer is None:
             return
-        head = bytes(self._held[:head_end]).lower()
+        head = bytes(self._buffer[:head_end]).lower()
         if b"chunked" in head:
-            if not self._held.endswith(_END_OF_CHUNKS):
+            if not self._buffer.endswith(_END_OF_CHUNKS):
                 return
-            body = _joined(self._held, head_end + len(_END_OF_HEAD))
+            body = _join_chunks(self._buffer, head_end + len(_END_OF_HEAD))
         else:
             length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
-            if len(self._held) < head_end + len(_END_OF_HEAD) + length:
+            if len(self._buffer) < head_end + len(_END_OF_HEAD) + length:
                 return
-            body = bytes(self._held[head_end + len(_END_OF_HEAD) :])
-        self._held = bytearray()
+            body = bytes(self._buffer[head_end + len(_END_OF_HEAD) :])
+        self._buffer = bytearray()
         self._answer.set_result((head, body))
 
 
-def _joined(held: bytearray, start: int) -> bytes:
+def _join_chunks(buffer: bytearray, start: int) -> bytes:
     """The body of its chunks."""
     parts: list[bytes] = []
     while True:
-        line_end = held.index(b"\r\n", start)
-        size = int(held[start:line_end], 16)
+        line_end = buffer.index(b"\r\n", start)
+        size = int(buffer[start:line_end], 16)
         if not size:
             return b"".join(parts)
-        parts.append(bytes(held[line_end + 2 : line_end + 2 + size]))
+        parts.append(bytes(buffer[line_end + 2 : line_end + 2 + size]))
         start = line_end + 2 + size + 2
 
 
-class BareHttp(Bare):
+class BareHttp(BareClient):
     """A POST for each request, on as many connections as there are requests at once."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
-        self._where = urlsplit(url)
+        self._url_parts = urlsplit(url)
         self._free: list[_Socket] = []
         self._session = b""
 
@@ -180,13 +180,13 @@ class BareHttp(Bare):
             b"Content-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
         )
         socket = self._free.pop() if self._free else await self._dial()
-        answer = await socket.exchange(head % (self._where.path.encode(), self._session, len(body)) + body)
+        answer = await socket.exchange(head % (self._url_parts.path.encode(), self._session, len(body)) + body)
         self._free.append(socket)
         return answer
 
     async def _dial(self) -> _Socket:
         loop = asyncio.get_running_loop()
-        _, socket = await loop.create_connection(_Socket, self._where.hostname or "", self._where.port or 0)
+        _, socket = await loop.create_connection(_Socket, self._url_parts.hostname or "", self._url_parts.port or 0)
         return socket
 
     def close(self) -> None:
@@ -196,9 +196,9 @@ class BareHttp(Bare):
 
 
 @asynccontextmanager
-async def bare_http(url: str) -> AsyncIterator[Bare]:
+async def open_bare_http(url: str) -> AsyncIterator[BareClient]:
     client = BareHttp(url)
-    await client.hello()
+    await client.shake_hands()
     try:
         yield client
     finally:

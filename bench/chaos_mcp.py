@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.table import show
+from bench.table import print_table
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 from holodeck.testing import FaultyMCPServer, stand_in
@@ -50,7 +50,7 @@ class Tally:
     next_call_worked: int = 0
     next_call_failed: int = 0
     pids: set[int] = field(default_factory=set)
-    told_after: list[float] = field(default_factory=list)
+    failed_after: list[float] = field(default_factory=list)
     recovered_after: list[float] = field(default_factory=list)
     causes: Counter[str] = field(default_factory=Counter)
 
@@ -65,7 +65,7 @@ class Tally:
             self.unnamed += f"'{server}'" not in text
             self.causes[text.partition(": ")[2].partition("\n")[0].split(" (")[0][:60]] += 1
 
-    def left(self) -> list[int]:
+    def living_pids(self) -> list[int]:
         return [pid for pid in self.pids if _is_alive(pid)]
 
 
@@ -79,20 +79,22 @@ async def main() -> int:
     before = len(asyncio.all_tasks())
     try:
         async with asyncio.timeout(ALL_WITHIN):
-            await asyncio.gather(_stdio(folder, stdio, tallies["stdio"]), _http(http, tallies["http"]))
+            await asyncio.gather(
+                _chaos_over_stdio(folder, stdio, tallies["stdio"]), _chaos_over_http(http, tallies["http"])
+            )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     await asyncio.sleep(0.5)  # for the last process to be gone
     tasks = len(asyncio.all_tasks()) - before
     _show(tallies, time.monotonic() - began, tasks)
     broken = tasks + sum(
-        each.hung + each.unnamed + each.succeeded_although_killed + each.next_call_failed + len(each.left())
+        each.hung + each.unnamed + each.succeeded_although_killed + each.next_call_failed + len(each.living_pids())
         for each in tallies.values()
     )
     return 1 if broken else 0
 
 
-async def _stdio(folder: Path, kills: int, tally: Tally) -> None:
+async def _chaos_over_stdio(folder: Path, kills: int, tally: Tally) -> None:
     """Servers that are killed side by side; one of them is a wrapper as npx is, and now it dies, now what it wraps."""
     shares = [kills // SIDE_BY_SIDE + (number < kills % SIDE_BY_SIDE) for number in range(SIDE_BY_SIDE)]
     wanted = [("wrapper" if number == 0 else "normal", share) for number, share in enumerate(shares)]
@@ -110,35 +112,35 @@ async def _stdio_server(folder: Path, mode: str, kills: int, tally: Tally) -> No
     async with create_mcp_plugin(tool, base_dir=folder, limits=OFTEN) as plugin:
         await _echo(plugin)
         for number in range(kills):
-            calls = await _under_way(plugin)
+            calls = await _start_calls(plugin)
             pids = [int(line) for line in pid_file.read_text().split()]
-            await _kill(plugin, calls, pids[-1 - number % 2] if mode == "wrapper" else pids[-1], tally)
+            await _kill_and_call_again(plugin, calls, pids[-1 - number % 2] if mode == "wrapper" else pids[-1], tally)
             if tally.kills % 100 == 0:
                 print(f"  stdio: {tally.kills} kills", flush=True)
         tally.pids.update(int(line) for line in pid_file.read_text().split())
 
 
-async def _http(kills: int, tally: Tally) -> None:
+async def _chaos_over_http(kills: int, tally: Tally) -> None:
     """A server at a URL that is killed, and comes back there as another process."""
-    server, url = _serve(0)
+    server, url = _start_server(0)
     port = int(url.rpartition(":")[2].partition("/")[0])
     tool = MCPTool(name="chaos", server="chaos", transport=TransportType.HTTP, url=url)
     async with create_mcp_plugin(tool, limits=OFTEN) as plugin:
         await _echo(plugin)
         for _ in range(kills):
             tally.pids.add(server.pid)
-            calls = await _under_way(plugin)
-            await _told(plugin, calls, server.pid, tally)
-            _end(server)
-            server, _ = await asyncio.to_thread(_serve, port)
-            await _next(plugin, tally)
+            calls = await _start_calls(plugin)
+            await _kill_and_await_calls(plugin, calls, server.pid, tally)
+            _stop_server(server)
+            server, _ = await asyncio.to_thread(_start_server, port)
+            await _call_again(plugin, tally)
             if tally.kills % 100 == 0:
                 print(f"  http: {tally.kills} kills", flush=True)
     tally.pids.add(server.pid)
-    _end(server)
+    _stop_server(server)
 
 
-async def _under_way(plugin: MCPPlugin) -> list[asyncio.Task[MCPToolResult]]:
+async def _start_calls(plugin: MCPPlugin) -> list[asyncio.Task[MCPToolResult]]:
     """Calls that the server is working on: each has reported its first step."""
     running: list[asyncio.Event] = [asyncio.Event() for _ in range(IN_FLIGHT)]
     calls = [
@@ -155,24 +157,28 @@ async def _under_way(plugin: MCPPlugin) -> list[asyncio.Task[MCPToolResult]]:
     return calls
 
 
-async def _kill(plugin: MCPPlugin, calls: list[asyncio.Task[MCPToolResult]], pid: int, tally: Tally) -> None:
-    await _told(plugin, calls, pid, tally)
-    await _next(plugin, tally)
+async def _kill_and_call_again(
+    plugin: MCPPlugin, calls: list[asyncio.Task[MCPToolResult]], pid: int, tally: Tally
+) -> None:
+    await _kill_and_await_calls(plugin, calls, pid, tally)
+    await _call_again(plugin, tally)
 
 
-async def _told(plugin: MCPPlugin, calls: list[asyncio.Task[MCPToolResult]], pid: int, tally: Tally) -> None:
+async def _kill_and_await_calls(
+    plugin: MCPPlugin, calls: list[asyncio.Task[MCPToolResult]], pid: int, tally: Tally
+) -> None:
     """Kill, and see what each call is told."""
     began = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     tally.kills += 1
     _, late = await asyncio.wait(calls, timeout=HUNG_AFTER)
-    tally.told_after.append(time.monotonic() - began)
+    tally.failed_after.append(time.monotonic() - began)
     for call in calls:
         tally.count(None if call in late else call.result(), plugin.name)
         call.cancel()
 
 
-async def _next(plugin: MCPPlugin, tally: Tally) -> None:
+async def _call_again(plugin: MCPPlugin, tally: Tally) -> None:
     """Make the next call."""
     began = time.monotonic()
     result = await _echo(plugin)
@@ -192,7 +198,7 @@ async def _echo(plugin: MCPPlugin) -> MCPToolResult | None:
         return None
 
 
-def _serve(port: int) -> tuple[subprocess.Popen[bytes], str]:
+def _start_server(port: int) -> tuple[subprocess.Popen[bytes], str]:
     command = FaultyMCPServer.command("normal", transport="http", port=port)
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     if server.stdout is None:
@@ -200,7 +206,7 @@ def _serve(port: int) -> tuple[subprocess.Popen[bytes], str]:
     return server, server.stdout.readline().decode().strip()
 
 
-def _end(server: subprocess.Popen[bytes]) -> None:
+def _stop_server(server: subprocess.Popen[bytes]) -> None:
     """It ends when its input does, if it has not been killed."""
     for pipe in (server.stdin, server.stdout):
         if pipe is not None:
@@ -225,14 +231,14 @@ def _show(tallies: dict[str, Tally], seconds: float, tasks: int) -> None:
             str(each.hung),
             str(each.unnamed),
             f"{each.next_call_worked} of {each.kills}",
-            f"{len(each.left())} of {len(each.pids)}",
-            f"{max(each.told_after, default=0) * 1000:.0f} ms",
+            f"{len(each.living_pids())} of {len(each.pids)}",
+            f"{max(each.failed_after, default=0) * 1000:.0f} ms",
             f"{max(each.recovered_after, default=0) * 1000:.0f} ms",
         ]
         for name, each in tallies.items()
     ]
     head = ["over", "kills", "calls told", "hung", "unnamed", "next worked", "processes left", "told within", "back in"]
-    show(f"SIGKILL in the middle of {IN_FLIGHT} calls ({seconds:.0f} s, {tasks} tasks left)", head, rows)
+    print_table(f"SIGKILL in the middle of {IN_FLIGHT} calls ({seconds:.0f} s, {tasks} tasks left)", head, rows)
     for name, each in tallies.items():
         for cause, number in each.causes.most_common():
             print(f"  {name}: {number} x {cause}")

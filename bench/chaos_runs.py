@@ -24,10 +24,10 @@ import orjson
 
 from bench.chaos_model import model
 from bench.chaos_tools import IDEMPOTENT
-from bench.chaos_verdict import Event, Verdict, judged
-from bench.fleet import GatewayProcess, gateway_file
+from bench.chaos_verdict import Event, Verdict, judge_run
+from bench.fleet import GatewayProcess, write_gateway_file
 from bench.postgres import running_postgres
-from bench.table import show
+from bench.table import print_table
 from holodeck.testing.scripted_server import ScriptedServer
 
 RESPONSES = 100
@@ -51,11 +51,11 @@ class Chaos:
         self._responses = responses
         self._kills = kills
         self._random = random.Random(seed)
-        self._released = asyncio.Semaphore(0)
-        self.begun: dict[str, str] = {}
+        self._submit_permits = asyncio.Semaphore(0)
+        self.response_ids: dict[str, str] = {}
         """The response of each job that was answered for."""
         self.unanswered = 0
-        self.heard: dict[str, list[Event]] = {}
+        self.followed_events: dict[str, list[Event]] = {}
         self._session: aiohttp.ClientSession
 
     async def run(self) -> tuple[dict[str, Any], dict[str, list[Event]]]:
@@ -64,12 +64,12 @@ class Chaos:
         async with aiohttp.ClientSession(timeout=timeout) as self._session:
             for gateway in self._gateways:
                 await gateway.start()
-            await asyncio.gather(*(gateway.ready() for gateway in self._gateways))
+            await asyncio.gather(*(gateway.wait_ready() for gateway in self._gateways))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._submit_all(group))
                 group.create_task(self._kill_all())
-            finals = {job: await self._ended(response_id) for job, response_id in self.begun.items()}
-            streams = {job: await self._stream(response_id, -1) for job, response_id in self.begun.items()}
+            finals = {job: await self._wait_ended(response_id) for job, response_id in self.response_ids.items()}
+            streams = {job: await self._read_stream(response_id, -1) for job, response_id in self.response_ids.items()}
             await asyncio.sleep(1.0)  # for jobs that nobody was answered for
         return finals, streams
 
@@ -77,22 +77,22 @@ class Chaos:
         released = 0
         for number in range(self._kills):
             while released < self._responses * (number + 1) // self._kills:
-                self._released.release()
+                self._submit_permits.release()
                 released += 1
             gateway = self._random.choice(self._gateways)
             if self._random.random() < EARLY:
                 await asyncio.sleep(self._random.uniform(0, STARTING))
             else:
-                await gateway.ready()
+                await gateway.wait_ready()
                 await asyncio.sleep(self._random.uniform(0, LIFE))
             await gateway.kill()
             await gateway.start()
             if (number + 1) % 5 == 0:
-                print(f"  {number + 1} kills, {len(self.begun)} responses begun", flush=True)
+                print(f"  {number + 1} kills, {len(self.response_ids)} responses begun", flush=True)
 
     async def _submit_all(self, group: asyncio.TaskGroup) -> None:
         for number in range(self._responses):
-            await self._released.acquire()
+            await self._submit_permits.acquire()
             group.create_task(self._submit(number, group))
 
     async def _submit(self, number: int, group: asyncio.TaskGroup) -> None:
@@ -101,9 +101,9 @@ class Chaos:
             job = f"{number}.{attempt}"
             body = {"model": "demo", "input": f"Do job {job}", "background": True}
             try:
-                async with self._session.post(f"{await self._url()}/v1/responses", json=body) as answer:
+                async with self._session.post(f"{await self._pick_url()}/v1/responses", json=body) as answer:
                     answer.raise_for_status()
-                    self.begun[job] = (await answer.json())["id"]
+                    self.response_ids[job] = (await answer.json())["id"]
                 break
             except (aiohttp.ClientError, OSError):
                 self.unanswered += 1
@@ -112,16 +112,16 @@ class Chaos:
 
     async def _follow(self, job: str) -> None:
         """A reader that comes back after every crash and asks for what it has not heard."""
-        heard = self.heard[job] = []
+        heard = self.followed_events[job] = []
         while not heard or heard[-1]["type"].removeprefix("response.") not in ENDED:
-            heard += await self._stream(self.begun[job], len(heard) - 1)
+            heard += await self._read_stream(self.response_ids[job], len(heard) - 1)
 
-    async def _stream(self, response_id: str, after: int) -> list[Event]:
+    async def _read_stream(self, response_id: str, after: int) -> list[Event]:
         """What can be read of a stream in one go."""
         events: list[Event] = []
         path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
         try:
-            async with self._session.get(await self._url() + path) as answer:
+            async with self._session.get(await self._pick_url() + path) as answer:
                 answer.raise_for_status()
                 async for line in answer.content:
                     if line.startswith(b"data: {") and line.endswith(b"\n"):
@@ -130,12 +130,12 @@ class Chaos:
             await asyncio.sleep(0.05)
         return events
 
-    async def _ended(self, response_id: str) -> dict[str, Any]:
+    async def _wait_ended(self, response_id: str) -> dict[str, Any]:
         """A response, once it has come to an end; as it is, when that takes too long."""
         deadline = time.monotonic() + FINISHED_WITHIN
         while True:
             try:
-                async with self._session.get(f"{await self._url()}/v1/responses/{response_id}") as answer:
+                async with self._session.get(f"{await self._pick_url()}/v1/responses/{response_id}") as answer:
                     found: dict[str, Any] = await answer.json()
                 if found.get("status") in ENDED or time.monotonic() > deadline:
                     return found
@@ -143,7 +143,7 @@ class Chaos:
                 pass
             await asyncio.sleep(0.1)
 
-    async def _url(self) -> str:
+    async def _pick_url(self) -> str:
         """Any gateway that answers, as a load balancer picks one."""
         while not (urls := [gateway.url for gateway in self._gateways if gateway.url]):  # noqa: ASYNC110 - elsewhere
             await asyncio.sleep(0.02)
@@ -151,7 +151,7 @@ class Chaos:
 
 
 @asynccontextmanager
-async def _tools(journal: Path) -> AsyncIterator[str]:
+async def _run_tool_server(journal: Path) -> AsyncIterator[str]:
     command = [sys.executable, "-m", "bench.chaos_tools", str(journal)]
     process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
     assert process.stdin is not None
@@ -163,7 +163,7 @@ async def _tools(journal: Path) -> AsyncIterator[str]:
         await process.wait()
 
 
-async def part(storage: str, options: argparse.Namespace) -> bool:
+async def run_chaos_on(storage: str, options: argparse.Namespace) -> bool:
     """Everything on one storage; True if every promise was kept."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holodeck-chaos-")))
@@ -173,8 +173,8 @@ async def part(storage: str, options: argparse.Namespace) -> bool:
             url, environ = "${DATABASE_URL}", {"DATABASE_URL": await asyncio.to_thread(server.new_database)}
         journal = folder / "journal"
         scripted: ScriptedServer = await stack.enter_async_context(model().serve())
-        tools = await stack.enter_async_context(_tools(journal))
-        file = gateway_file(
+        tools = await stack.enter_async_context(_run_tool_server(journal))
+        file = write_gateway_file(
             folder / "gateway.yaml",
             model=scripted.url,
             tools=tools,
@@ -192,7 +192,7 @@ async def part(storage: str, options: argparse.Namespace) -> bool:
             for gateway in gateways:
                 await gateway.kill()
         requests = [received.json for received in scripted.received]
-        verdict = judged(journal, requests, finals, streams, chaos.heard)
+        verdict = judge_run(journal, requests, finals, streams, chaos.followed_events)
         completed = sum(final.get("status") == "completed" for final in finals.values())
         _show(storage, len(gateways), options, completed, chaos, verdict, time.monotonic() - began)
         if verdict.broken:
@@ -213,17 +213,20 @@ def _show(
         ["responses completed", f"{completed} of {options.responses}"],
         ["gateways killed", str(options.kills)],
         ["requests that a kill left without an answer", str(chaos.unanswered)],
-        ["turns asked again", str(verdict.asked_again)],
+        ["turns asked again", str(verdict.repeated_requests)],
         ["calls executed, by the tools' journal", str(verdict.executed)],
         ["repeated with the same key", str(verdict.repeated)],
         ["told to the model as unknown", f"{verdict.unknown}, of which {verdict.unknown_done} had taken effect"],
         ["lost", str(verdict.lost)],
         ["duplicated without a key", str(verdict.duplicated)],
-        ["gaps in streams", f"{verdict.gaps} in {completed}, {len(chaos.heard)} of them followed through the crashes"],
+        [
+            "gaps in streams",
+            f"{verdict.gaps} in {completed}, {len(chaos.followed_events)} of them followed through the crashes",
+        ],
         ["seconds", f"{seconds:.0f}"],
     ]
     title = f"kill -9 of {gateways} gateway{'s' if gateways > 1 else ''} on {storage} (seed {options.seed})"
-    show(title, ["what", "measured"], rows)
+    print_table(title, ["what", "measured"], rows)
 
 
 def _explain(verdict: Verdict, gateways: list[GatewayProcess]) -> None:
@@ -232,7 +235,7 @@ def _explain(verdict: Verdict, gateways: list[GatewayProcess]) -> None:
     if len(verdict.broken) > SHOWN_PROBLEMS:
         print(f"  ... and {len(verdict.broken) - SHOWN_PROBLEMS} more")
     for gateway in gateways:
-        said = [line.rstrip() for line in gateway.said if "Serving" not in line and "No keys" not in line]
+        said = [line.rstrip() for line in gateway.log_lines if "Serving" not in line and "No keys" not in line]
         print("  last words of a gateway:", *said[-SHOWN_PROBLEMS:], sep="\n    ")
 
 
@@ -244,7 +247,7 @@ def main() -> int:
     parser.add_argument("--storage", choices=GATEWAYS, action="append")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    kept = [asyncio.run(part(storage, options)) for storage in options.storage or GATEWAYS]
+    kept = [asyncio.run(run_chaos_on(storage, options)) for storage in options.storage or GATEWAYS]
     return 0 if all(kept) else 1
 
 

@@ -29,29 +29,31 @@ class Verdict:
     lost: int = 0
     duplicated: int = 0
     gaps: int = 0
-    asked_again: int = 0
+    repeated_requests: int = 0
     broken: list[str] = field(default_factory=list)
 
 
-def judged(
+def judge_run(
     journal: Path,
     requests: Iterable[Any],
     finals: Mapping[str, Mapping[str, Any]],
     streams: Mapping[str, Sequence[Event]],
-    heard: Mapping[str, Sequence[Event]],
+    followed: Mapping[str, Sequence[Event]],
 ) -> Verdict:
-    """`finals`: responses by job as they ended; `streams`: read afterwards; `heard`: followed while gateways died."""
+    """`finals`: responses by job as they ended; `streams`: read afterwards; `followed`:
+    followed while gateways died.
+    """
     verdict = Verdict()
     lines = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
     verdict.executed = len(lines)
-    told = _told(requests, verdict)
-    _executions(lines, told, verdict)
+    told = _results_by_step(requests, verdict)
+    _check_executions(lines, told, verdict)
     for job, final in finals.items():
         if final.get("status") != "completed":
             verdict.broken.append(f"job {job} ended as {final.get('status')}: {final.get('error')}")
         problems = [
             *_stream_problems(final, streams.get(job, ())),
-            *_heard_problems(streams.get(job, ()), heard.get(job)),
+            *_followed_problems(streams.get(job, ()), followed.get(job)),
         ]
         verdict.gaps += len(problems)
         verdict.broken += [f"job {job} ({final.get('id')}): {problem}" for problem in problems]
@@ -61,7 +63,7 @@ def judged(
     return verdict
 
 
-def _told(requests: Iterable[Any], verdict: Verdict) -> dict[str, dict[int, str]]:
+def _results_by_step(requests: Iterable[Any], verdict: Verdict) -> dict[str, dict[int, str]]:
     """What the model was told of every step of every job. It may not be told one thing now and another later."""
     told: dict[str, dict[int, str]] = defaultdict(dict)
     asked: Counter[tuple[str, int]] = Counter()
@@ -71,22 +73,24 @@ def _told(requests: Iterable[Any], verdict: Verdict) -> dict[str, dict[int, str]
         for step, text in results.items():
             if told[job].setdefault(step, text) != text:
                 verdict.broken.append(f"step {step} of job {job} was '{told[job][step]}' and is now '{text}'")
-    verdict.asked_again = sum(asked.values()) - len(asked)
+    verdict.repeated_requests = sum(asked.values()) - len(asked)
     return told
 
 
-def _executions(lines: Sequence[Mapping[str, Any]], told: Mapping[str, Mapping[int, str]], verdict: Verdict) -> None:
+def _check_executions(
+    lines: Sequence[Mapping[str, Any]], results_by_job: Mapping[str, Mapping[int, str]], verdict: Verdict
+) -> None:
     keys: dict[Step, list[str | None]] = defaultdict(list)
     for line in lines:
         keys[line["job"], line["step"]].append(line["key"])
-    for job, results in told.items():
+    for job, results in results_by_job.items():
         for step, text in results.items():
-            _one_step(job, step, text, keys.pop((job, step), []), verdict)
+            _check_step(job, step, text, keys.pop((job, step), []), verdict)
     for (job, step), left in keys.items():  # the model was not told of it, so it must be the last one of a job
         verdict.broken.append(f"step {step} of job {job} was executed {len(left)} times, and the model does not know")
 
 
-def _one_step(job: str, step: int, text: str, keys: list[str | None], verdict: Verdict) -> None:
+def _check_step(job: str, step: int, text: str, keys: list[str | None], verdict: Verdict) -> None:
     name = f"step {step} of job {job} ({tool_of(job, step)})"
     is_idempotent = tool_of(job, step) in IDEMPOTENT
     if len(keys) > 1 and is_idempotent and len(set(keys)) == 1 and keys[0]:
@@ -121,10 +125,12 @@ def _stream_problems(final: Mapping[str, Any], events: Sequence[Event]) -> list[
     return problems
 
 
-def _heard_problems(events: Sequence[Event], heard: Sequence[Event] | None) -> list[str]:
+def _followed_problems(events: Sequence[Event], followed: Sequence[Event] | None) -> list[str]:
     """What a reader heard who came back after every crash must be the very same."""
-    if heard is None or list(heard) == list(events):
+    if followed is None or list(followed) == list(events):
         return []
-    numbers = [event["sequence_number"] for event in heard]
-    place = next((at for at, (one, other) in enumerate(zip(heard, events, strict=False)) if one != other), len(heard))
+    numbers = [event["sequence_number"] for event in followed]
+    place = next(
+        (at for at, (one, other) in enumerate(zip(followed, events, strict=False)) if one != other), len(followed)
+    )
     return [f"a reader heard the numbers {numbers}, and something else from the event at {place} on"]

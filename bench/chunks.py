@@ -19,12 +19,12 @@ from typing import Any
 import aiohttp
 import orjson
 
-from bench.table import show
+from bench.table import print_table
 from holodeck.lib import net
-from holodeck.models.exchange import Answered, ModelRequest
-from holodeck.models.items import said
+from holodeck.models.exchange import ModelAnswer, ModelRequest
+from holodeck.models.items import text_message
 from holodeck.providers.anthropic import Anthropic
-from holodeck.providers.breaker import Breaker
+from holodeck.providers.breaker import CircuitBreaker
 from holodeck.providers.chat_completions import ChatCompletions
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.responses import Responses
@@ -42,7 +42,7 @@ WRITERS: dict[str, Callable[[str, int], Writer]] = {
     "responses": ResponsesWriter,
     "anthropic": AnthropicWriter,
 }
-REQUEST = ModelRequest(items=(said("user", "hello"),))
+REQUEST = ModelRequest(items=(text_message("user", "hello"),))
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 Reader = Callable[[], Awaitable[object]]
 
@@ -61,28 +61,30 @@ def main() -> None:
 
 async def _measure(port: int) -> None:
     base = f"http://127.0.0.1:{port}"
-    client = net.http_client(connect_timeout=5)
+    client = net.create_http_client(connect_timeout=5)
     rows = []
     for dialect in PATHS:
         model = _model(dialect, base)
-        wrapped = Breaker(Retrying(Timeouts(model)))
+        wrapped = CircuitBreaker(Retrying(Timeouts(model)))
         readers: dict[str, Reader] = {
-            "bytes": lambda d=dialect: _bytes(client, base + PATHS[d]),  # type: ignore[misc]
-            "bare": lambda d=dialect: _bare(client, base + PATHS[d]),  # type: ignore[misc]
-            "ours": lambda m=model: _asked(m),  # type: ignore[misc]
-            "wrapped": lambda m=wrapped: _asked(m),  # type: ignore[misc]
+            "bytes": lambda d=dialect: _read_bytes(client, base + PATHS[d]),  # type: ignore[misc]
+            "bare": lambda d=dialect: _read_bare(client, base + PATHS[d]),  # type: ignore[misc]
+            "ours": lambda m=model: _read_ours(m),  # type: ignore[misc]
+            "wrapped": lambda m=wrapped: _read_ours(m),  # type: ignore[misc]
         }
-        package = _package(dialect, base)
+        package = _openai_reader(dialect, base)
         if package is not None:
             readers["openai"] = package
-        rows.append([dialect, *_cells(await _times(readers))])
+        rows.append([dialect, *_cells(await _measure_readers(readers))])
         await model.close()
     await client.close()
     header = ["dialect", "bytes only", "bare loop with JSON", "ours", "ours with wrappers", "openai package"]
-    show(f"CPU per streamed chunk, {CHUNKS} chunks one at a time (median of {ROUNDS}, interleaved)", header, rows)
+    print_table(
+        f"CPU per streamed chunk, {CHUNKS} chunks one at a time (median of {ROUNDS}, interleaved)", header, rows
+    )
 
 
-async def _times(readers: dict[str, Reader]) -> dict[str, float]:
+async def _measure_readers(readers: dict[str, Reader]) -> dict[str, float]:
     """Microseconds of CPU per chunk."""
     times: dict[str, list[float]] = {name: [] for name in readers}
     for _ in range(ROUNDS + 1):
@@ -105,27 +107,27 @@ def _model(dialect: str, base: str) -> ModelProvider:
     return (Responses if dialect == "responses" else ChatCompletions)(model="m", base_url=f"{base}/v1")
 
 
-async def _asked(model: ModelProvider) -> None:
+async def _read_ours(model: ModelProvider) -> None:
     last: object = None
     async for event in model.stream(REQUEST):
         last = event
-    assert isinstance(last, Answered)
+    assert isinstance(last, ModelAnswer)
 
 
-async def _bytes(client: aiohttp.ClientSession, url: str) -> None:
+async def _read_bytes(client: aiohttp.ClientSession, url: str) -> None:
     async with client.post(url, data=b"{}") as response:
         async for _ in response.content.iter_any():
             pass
 
 
-async def _bare(client: aiohttp.ClientSession, url: str) -> None:
+async def _read_bare(client: aiohttp.ClientSession, url: str) -> None:
     async with client.post(url, data=b"{}") as response:
         async for line in response.content:
             if line.startswith(b"data: {"):
                 orjson.loads(line[6:])
 
 
-def _package(dialect: str, base: str) -> Reader | None:
+def _openai_reader(dialect: str, base: str) -> Reader | None:
     if dialect == "anthropic" or importlib.util.find_spec("openai") is None:
         return None
     client: Any = importlib.import_module("openai").AsyncOpenAI(base_url=f"{base}/v1", api_key="k")
@@ -148,10 +150,10 @@ def serve() -> None:
 
 
 async def _serve() -> None:
-    streams = {PATHS[name]: _stream(writer("m", 4)) for name, writer in WRITERS.items()}
+    streams = {PATHS[name]: _stream_chunks(writer("m", 4)) for name, writer in WRITERS.items()}
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while head := await _head(reader):
+        while head := await _read_head(reader):
             path = head.split(b" ", 2)[1].decode()
             writer.write(HEAD)
             for chunk in streams[path]:
@@ -165,7 +167,7 @@ async def _serve() -> None:
     await server.serve_forever()
 
 
-async def _head(reader: asyncio.StreamReader) -> bytes:
+async def _read_head(reader: asyncio.StreamReader) -> bytes:
     """The head of the next request, its body read; nothing when there is none."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -177,7 +179,7 @@ async def _head(reader: asyncio.StreamReader) -> bytes:
     return head
 
 
-def _stream(writer: Writer) -> list[bytes]:
+def _stream_chunks(writer: Writer) -> list[bytes]:
     events = [*writer.start(), *writer.say(Say(text="word" * CHUNKS)), *writer.end(None, None)]
-    texts = [*(writer.framed(event).encode() for event in events), writer.last_words().encode()]
+    texts = [*(writer.encode_event(event).encode() for event in events), writer.end_of_stream().encode()]
     return [b"%x\r\n%b\r\n" % (len(text), text) for text in texts if text]

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 
 from bench.filled_store import fill_postgres, fill_sqlite
-from bench.fleet import GatewayProcess, gateway_file
+from bench.fleet import GatewayProcess, write_gateway_file
 from bench.postgres import running_postgres
-from bench.table import show
+from bench.table import print_table
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import Turn
 from holodeck.testing.scripted_server import Received
@@ -33,7 +33,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _END = b'data: {"type":"response.completed"'
 
 
-def cpu(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Seconds of CPU that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
@@ -52,22 +52,22 @@ def model() -> ScriptedModel:
 
 
 @dataclass(kw_only=True)
-class Place:
+class BenchSetup:
     """Where gateways keep things, and what stands behind them."""
 
     folder: Path
     model: str
     tools: str
     server: PostgresServer
-    made: int = 0
+    gateways_made: int = 0
 
     def gateway(self, storage: str, *, durable: bool, database: str | None = None) -> GatewayProcess:
         """A gateway on a store of its own, or on this database."""
-        self.made += 1
-        folder = self.folder / str(self.made)
+        self.gateways_made += 1
+        folder = self.folder / str(self.gateways_made)
         folder.mkdir()
         url = database or (self.server.new_database() if storage == "postgres" else f"sqlite:///{folder}/kept.db")
-        file = gateway_file(
+        file = write_gateway_file(
             folder / "gateway.yaml",
             model=self.model,
             tools=self.tools,
@@ -78,7 +78,7 @@ class Place:
         return GatewayProcess(file, {"DATABASE_URL": url})
 
 
-async def run(session: aiohttp.ClientSession, gateway: GatewayProcess, steps: int) -> tuple[str, float]:
+async def time_run(session: aiohttp.ClientSession, gateway: GatewayProcess, steps: int) -> tuple[str, float]:
     """One background run, followed to its end: its id, and the seconds it took."""
     began = time.perf_counter()
     body = {"model": "demo", "input": str(steps), "background": True, "stream": True}
@@ -90,14 +90,14 @@ async def run(session: aiohttp.ClientSession, gateway: GatewayProcess, steps: in
     return text.partition(b'"id":"')[2].partition(b'"')[0].decode(), time.perf_counter() - began
 
 
-async def load(gateways: Sequence[GatewayProcess], runs: int, width: int, steps: int) -> tuple[float, list[float]]:
+async def run_load(gateways: Sequence[GatewayProcess], runs: int, width: int, steps: int) -> tuple[float, list[float]]:
     """Many runs, some at once, spread over the gateways: the seconds for all, and for each."""
     left = iter(range(runs))
     took: list[float] = []
 
     async def client(session: aiohttp.ClientSession) -> None:
         for number in left:
-            took.append((await run(session, gateways[number % len(gateways)], steps))[1])
+            took.append((await time_run(session, gateways[number % len(gateways)], steps))[1])
 
     began = time.perf_counter()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -112,28 +112,28 @@ class Cost:
     cpu: dict[int, float] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)
 
-    def note(self, steps: int, spent: float, took: float) -> None:
+    def record_round(self, steps: int, spent: float, took: float) -> None:
         self.cpu[steps] = min(self.cpu.get(steps, spent), spent)
         self.seconds[steps] = min(self.seconds.get(steps, took), took)
 
 
-async def costs(place: Place, options: argparse.Namespace) -> None:
+async def measure_costs(setup: BenchSetup, options: argparse.Namespace) -> None:
     """Per run and per step, interleaved."""
     kinds = [(storage, durable) for storage in ("sqlite", "postgres") for durable in (False, True)]
-    gateways = {kind: await asyncio.to_thread(place.gateway, kind[0], durable=kind[1]) for kind in kinds}
+    gateways = {kind: await asyncio.to_thread(setup.gateway, kind[0], durable=kind[1]) for kind in kinds}
     found = {kind: Cost() for kind in kinds}
-    async with started(gateways.values()):
+    async with run_gateways(gateways.values()):
         for gateway in gateways.values():
-            await load([gateway], 4, 2, STEPS)
+            await run_load([gateway], 4, 2, STEPS)
         for _ in range(options.rounds):
             for steps in (0, STEPS):
                 for kind, gateway in gateways.items():
-                    before = cpu(gateway.pid)
-                    await load([gateway], options.runs, 8, steps)
-                    spent = (cpu(gateway.pid) - before) / options.runs
-                    _, took = await load([gateway], 5, 1, steps)
-                    found[kind].note(steps, spent, statistics.median(took))
-        idle = await _idle(list(gateways.values()), options.idle)
+                    before = cpu_seconds(gateway.pid)
+                    await run_load([gateway], options.runs, 8, steps)
+                    spent = (cpu_seconds(gateway.pid) - before) / options.runs
+                    _, took = await run_load([gateway], 5, 1, steps)
+                    found[kind].record_round(steps, spent, statistics.median(took))
+        idle = await _measure_idle(list(gateways.values()), options.idle)
     rows = []
     for (storage, durable), cost in found.items():
         per_step = [(values[STEPS] - values[0]) / STEPS for values in (cost.cpu, cost.seconds)]
@@ -141,69 +141,73 @@ async def costs(place: Place, options: argparse.Namespace) -> None:
         rows.append([storage, "durable" if durable else "in process", *(f"{1000 * cell:.1f} ms" for cell in cells)])
     header = ["storage", "runs", "CPU, no call", f"CPU, {STEPS} calls", "CPU a step", "takes, no call"]
     header += [f"takes, {STEPS} calls", "a step takes"]
-    show(f"What a background run costs the gateway (best of {options.rounds} rounds of {options.runs})", header, rows)
-    rows = [[*_names(kind), f"{1000 * each:.0f} ms"] for kind, each in zip(gateways, idle, strict=True)]
-    show(f"A gateway that has nothing to do (over {options.idle:.0f} s)", ["storage", "runs", "CPU in a minute"], rows)
+    print_table(
+        f"What a background run costs the gateway (best of {options.rounds} rounds of {options.runs})", header, rows
+    )
+    rows = [[*_kind_labels(kind), f"{1000 * each:.0f} ms"] for kind, each in zip(gateways, idle, strict=True)]
+    print_table(
+        f"A gateway that has nothing to do (over {options.idle:.0f} s)", ["storage", "runs", "CPU in a minute"], rows
+    )
 
 
-async def throughput(place: Place, options: argparse.Namespace) -> None:
+async def measure_throughput(setup: BenchSetup, options: argparse.Namespace) -> None:
     """Durable runs a second of several gateways on one PostgreSQL."""
     rows = []
-    database = await asyncio.to_thread(place.server.new_database)
+    database = await asyncio.to_thread(setup.server.new_database)
     for count in GATEWAYS:
-        gateways = [place.gateway("postgres", durable=True, database=database) for _ in range(count)]
-        async with started(gateways):
-            await load(gateways, 4 * count, 4, 1)
-            before = sum(cpu(gateway.pid) for gateway in gateways)
-            seconds, took = await load(gateways, 3 * options.runs, 32, 1)
-            spent = sum(cpu(gateway.pid) for gateway in gateways) - before
+        gateways = [setup.gateway("postgres", durable=True, database=database) for _ in range(count)]
+        async with run_gateways(gateways):
+            await run_load(gateways, 4 * count, 4, 1)
+            before = sum(cpu_seconds(gateway.pid) for gateway in gateways)
+            seconds, took = await run_load(gateways, 3 * options.runs, 32, 1)
+            spent = sum(cpu_seconds(gateway.pid) for gateway in gateways) - before
         rate = 3 * options.runs / seconds
         row = [f"{rate:.1f}", f"{1000 * statistics.median(took):.0f} ms", f"{spent / seconds:.2f} cores"]
         rows.append([str(count), *row])
     header = ["gateways", "runs/s", "a run takes (32 at once)", "the gateways use"]
-    show(f"Durable runs of one call on one PostgreSQL ({os.cpu_count()} cores for everything)", header, rows)
+    print_table(f"Durable runs of one call on one PostgreSQL ({os.cpu_count()} cores for everything)", header, rows)
 
 
-async def starts(place: Place, options: argparse.Namespace) -> None:
+async def measure_starts(setup: BenchSetup, options: argparse.Namespace) -> None:
     """How long a gateway takes to serve, with an empty store and with a full one."""
     rows = []
     for storage in ("sqlite", "postgres"):
-        gateway = await asyncio.to_thread(place.gateway, storage, durable=True)
-        await _start(gateway)
-        empty = [await _start(gateway) for _ in range(options.rounds)]
+        gateway = await asyncio.to_thread(setup.gateway, storage, durable=True)
+        await _time_start(gateway)
+        empty = [await _time_start(gateway) for _ in range(options.rounds)]
         await gateway.start()
-        await gateway.ready()
+        await gateway.wait_ready()
         async with aiohttp.ClientSession() as session:
-            run_id, _ = await run(session, gateway, STEPS)
+            run_id, _ = await time_run(session, gateway, STEPS)
         await gateway.kill()
         url = gateway.environ["DATABASE_URL"]
         if storage == "sqlite":
             fill_sqlite(Path(url.removeprefix("sqlite:///")), run_id, options.stored)
         else:
-            await asyncio.to_thread(fill_postgres, place.server, url.rpartition("/")[2], run_id, options.stored)
-        full = [await _start(gateway) for _ in range(options.rounds)]
+            await asyncio.to_thread(fill_postgres, setup.server, url.rpartition("/")[2], run_id, options.stored)
+        full = [await _time_start(gateway) for _ in range(options.rounds)]
         rows.append([storage, *(f"{min(found):.2f} s" for found in (empty, full))])
     header = ["storage", "empty", f"{options.stored} finished runs of {STEPS} calls"]
-    show(f"From the start of a durable gateway until it serves (best of {options.rounds})", header, rows)
+    print_table(f"From the start of a durable gateway until it serves (best of {options.rounds})", header, rows)
 
 
-async def _start(gateway: GatewayProcess) -> float:
+async def _time_start(gateway: GatewayProcess) -> float:
     began = time.perf_counter()
     await gateway.start()
-    await gateway.ready()
+    await gateway.wait_ready()
     took = time.perf_counter() - began
     await gateway.kill()
     return took
 
 
-async def _idle(gateways: Sequence[GatewayProcess], seconds: float) -> list[float]:
-    before = [cpu(gateway.pid) for gateway in gateways]
+async def _measure_idle(gateways: Sequence[GatewayProcess], seconds: float) -> list[float]:
+    before = [cpu_seconds(gateway.pid) for gateway in gateways]
     await asyncio.sleep(seconds)
-    return [(cpu(gateway.pid) - used) * 60 / seconds for gateway, used in zip(gateways, before, strict=True)]
+    return [(cpu_seconds(gateway.pid) - used) * 60 / seconds for gateway, used in zip(gateways, before, strict=True)]
 
 
 @asynccontextmanager
-async def started(gateways: Any) -> AsyncIterator[None]:
+async def run_gateways(gateways: Any) -> AsyncIterator[None]:
     try:
         for gateway in gateways:
             await gateway.start()
@@ -215,18 +219,18 @@ async def started(gateways: Any) -> AsyncIterator[None]:
             await gateway.kill()
 
 
-def _names(kind: tuple[str, bool]) -> tuple[str, str]:
+def _kind_labels(kind: tuple[str, bool]) -> tuple[str, str]:
     return kind[0], "durable" if kind[1] else "in process"
 
 
-async def _all(options: argparse.Namespace) -> None:
-    parts = {"costs": costs, "throughput": throughput, "starts": starts}
+async def _run_parts(options: argparse.Namespace) -> None:
+    parts = {"costs": measure_costs, "throughput": measure_throughput, "starts": measure_starts}
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holodeck-durability-")))
         server = await asyncio.to_thread(stack.enter_context, running_postgres())
         scripted = await stack.enter_async_context(model().serve())
         mcp = await stack.enter_async_context(FaultyMCPServer())
-        place = Place(folder=folder, model=scripted.url, tools=mcp.url, server=server)
+        place = BenchSetup(folder=folder, model=scripted.url, tools=mcp.url, server=server)
         for name in options.parts.split(","):
             await parts[name](place, options)
 
@@ -238,4 +242,4 @@ def main(*words: str) -> None:
     parser.add_argument("--stored", type=int, default=10_000, help="finished runs in the full store")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds without work")
     parser.add_argument("--parts", default="costs,throughput,starts")
-    asyncio.run(_all(parser.parse_args(words)))
+    asyncio.run(_run_parts(parser.parse_args(words)))

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-LAST_WORDS = 200  # lines of a gateway's log that are kept
+MAX_LOG_LINES = 200  # lines of a gateway's log that are kept
 
 
 class GatewayProcess:
@@ -25,11 +25,11 @@ class GatewayProcess:
         self._file = file
         self.environ = environ or {}
         self._process: Process | None = None
-        self._reading: asyncio.Task[None] | None = None
+        self._log_reader: asyncio.Task[None] | None = None
         self.url: str | None = None
         """None while it does not answer."""
-        self._answers = asyncio.Event()
-        self.said: deque[str] = deque(maxlen=LAST_WORDS)
+        self._answers_event = asyncio.Event()
+        self.log_lines: deque[str] = deque(maxlen=MAX_LOG_LINES)
 
     @property
     def pid(self) -> int:
@@ -37,7 +37,7 @@ class GatewayProcess:
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it. When it answers is told by `ready`."""
+        """Start it. When it answers is told by `wait_ready`."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HOLODECK_")}
         environ.pop("PYTHONDONTWRITEBYTECODE", None)  # it would have everything compiled again at every start
         environ |= self.environ
@@ -46,13 +46,13 @@ class GatewayProcess:
             *command, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=environ
         )
         assert self._process.stderr is not None
-        self._reading = asyncio.create_task(self._read(self._process.stderr))
+        self._log_reader = asyncio.create_task(self._read(self._process.stderr))
 
-    async def ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Wait until it answers. Raises when it ends before, unless it is killed."""
-        await self._answers.wait()
+        await self._answers_event.wait()
         if self.url is None and self._process is not None:
-            raise RuntimeError("A gateway ended by itself:\n" + "".join(self.said))
+            raise RuntimeError("A gateway ended by itself:\n" + "".join(self.log_lines))
 
     async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End it, and return when it has ended."""
@@ -63,22 +63,22 @@ class GatewayProcess:
         if process.returncode is None:
             process.send_signal(number)
         await process.wait()
-        if self._reading is not None:
-            await self._reading
-        self._answers.clear()
+        if self._log_reader is not None:
+            await self._log_reader
+        self._answers_event.clear()
 
     async def _read(self, stderr: asyncio.StreamReader) -> None:
         while line := (await stderr.readline()).decode(errors="replace"):
-            self.said.append(line)
+            self.log_lines.append(line)
             found = re.search(r"Serving .* at (http://\S+)/v1", line)
             if found:
                 self.url = found[1]
-                self._answers.set()
+                self._answers_event.set()
         self.url = None
-        self._answers.set()
+        self._answers_event.set()
 
 
-def gateway_file(path: Path, *, model: str, tools: str, storage: str, **more: Any) -> Path:
+def write_gateway_file(path: Path, *, model: str, tools: str, storage: str, **more: Any) -> Path:
     """A gateway file for a model and an MCP server at these addresses. `more` is more of the file."""
     llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": model}
     server = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": tools}

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.table import show
+from bench.table import print_table
 
 ROOT = Path(__file__).parents[1]
 LIMITS = {"packages": 50, "megabytes": 120}
@@ -31,4 +31,4 @@ def main() -> None:
         ["packages", str(packages), f"under {LIMITS['packages']}"],
         ["megabytes", f"{size / 1e6:.0f}", f"under {LIMITS['megabytes']}"],
     ]
-    show("An installation of holodeck", ["what", "measured", "bar"], rows)
+    print_table("An installation of holodeck", ["what", "measured", "bar"], rows)

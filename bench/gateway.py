@@ -14,10 +14,10 @@ import uvloop
 
 from bench import idle_streams, litellm_proxy
 from bench.gateway_model import EVENTS, PACE
-from bench.gateway_targets import Door, Target, targets
-from bench.load import Times, lines, load
-from bench.processes import cpu
-from bench.table import show
+from bench.gateway_targets import Endpoint, Target, run_targets
+from bench.load import Times, open_connections, run_load
+from bench.processes import cpu_seconds
+from bench.table import print_table
 
 ROUNDS = 3
 IDLE = "1000"
@@ -33,7 +33,7 @@ class Case:
 
     name: str
     model: str
-    door: Door = "responses"
+    endpoint: Endpoint = "responses"
     label: str
     counts: dict[int, tuple[int, int]]
 
@@ -44,7 +44,7 @@ _PACED = {1: (2, 1), 16: (32, 16)}
 _WITH_A_TOOL = {1: (100, 8), 16: (192, 16), 64: (256, 64), 256: (512, 256)}
 CASES = (
     Case(name="plain", model="plain", label="plain", counts=_PLAIN),
-    Case(name="chat", model="plain", door="chat", label="plain, chat completions", counts=_PLAIN),
+    Case(name="chat", model="plain", endpoint="chat", label="plain, chat completions", counts=_PLAIN),
     Case(name="stream", model="stream", label=f"{EVENTS} events", counts=_STREAMED),
     Case(name="paced", model="paced", label=f"{EVENTS} events, {PACE * 1000:.0f} ms apart", counts=_PACED),
     Case(name="tool", model="tool", label="one tool", counts=_WITH_A_TOOL),
@@ -94,22 +94,25 @@ async def measure(found: dict[str, Target], cases: list[Case], rounds: int) -> M
     measured: Measured = {}
     for case in cases:
         for target in found.values():
-            await once(target, case, 3, 1)  # what is made on first use is made
+            await measure_once(target, case, 3, 1)  # what is made on first use is made
         for width, counts in case.counts.items():
             costs = measured[case.name, width] = Costs()
             for _ in range(rounds):
                 costs.rounds.append(
-                    {name: await once(target, case, counts[name == "LiteLLM"], width) for name, target in found.items()}
+                    {
+                        name: await measure_once(target, case, counts[name == "LiteLLM"], width)
+                        for name, target in found.items()
+                    }
                 )
             print(f"... {case.label}, {width} at once", file=sys.stderr)
     return measured
 
 
-async def once(target: Target, case: Case, count: int, width: int) -> Cost:
-    async with lines(target.url, width) as on:
-        before = cpu(target.pid)
-        times = await load(on, target.ask(case.model, door=case.door), count)
-        return Cost(cpu=(cpu(target.pid) - before) / count, times=times)
+async def measure_once(target: Target, case: Case, count: int, width: int) -> Cost:
+    async with open_connections(target.url, width) as on:
+        before = cpu_seconds(target.pid)
+        times = await run_load(on, target.plan_requests(case.model, endpoint=case.endpoint), count)
+        return Cost(cpu=(cpu_seconds(target.pid) - before) / count, times=times)
 
 
 def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
@@ -124,7 +127,7 @@ def show_cpu(measured: Measured, labels: dict[str, str], rounds: int) -> None:
     ratios = ["of limit", *(f"{server} / ours" for server in lite)]
     header = ["request", "at once", "holodeck", "limit", *lite, *ratios, "ours/s", "limit/s", *(f"{s}/s" for s in lite)]
     what = f"the best of {rounds} rounds; ratios: the middle of the rounds; ours stored, but for chat completions"
-    show(f"CPU per request, in ms ({what})", header, rows)
+    print_table(f"CPU per request, in ms ({what})", header, rows)
 
 
 def show_latency(measured: Measured, labels: dict[str, str]) -> None:
@@ -140,7 +143,7 @@ def show_latency(measured: Measured, labels: dict[str, str]) -> None:
             cells.append(f"{_ms(times.median - alone.median)} ({_ms(times.slow - alone.slow)})")
         rows.append([labels[case], str(width), *cells])
     header = ["request", "at once", "model alone", "holodeck adds", "limit adds", "LiteLLM adds"]
-    show(
+    print_table(
         "Latency in ms, median (of a hundred, one is slower); the call of the tool is part of what is added",
         header,
         rows,
@@ -162,7 +165,7 @@ def show_bars(measured: Measured, labels: dict[str, str]) -> None:
             ours, limit = (worst.ratio("LiteLLM", server) for server in ("holodeck", "limit"))
             bar = f"{label}: at most 1/{SHARE} of LiteLLM's CPU for the same"
             rows.append([bar, f"1/{ours:.1f}", f"1/{limit:.1f}", _verdict(ours >= SHARE)])
-    show("The bars, each at its worst width", ["bar", "holodeck", "limit", ""], rows)
+    print_table("The bars, each at its worst width", ["bar", "holodeck", "limit", ""], rows)
 
 
 def _ms(seconds: float) -> str:
@@ -198,7 +201,7 @@ def main(*words: str) -> None:
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         if cases:
-            with targets(Path(folder), has_litellm=not options.without_litellm) as found:
+            with run_targets(Path(folder), has_litellm=not options.without_litellm) as found:
                 measured = runner.run(measure(found, cases, options.rounds))
             if not options.without_litellm:
                 print(

@@ -13,10 +13,10 @@ import orjson
 import uvicorn
 import uvloop
 
-from bench.bare_client import Bare, bare_http
+from bench.bare_client import BareClient, open_bare_http
 
 _JSON = {"content-type": "application/json"}
-_KEPT = (b"content-type",)
+_FORWARDED_HEADERS = (b"content-type",)
 
 
 class PassThrough:
@@ -27,14 +27,14 @@ class PassThrough:
         self._mcp_url = mcp
         self._stack = AsyncExitStack()
         self._client: aiohttp.ClientSession
-        self._mcp: Bare
+        self._mcp: BareClient
         self._tools: list[dict[str, Any]] = []
 
     async def start(self) -> None:
         connector = aiohttp.TCPConnector(limit=0)
         self._client = await self._stack.enter_async_context(aiohttp.ClientSession(connector=connector))
-        self._mcp = await self._stack.enter_async_context(bare_http(self._mcp_url))
-        self._tools = [_function(tool) for tool in await self._mcp.tools()]
+        self._mcp = await self._stack.enter_async_context(open_bare_http(self._mcp_url))
+        self._tools = [_function_of(tool) for tool in await self._mcp.list_tools()]
 
     async def close(self) -> None:
         await self._stack.aclose()
@@ -42,20 +42,22 @@ class PassThrough:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
-        body = await _body(receive)
+        body = await _read_body(receive)
         if b'"model":"tool"' in body:
-            body = await self._with_result(orjson.loads(body))
+            body = await self._add_tool_result(orjson.loads(body))
         await self._relay(body, send)
 
     async def _relay(self, body: bytes, send: Any) -> None:
         async with self._client.post(self._url, data=body, headers=_JSON) as answer:
-            headers = [(name.lower(), value) for name, value in answer.raw_headers if name.lower() in _KEPT]
+            headers = [
+                (name.lower(), value) for name, value in answer.raw_headers if name.lower() in _FORWARDED_HEADERS
+            ]
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
             async for piece in answer.content.iter_any():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 
-    async def _with_result(self, request: dict[str, Any]) -> bytes:
+    async def _add_tool_result(self, request: dict[str, Any]) -> bytes:
         """Ask the model which tool to call, call it, and put what it said into the conversation."""
         request["tools"] = self._tools
         async with self._client.post(self._url, data=orjson.dumps(request), headers=_JSON) as answer:
@@ -69,12 +71,12 @@ class PassThrough:
         return orjson.dumps(request)
 
 
-def _function(tool: dict[str, Any]) -> dict[str, Any]:
+def _function_of(tool: dict[str, Any]) -> dict[str, Any]:
     about = {"name": tool["name"], "description": tool["description"], "parameters": tool["inputSchema"]}
     return {"type": "function", "function": about}
 
 
-async def _body(receive: Any) -> bytes:
+async def _read_body(receive: Any) -> bytes:
     message = await receive()
     body: bytes = message["body"]
     while message["more_body"]:

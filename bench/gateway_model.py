@@ -10,17 +10,17 @@ import orjson
 
 EVENTS = 200
 WORD = "word "
-OTHER = "more "
+OTHER_WORD = "more "
 """Every second event: LiteLLM takes a model that repeats one word for a broken one."""
 TOOL = "echo"
-SAID = "hello"
+TOOL_TEXT = "hello"
 """What the tool is asked to say, and must have said before the model is content."""
 PACE = 0.005
 """Seconds between two events of the model that writes as a real one does: each is read and passed on by itself."""
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n\r\n"
 _CHUNKED = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked")
-_NO = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%b"
+_BAD_REQUEST = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%b"
 _USAGE = {"prompt_tokens": 10, "completion_tokens": EVENTS, "total_tokens": 10 + EVENTS}
 
 
@@ -28,7 +28,7 @@ class Model(asyncio.Protocol):
     """One connection. The name of the model says how it answers: plain, stream, paced, tool or wait."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._buffer = b""
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport
 
@@ -41,20 +41,20 @@ class Model(asyncio.Protocol):
             self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
-        self._held += data
-        head, end, rest = self._held.partition(b"\r\n\r\n")
+        self._buffer += data
+        head, end, rest = self._buffer.partition(b"\r\n\r\n")
         lowered = head.lower()
         if not end:
             return
         if b"transfer-encoding: chunked" in lowered:
             if not rest.endswith(b"0\r\n\r\n"):
                 return
-            body = _unchunked(rest)
+            body = _join_chunks(rest)
         else:
             body = rest
             if len(rest) < int(lowered.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0):
                 return
-        self._held = b""
+        self._buffer = b""
         if b"/chat/completions" in head.partition(b"\r\n")[0]:
             self._answer(orjson.loads(body))
         else:
@@ -64,9 +64,9 @@ class Model(asyncio.Protocol):
         name = request["model"]
         last = request["messages"][-1]
         if name == "tool":
-            self._turn(request, last)
+            self._answer_with_tool(request, last)
         elif not request.get("stream"):
-            self._say({"content": WORD}, "stop", streamed=False)
+            self._send_message({"content": WORD}, "stop", streamed=False)
         elif name == "stream":
             self._transport.write(_CHUNKED)
             for number in range(EVENTS):
@@ -74,13 +74,13 @@ class Model(asyncio.Protocol):
             self._transport.write(_END)
         elif name == "paced":
             self._transport.write(_CHUNKED)
-            self._pace(EVENTS)
+            self._send_paced(EVENTS)
         elif name == "wait":
             self._transport.write(_CHUNKED + _WORDS[0])
         else:
-            self._say({"content": WORD}, "stop", streamed=True)
+            self._send_message({"content": WORD}, "stop", streamed=True)
 
-    def _turn(self, request: dict[str, Any], last: dict[str, Any]) -> None:
+    def _answer_with_tool(self, request: dict[str, Any], last: dict[str, Any]) -> None:
         """Call the tool, then be content with what it said."""
         streamed = bool(request.get("stream"))
         offered = [tool["function"]["name"] for tool in request.get("tools", ())]
@@ -89,21 +89,21 @@ class Model(asyncio.Protocol):
             self._refuse(f"the tool is not offered, only: {offered}")
         elif last["role"] != "tool":
             asked = {"id": "call_1", "type": "function", "function": {"name": name, "arguments": _ARGUMENTS}}
-            self._say({"tool_calls": [asked]}, "tool_calls", streamed=streamed)
-        elif SAID not in str(last["content"]):
+            self._send_message({"tool_calls": [asked]}, "tool_calls", streamed=streamed)
+        elif TOOL_TEXT not in str(last["content"]):
             self._refuse(f"the tool was not called: {last}")
         else:
-            self._say({"content": WORD}, "stop", streamed=streamed)
+            self._send_message({"content": WORD}, "stop", streamed=streamed)
 
     def _refuse(self, why: str) -> None:
         body = orjson.dumps({"error": {"message": why}})
-        self._transport.write(_NO % (len(body), body))
+        self._transport.write(_BAD_REQUEST % (len(body), body))
 
-    def _say(self, message: dict[str, Any], finish: str, *, streamed: bool) -> None:
+    def _send_message(self, message: dict[str, Any], finish: str, *, streamed: bool) -> None:
         if streamed:
             calls = [{"index": 0, **call} for call in message.get("tool_calls", ())]
             delta = {**message, "tool_calls": calls} if calls else message
-            self._transport.write(_CHUNKED + _event(_chunk(delta)) + _last(finish))
+            self._transport.write(_CHUNKED + _event(_chunk(delta)) + _last_events(finish))
             return
         choice = {"index": 0, "message": {"role": "assistant", "content": None, **message}, "finish_reason": finish}
         answer = {
@@ -117,10 +117,10 @@ class Model(asyncio.Protocol):
         body = orjson.dumps(answer)
         self._transport.write(_HEAD % (b"application/json", b"Content-Length: %d" % len(body)) + body)
 
-    def _pace(self, left: int) -> None:
+    def _send_paced(self, left: int) -> None:
         self._transport.write(_WORDS[left % 2] if left else _END)
         if left:
-            self._timer = asyncio.get_running_loop().call_later(PACE, self._pace, left - 1)
+            self._timer = asyncio.get_running_loop().call_later(PACE, self._send_paced, left - 1)
 
 
 def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
@@ -128,26 +128,26 @@ def _chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
     return {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
 
 
-def _framed(data: bytes) -> bytes:
+def _encode_chunk(data: bytes) -> bytes:
     event = b"data: %b\n\n" % data
     return b"%x\r\n%b\r\n" % (len(event), event)
 
 
 def _event(chunk: dict[str, Any]) -> bytes:
-    return _framed(orjson.dumps(chunk))
+    return _encode_chunk(orjson.dumps(chunk))
 
 
-def _last(finish: str) -> bytes:
+def _last_events(finish: str) -> bytes:
     usage = {**_chunk({}), "choices": [], "usage": _USAGE}
-    return _event(_chunk({}, finish)) + _event(usage) + _framed(b"[DONE]") + b"0\r\n\r\n"
+    return _event(_chunk({}, finish)) + _event(usage) + _encode_chunk(b"[DONE]") + b"0\r\n\r\n"
 
 
-_ARGUMENTS = orjson.dumps({"text": SAID}).decode()
-_WORDS = [_event(_chunk({"content": word})) for word in (WORD, OTHER)]
-_END = _last("stop")
+_ARGUMENTS = orjson.dumps({"text": TOOL_TEXT}).decode()
+_WORDS = [_event(_chunk({"content": word})) for word in (WORD, OTHER_WORD)]
+_END = _last_events("stop")
 
 
-def _unchunked(rest: bytes) -> bytes:
+def _join_chunks(rest: bytes) -> bytes:
     parts: list[bytes] = []
     while True:
         size, _, rest = rest.partition(b"\r\n")

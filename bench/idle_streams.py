@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.gateway_model import WORD
-from bench.gateway_targets import Target, holodeck
-from bench.load import Line, asked, dialled, lines
-from bench.processes import cpu, module, open_files, resident, serving
-from bench.table import show
+from bench.gateway_targets import Target, run_holodeck
+from bench.load import LoadConnection, connect, open_connections, send_requests
+from bench.processes import count_open_files, cpu_seconds, module_command, resident_bytes, run_server
+from bench.table import print_table
 from holodeck.testing import FaultyMCPServer
 
 SPARE_FILES = 100
@@ -32,7 +32,7 @@ LOOK_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Idle:
+class IdleCost:
     """So many streams, and what they took."""
 
     streams: int
@@ -62,7 +62,7 @@ def main(runner: asyncio.Runner, numbers: list[int]) -> None:
                 f"{most * FILES_PER_STREAM + SPARE_FILES}, so there are {most}. Raise 'ulimit -Hn' for all of them."
             )
         for name in ("holodeck", "limit"):
-            found = runner.run(_measured(name, min(number, most)))
+            found = runner.run(_measure_server(name, min(number, most)))
             rows.append(
                 [
                     name,
@@ -85,38 +85,38 @@ def main(runner: asyncio.Runner, numbers: list[int]) -> None:
         "a plain request",
         "all gone",
     ]
-    show(f"Idle streams (a plain request: the median of {PLAIN} beside them)", header, rows)
+    print_table(f"Idle streams (a plain request: the median of {PLAIN} beside them)", header, rows)
 
 
-async def _measured(name: str, number: int) -> Idle:
+async def _measure_server(name: str, number: int) -> IdleCost:
     """Each number has servers of its own: memory that was used once is not given back."""
-    with tempfile.TemporaryDirectory() as folder, serving(module("bench.gateway_model")) as (_, model):
+    with tempfile.TemporaryDirectory() as folder, run_server(module_command("bench.gateway_model")) as (_, model):
         if name == "holodeck":
-            with holodeck(Path(folder), model) as target:
-                return await _streams(target, number)
+            with run_holodeck(Path(folder), model) as target:
+                return await _measure_streams(target, number)
         with (
-            serving(FaultyMCPServer.command("normal", transport="http")) as (_, mcp),
-            serving(module("bench.gateway_limit", model, mcp)) as (pid, url),
+            run_server(FaultyMCPServer.command("normal", transport="http")) as (_, mcp),
+            run_server(module_command("bench.gateway_limit", model, mcp)) as (pid, url),
         ):
-            return await _streams(Target(name=name, pid=pid, url=url), number)
+            return await _measure_streams(Target(name=name, pid=pid, url=url), number)
 
 
-async def _streams(target: Target, number: int) -> Idle:
-    await _plain(target)
-    files = open_files(target.pid)
-    memory, spent, began = resident(target.pid), cpu(target.pid), time.perf_counter()
-    async with lines(target.url, 0) as opened:
+async def _measure_streams(target: Target, number: int) -> IdleCost:
+    await _time_plain_requests(target)
+    files = count_open_files(target.pid)
+    memory, spent, began = resident_bytes(target.pid), cpu_seconds(target.pid), time.perf_counter()
+    async with open_connections(target.url, 0) as opened:
         async with asyncio.timeout(OPEN_SECONDS):
-            await _open(target, number, opened)
-        took, spent = time.perf_counter() - began, cpu(target.pid) - spent
-        grown = resident(target.pid) - memory
-        quiet = cpu(target.pid)
+            await _open_streams(target, number, opened)
+        took, spent = time.perf_counter() - began, cpu_seconds(target.pid) - spent
+        grown = resident_bytes(target.pid) - memory
+        quiet = cpu_seconds(target.pid)
         await asyncio.sleep(QUIET_SECONDS)
-        quiet = cpu(target.pid) - quiet
-        beside = await _plain(target)
+        quiet = cpu_seconds(target.pid) - quiet
+        beside = await _time_plain_requests(target)
         began = time.perf_counter()
-    closed = time.perf_counter() - began if await _has_let_go(target, files) else None
-    return Idle(
+    closed = time.perf_counter() - began if await _wait_released(target, files) else None
+    return IdleCost(
         streams=number,
         opened=took,
         opening_cpu=spent / number,
@@ -127,39 +127,39 @@ async def _streams(target: Target, number: int) -> Idle:
     )
 
 
-async def _open(target: Target, number: int, opened: list[Line]) -> None:
+async def _open_streams(target: Target, number: int, opened: list[LoadConnection]) -> None:
     """Until the first word of every stream has come."""
-    (request,) = target.ask("wait").requests
+    (request,) = target.plan_requests("wait").requests
     left = iter(range(number))
 
-    async def some() -> None:
+    async def open_some() -> None:
         for _ in left:
-            line = await dialled(target.url)
+            line = await connect(target.url)
             opened.append(line)
-            await line.begin(request, WORD.encode())
+            await line.send_and_wait_for(request, WORD.encode())
 
     async with asyncio.TaskGroup() as group:
         for _ in range(OPENING):
-            group.create_task(some())
+            group.create_task(open_some())
 
 
-async def _plain(target: Target) -> float:
+async def _time_plain_requests(target: Target) -> float:
     """The median time of plain requests."""
     took = []
-    async with lines(target.url, 1) as (line,):
+    async with open_connections(target.url, 1) as (line,):
         for _ in range(PLAIN):
             began = time.perf_counter()
-            await asked(line, target.ask("plain"))
+            await send_requests(line, target.plan_requests("plain"))
             took.append(time.perf_counter() - began)
     return sorted(took)[PLAIN // 2]
 
 
-async def _has_let_go(target: Target, files: int) -> bool:
+async def _wait_released(target: Target, files: int) -> bool:
     """Wait until the streams are gone, as long as some of them go."""
-    fewest, changed = open_files(target.pid), time.monotonic()
+    fewest, changed = count_open_files(target.pid), time.monotonic()
     while fewest > files + SPARE_FILES // 2:
         await asyncio.sleep(LOOK_SECONDS)
-        now = open_files(target.pid)
+        now = count_open_files(target.pid)
         if now < fewest:
             fewest, changed = now, time.monotonic()
         elif time.monotonic() - changed > GOING_SECONDS:

@@ -23,7 +23,7 @@ TOOLS = [
 """What makes it run the loop itself: its own gateway as the address of the server."""
 
 
-def installed() -> Path:
+def install() -> Path:
     """The program, installed on first use."""
     program = _HOME / "bin" / "litellm"
     if not (_HOME / ".ready").exists():
@@ -35,16 +35,16 @@ def installed() -> Path:
     return program
 
 
-def config(models: tuple[str, ...], model: str, mcp: str) -> dict[str, Any]:
+def build_config(models: tuple[str, ...], model: str, mcp: str) -> dict[str, Any]:
     """The file that an operator would write."""
 
-    def served(name: str) -> dict[str, Any]:
+    def model_entry(name: str) -> dict[str, Any]:
         where = {"model": f"openai/{name}", "api_base": f"{model}/v1", "api_key": "none"}
         only_chat = {"use_chat_completions_api": True}  # what the model has, whichever door of the proxy is taken
         return {"model_name": name, "litellm_params": where | only_chat}
 
     return {
-        "model_list": [served(name) for name in models],
+        "model_list": [model_entry(name) for name in models],
         "litellm_settings": {"num_retries": 0, "request_timeout": 600},
         "mcp_servers": {SERVER: {"url": mcp, "transport": "http"}},
     }

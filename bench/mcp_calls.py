@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from bench.mcp_clients import NAMES, Client, Connect, Over, rss_mb, served
-from bench.table import show
+from bench.mcp_clients import NAMES, Client, Connect, TransportName, rss_mb, serve
+from bench.table import print_table
 
 ROUNDS = 7
 CALLS = 200
@@ -26,13 +26,13 @@ Cost = tuple[float, float]
 """CPU of this process, and time on the clock, in seconds."""
 
 
-async def measured(work: Callable[[], Awaitable[object]]) -> Cost:
+async def measure(work: Callable[[], Awaitable[object]]) -> Cost:
     cpu, wall = time.process_time(), time.perf_counter()
     await work()
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
-async def interleaved(
+async def measure_interleaved(
     clients: dict[str, Client], work: Callable[[Client], Awaitable[object]], *, rounds: int, calls: int
 ) -> dict[str, Cost]:
     """The median cost of one call, each client in turn, so that a busy moment of the machine hits all of them."""
@@ -42,7 +42,7 @@ async def interleaved(
     for _ in range(rounds):
         for name, client in clients.items():
             gc.collect()
-            costs[name].append(await measured(partial(work, client)))
+            costs[name].append(await measure(partial(work, client)))
     return {name: _median(each, calls) for name, each in costs.items()}
 
 
@@ -50,55 +50,55 @@ def _median(costs: list[Cost], calls: int) -> Cost:
     return tuple(statistics.median(cost[part] for cost in costs) / calls for part in (0, 1))  # type: ignore[return-value]
 
 
-async def one_by_one(client: Client) -> None:
+async def call_one_by_one(client: Client) -> None:
     for _ in range(CALLS):
         await client.call("echo", {"text": "hello"})
 
 
-async def at_once(client: Client) -> None:
+async def call_at_once(client: Client) -> None:
     for _ in range(BATCHES):
         await asyncio.gather(*(client.call("echo", {"text": "hello"}) for _ in range(AT_ONCE)))
 
 
-async def big(client: Client, size: int) -> None:
+async def call_big(client: Client, size: int) -> None:
     if await client.call("big", {"bytes": size}) != size:
         raise AssertionError("the answer is not complete")
 
 
-async def calls_over(over: Over) -> list[list[str]]:
+async def measure_calls(over: TransportName) -> list[list[str]]:
     rows: list[list[str]] = []
     async with AsyncExitStack() as stack:
-        connects = stack.enter_context(served(over))
+        connects = stack.enter_context(serve(over))
         clients = {name: await stack.enter_async_context(connects[name]()) for name in NAMES}
-        cost = await interleaved(clients, one_by_one, rounds=ROUNDS, calls=CALLS)
+        cost = await measure_interleaved(clients, call_one_by_one, rounds=ROUNDS, calls=CALLS)
         rows.append(_row(f"{over}, one by one", cost))
-        cost = await interleaved(clients, at_once, rounds=ROUNDS, calls=BATCHES * AT_ONCE)
+        cost = await measure_interleaved(clients, call_at_once, rounds=ROUNDS, calls=BATCHES * AT_ONCE)
         rows.append(_row(f"{over}, {AT_ONCE} at once", cost))
         for size in (1, 10):
-            work = partial(big, size=size * MB)
-            cost = await interleaved(clients, work, rounds=BIG_ROUNDS, calls=1)
+            work = partial(call_big, size=size * MB)
+            cost = await measure_interleaved(clients, work, rounds=BIG_ROUNDS, calls=1)
             rows.append(_row(f"{over}, {size} MB", cost))
     return rows
 
 
-async def lists_over(over: Over) -> list[list[str]]:
+async def measure_lists(over: TransportName) -> list[list[str]]:
     rows: list[list[str]] = []
     for mode, label in (
         ("normal", "connect and call"),
         ("thousand-tools", "1,000 tools"),
         ("ten-thousand-tools", "10,000 tools"),
     ):
-        with served(over, mode) as connects:
+        with serve(over, mode) as connects:
             costs: dict[str, list[Cost]] = {name: [] for name in NAMES}
             for _ in range(BIG_ROUNDS):
                 for name in NAMES:
                     gc.collect()
-                    costs[name].append(await measured(partial(_used_once, connects[name], mode)))
+                    costs[name].append(await measure(partial(_use_once, connects[name], mode)))
         rows.append(_row(f"{over}, {label}", {name: _median(each, 1) for name, each in costs.items()}))
     return rows
 
 
-async def _used_once(connect: Connect, mode: str) -> None:
+async def _use_once(connect: Connect, mode: str) -> None:
     async with connect() as client:
         if mode == "normal":
             await client.call("echo", {"text": "hello"})
@@ -106,14 +106,14 @@ async def _used_once(connect: Connect, mode: str) -> None:
             await client.tools()
 
 
-async def huge_over(over: Over) -> list[str]:
+async def measure_huge(over: TransportName) -> list[str]:
     """Fifty million bytes in one answer, and what memory they leave behind."""
-    with served(over) as connects:
+    with serve(over) as connects:
         async with connects["holodeck"]() as client:
-            await big(client, MB)
+            await call_big(client, MB)
             gc.collect()
             before = rss_mb()
-            costs = [await measured(lambda: big(client, HUGE_MB * MB)) for _ in range(BIG_ROUNDS)]
+            costs = [await measure(lambda: call_big(client, HUGE_MB * MB)) for _ in range(BIG_ROUNDS)]
             await asyncio.sleep(0)  # the loop holds what woke us until the next pass
             gc.collect()
             after = rss_mb()
@@ -139,12 +139,14 @@ def _time(seconds: float) -> str:
 def main() -> None:
     head = ["", *(f"{name} CPU" for name in NAMES), "of sdk", "of limit", *(f"{name} wall" for name in NAMES)]
     stock: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run
-    rows = stock(calls_over("stdio")) + stock(calls_over("http"))
-    show("MCP calls: the client's cost of one (median, interleaved)", head, rows)
-    rows = stock(lists_over("stdio")) + stock(lists_over("http"))
-    show("MCP connections: from nothing to the first call or the whole list", head, rows)
-    rows = [stock(huge_over("stdio")), stock(huge_over("http"))]
-    show(f"MCP, a huge answer through holodeck ({BIG_ROUNDS} times)", ["", "slowest", "RSS before", "RSS after"], rows)
+    rows = stock(measure_calls("stdio")) + stock(measure_calls("http"))
+    print_table("MCP calls: the client's cost of one (median, interleaved)", head, rows)
+    rows = stock(measure_lists("stdio")) + stock(measure_lists("http"))
+    print_table("MCP connections: from nothing to the first call or the whole list", head, rows)
+    rows = [stock(measure_huge("stdio")), stock(measure_huge("http"))]
+    print_table(
+        f"MCP, a huge answer through holodeck ({BIG_ROUNDS} times)", ["", "slowest", "RSS before", "RSS after"], rows
+    )
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.bare_client import bare_http, bare_pipes
+from bench.bare_client import open_bare_http, open_bare_pipes
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 from holodeck.testing import FaultyMCPServer, stand_in
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
-Over = Literal["stdio", "http"]
+TransportName = Literal["stdio", "http"]
 NAMES = ("holodeck", "sdk", "limit")
 
 
@@ -36,16 +36,16 @@ Connect = Callable[[], AbstractAsyncContextManager[Client]]
 
 
 @contextmanager
-def served(over: Over, mode: str = "normal") -> Iterator[dict[str, Connect]]:
+def serve(over: TransportName, mode: str = "normal") -> Iterator[dict[str, Connect]]:
     """How to connect each client to the same kind of server."""
     with tempfile.TemporaryDirectory() as folder:
         if over == "stdio":
             command = FaultyMCPServer.command(mode)
             path = stand_in(Path(folder), command)["PATH"]
             yield {
-                "holodeck": lambda: _ours(_stdio_tool(path)),
-                "sdk": lambda: _sdk_stdio(path),
-                "limit": lambda: _bare(bare_pipes([f"{folder}/npx", "-y", "bench"])),
+                "holodeck": lambda: _connect_ours(_stdio_tool(path)),
+                "sdk": lambda: _connect_sdk_stdio(path),
+                "limit": lambda: _connect_bare(open_bare_pipes([f"{folder}/npx", "-y", "bench"])),
             }
             return
         process = subprocess.Popen(
@@ -54,9 +54,11 @@ def served(over: Over, mode: str = "normal") -> Iterator[dict[str, Connect]]:
         with process:
             url = process.stdout.readline().decode().strip() if process.stdout is not None else ""
             yield {
-                "holodeck": lambda: _ours(MCPTool(name="bench", server="bench", transport=TransportType.HTTP, url=url)),
-                "sdk": lambda: _sdk(url),
-                "limit": lambda: _bare(bare_http(url)),
+                "holodeck": lambda: _connect_ours(
+                    MCPTool(name="bench", server="bench", transport=TransportType.HTTP, url=url)
+                ),
+                "sdk": lambda: _connect_sdk(url),
+                "limit": lambda: _connect_bare(open_bare_http(url)),
             }
 
 
@@ -68,7 +70,7 @@ def _stdio_tool(path: str) -> MCPTool:
 
 
 @asynccontextmanager
-async def _ours(tool: MCPTool) -> AsyncIterator[Client]:
+async def _connect_ours(tool: MCPTool) -> AsyncIterator[Client]:
     async with create_mcp_plugin(tool) as plugin:
 
         async def call(name: str, arguments: dict[str, Any]) -> int:
@@ -84,16 +86,16 @@ async def _ours(tool: MCPTool) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def _sdk_stdio(path: str) -> AsyncIterator[Client]:
+async def _connect_sdk_stdio(path: str) -> AsyncIterator[Client]:
     from mcp import StdioServerParameters
 
     env = {**os.environ, "PATH": path}
-    async with _sdk(StdioServerParameters(command="npx", args=["-y", "bench"], env=env)) as client:
+    async with _connect_sdk(StdioServerParameters(command="npx", args=["-y", "bench"], env=env)) as client:
         yield client
 
 
 @asynccontextmanager
-async def _sdk(server: Any) -> AsyncIterator[Client]:
+async def _connect_sdk(server: Any) -> AsyncIterator[Client]:
     from mcp import Client as SdkClient
     from mcp_types import TextContent
 
@@ -121,7 +123,7 @@ async def _sdk(server: Any) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def _bare(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterator[Client]:
+async def _connect_bare(connecting: AbstractAsyncContextManager[Any]) -> AsyncIterator[Client]:
     async with connecting as bare:
 
         async def call(name: str, arguments: dict[str, Any]) -> int:

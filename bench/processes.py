@@ -15,7 +15,7 @@ _STOP_SECONDS = 60
 _CPU_CLOCK_OF_PROCESS = 2
 
 
-def tree(pid: int) -> list[int]:
+def process_tree(pid: int) -> list[int]:
     """A process and everything it has started that still runs."""
     parents: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -29,24 +29,24 @@ def tree(pid: int) -> list[int]:
     return found
 
 
-def cpu(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Seconds of CPU of a process tree, finer than the hundredths that stand in /proc."""
-    return sum(time.clock_gettime((~one << 3) | _CPU_CLOCK_OF_PROCESS) for one in tree(pid))
+    return sum(time.clock_gettime((~one << 3) | _CPU_CLOCK_OF_PROCESS) for one in process_tree(pid))
 
 
-def resident(pid: int) -> int:
+def resident_bytes(pid: int) -> int:
     """Bytes of memory that a process tree holds. What the kernel keeps for its sockets is not among them."""
     size = os.sysconf("SC_PAGE_SIZE")
-    return sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) * size for one in tree(pid))
+    return sum(int(Path(f"/proc/{one}/statm").read_text().split()[1]) * size for one in process_tree(pid))
 
 
-def open_files(pid: int) -> int:
+def count_open_files(pid: int) -> int:
     """Files and connections that a process has open."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 @contextmanager
-def serving(
+def run_server(
     command: Sequence[str], *, environ: Mapping[str, str] | None = None, cwd: Path = ROOT
 ) -> Iterator[tuple[int, str]]:
     """A server that prints its address in its first line: the id of its process, and the address."""
@@ -58,7 +58,7 @@ def serving(
         cwd=cwd,
         env={**os.environ, **(environ or {})},
     )
-    with ended(process):
+    with stop_at_end(process):
         line = process.stdout.readline().strip() if process.stdout is not None else ""
         if not line:
             raise RuntimeError(f"{' '.join(command)} ended before it served")
@@ -66,7 +66,7 @@ def serving(
 
 
 @contextmanager
-def ended(process: subprocess.Popen[str]) -> Iterator[None]:
+def stop_at_end(process: subprocess.Popen[str]) -> Iterator[None]:
     """Whatever happens, the process is gone afterwards."""
     try:
         yield
@@ -82,6 +82,6 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
                 stream.close()
 
 
-def module(name: str, *arguments: str) -> list[str]:
+def module_command(name: str, *arguments: str) -> list[str]:
     """The command that runs a module of this environment."""
     return [sys.executable, "-m", name, *arguments]

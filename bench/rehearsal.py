@@ -13,17 +13,17 @@ from typing import Any
 
 import yaml
 
-from bench.table import show
-from holodeck.models.exchange import Answered, ModelRequest, ToolSpec
-from holodeck.models.items import FunctionCall, Message, said
-from holodeck.providers.rehearsal import Rehearsal, shortlist
-from holodeck.providers.rehearsal.speech import asked_for
+from bench.table import print_table
+from holodeck.models.exchange import ModelAnswer, ModelRequest, ToolSpec
+from holodeck.models.items import FunctionCall, Message, text_message
+from holodeck.providers.rehearsal import Rehearsal, shortlist_tools
+from holodeck.providers.rehearsal.speech import find_asked_tool
 from holodeck.providers.rehearsal.zones import zone_names
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "providers" / "fixtures"
 
 
-def tools() -> tuple[ToolSpec, ...]:
+def load_tools() -> tuple[ToolSpec, ...]:
     """The tools of all servers in the fixture."""
     servers = json.loads((FIXTURES / "mcp_tools.json").read_text())
     return tuple(
@@ -33,20 +33,22 @@ def tools() -> tuple[ToolSpec, ...]:
     )
 
 
-async def answer(request: str, offered: tuple[ToolSpec, ...]) -> Answered:
+async def answer_request(request: str, offered: tuple[ToolSpec, ...]) -> ModelAnswer:
     """The last event of one exchange."""
-    events = [event async for event in Rehearsal().stream(ModelRequest(items=(said("user", request),), tools=offered))]
+    events = [
+        event async for event in Rehearsal().stream(ModelRequest(items=(text_message("user", request),), tools=offered))
+    ]
     last = events[-1]
-    assert isinstance(last, Answered)
+    assert isinstance(last, ModelAnswer)
     return last
 
 
-def invented(value: Any, request: str) -> list[Any]:
+def find_invented(value: Any, request: str) -> list[Any]:
     """Leaves of a call that the request does not say, checked without the rules that found them."""
     if isinstance(value, dict):
-        return [each for inner in value.values() for each in invented(inner, request)]
+        return [each for inner in value.values() for each in find_invented(inner, request)]
     if isinstance(value, list):
-        return [each for inner in value for each in invented(inner, request)]
+        return [each for inner in value for each in find_invented(inner, request)]
     if isinstance(value, bool):
         return []  # judged by the expected arguments
     if isinstance(value, int | float):
@@ -85,27 +87,27 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def measure(title: str, offered: tuple[ToolSpec, ...], cases: list[dict[str, Any]]) -> None:
+def measure_requests(title: str, offered: tuple[ToolSpec, ...], cases: list[dict[str, Any]]) -> None:
     """One table: how the model does on these requests with these tools on offer."""
     right = exact = top_three = made_up = with_tool = 0
     times, misses = [], []
     for case in cases:
         started = time.process_time()
-        answered = asyncio.run(answer(case["say"], offered))
+        answered = asyncio.run(answer_request(case["say"], offered))
         times.append(1000 * (time.process_time() - started))
         calls = [item for item in answered.items if isinstance(item, FunctionCall)]
         words = "".join(item.text for item in answered.items if isinstance(item, Message))
-        tool = calls[0].name if calls else asked_for(words) or "none"
+        tool = calls[0].name if calls else find_asked_tool(words) or "none"
         arguments = json.loads(calls[0].arguments) if calls else None
         is_right = tool == case["tool"]
         is_exact = is_right and (
             arguments == case["with"] if "with" in case else all(f"`{name}`" in words for name in case.get("asks", ()))
         )
-        made_up += len(invented(arguments or {}, case["say"]))
+        made_up += len(find_invented(arguments or {}, case["say"]))
         right, exact = right + is_right, exact + is_exact
         if case["tool"] != "none":
             with_tool += 1
-            top_three += case["tool"] in [each.name for each in shortlist(case["say"], offered, 3)]
+            top_three += case["tool"] in [each.name for each in shortlist_tools(case["say"], offered, 3)]
         if not is_exact:
             misses.append([case["say"][:60], tool, json.dumps(arguments)[:90]])
     count = len(cases)
@@ -116,15 +118,17 @@ def measure(title: str, offered: tuple[ToolSpec, ...], cases: list[dict[str, Any
         ["right tool in the shortlist of three", f"{100 * top_three / with_tool:.0f} %", ""],
         ["CPU of a turn, median / slowest", f"{statistics.median(times):.0f} / {max(times):.0f} ms", "under 40 ms"],
     ]
-    show(f"{title}: {count} requests, {len(offered)} tools on offer", ["what", "measured", "bar"], rows)
+    print_table(f"{title}: {count} requests, {len(offered)} tools on offer", ["what", "measured", "bar"], rows)
     if misses:
-        show("Not exact", ["request", "tool", "arguments"], misses)
+        print_table("Not exact", ["request", "tool", "arguments"], misses)
 
 
 def main() -> None:
-    offered = tools()
-    asyncio.run(answer("What time is it in Tokyo?", offered))  # reads the time zones, once in a process
-    measure("The rehearsal model, six MCP servers", offered, yaml.safe_load((FIXTURES / "requests.yaml").read_text()))
+    offered = load_tools()
+    asyncio.run(answer_request("What time is it in Tokyo?", offered))  # reads the time zones, once in a process
+    measure_requests(
+        "The rehearsal model, six MCP servers", offered, yaml.safe_load((FIXTURES / "requests.yaml").read_text())
+    )
     others = yaml.safe_load((FIXTURES / "other_tools.yaml").read_text())
     specs = tuple(ToolSpec(**tool) for tool in others["tools"])
-    measure("The rehearsal model, other tools", specs, others["requests"])
+    measure_requests("The rehearsal model, other tools", specs, others["requests"])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.table import show
+from bench.table import print_table
 
 ROUNDS = 15
 EXAMPLE = Path(__file__).parents[1] / "examples" / "assistant" / "agent.yaml"
@@ -39,4 +39,4 @@ def main() -> None:
     for name, values in times.items():
         median = statistics.median(values)
         rows.append([name, f"{median * 1000:.0f} ms", f"{median / bare:.1f}x"])
-    show(f"CPU time to start (median of {ROUNDS}, interleaved)", ["command", "CPU", "bare Python"], rows)
+    print_table(f"CPU time to start (median of {ROUNDS}, interleaved)", ["command", "CPU", "bare Python"], rows)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.table import show
+from bench.table import print_table
 from holodeck.runtime import load_agent
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, stand_in
 
@@ -24,7 +24,7 @@ def _script() -> ScriptedModel:
     return ScriptedModel(*[call("add", a=1, b=2)] * TURNS, say("done"))
 
 
-async def _measured(folder: Path, tools: list[dict[str, object]]) -> tuple[float, float]:
+async def _measure_turns(folder: Path, tools: list[dict[str, object]]) -> tuple[float, float]:
     """CPU and wall seconds per turn, servers already started."""
     (folder / "agent.yaml").write_text(json.dumps({"name": "bench", "tools": tools}))
     async with load_agent(folder / "agent.yaml", model=_script()) as agent:
@@ -37,7 +37,7 @@ async def _measured(folder: Path, tools: list[dict[str, object]]) -> tuple[float
     return cpu / TURNS, wall / TURNS
 
 
-def _first_byte(folder: Path) -> float:
+def _time_first_answer(folder: Path) -> float:
     """Seconds from `holodeck run` to the end of an answer of the rehearsal model, without tools."""
     (folder / "agent.yaml").write_text("name: bench\n")
     began = time.perf_counter()
@@ -62,10 +62,10 @@ def main() -> None:
         best: dict[str, tuple[float, float]] = {}
         for _ in range(ROUNDS):
             for kind, tools in kinds.items():
-                measured = asyncio.run(_measured(folder, tools))
+                measured = asyncio.run(_measure_turns(folder, tools))
                 best[kind] = min(best.get(kind, measured), measured)
         for kind, (cpu, wall) in best.items():
             rows.append([f"a turn with {kind}", f"{cpu * 1e6:.0f} us", f"{wall * 1e6:.0f} us"])
-        started = min(_first_byte(folder) for _ in range(ROUNDS))
+        started = min(_time_first_answer(folder) for _ in range(ROUNDS))
         rows.append(["holodeck run, rehearsal model, no tools", "-", f"{started * 1000:.0f} ms"])
-    show(f"The engine's own time (best of {ROUNDS}, {TURNS} turns each)", ["what", "CPU", "wall"], rows)
+    print_table(f"The engine's own time (best of {ROUNDS}, {TURNS} turns each)", ["what", "CPU", "wall"], rows)

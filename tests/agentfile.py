@@ -32,16 +32,16 @@ class AgentFolder:
             self.write("agent.yaml", text)
         return read_agent(self.path / "agent.yaml", environ=env or {}, home=self.home)
 
-    def error(self, text: str | bytes | None = None, env: Mapping[str, str] | None = None) -> ConfigError:
+    def load_error(self, text: str | bytes | None = None, env: Mapping[str, str] | None = None) -> ConfigError:
         with pytest.raises(ConfigError) as caught:
             self.load(text, env)
         return caught.value
 
-    def errors(self, text: str | bytes | None = None, env: Mapping[str, str] | None = None) -> list[Problem]:
-        return [problem for problem in self.error(text, env).problems if problem.severity == "error"]
+    def load_errors(self, text: str | bytes | None = None, env: Mapping[str, str] | None = None) -> list[Problem]:
+        return [problem for problem in self.load_error(text, env).problems if problem.severity == "error"]
 
 
-def tool(*lines: str) -> str:
+def agent_with_tool(*lines: str) -> str:
     """An agent file with one MCP tool of these lines."""
     body = "\n".join(f"    {line}" for line in lines)
     return f"name: demo\ntools:\n  - type: mcp\n    name: t\n    description: d\n{body}\n"

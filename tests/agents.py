@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-from terminal import holodeck
+from terminal import run_holodeck
 
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
 from holodeck.testing.command import CommandOptions
@@ -20,7 +20,7 @@ from holodeck.testing.scripted_server import ScriptedServer
 GONE_WITHIN = 45.0  # seconds: who is killed ends once the kernel has a moment for it
 
 
-class Project:
+class AgentProject:
     """A folder with an agent file, and the environment in which its servers are found."""
 
     def __init__(self, folder: Path) -> None:
@@ -32,7 +32,7 @@ class Project:
         self._bin = folder / "bin"
 
     def write(self, model: ScriptedServer | None, *servers: str, more: str = "") -> None:
-        """Write the agent file; `servers` are the lines of its tools, as `npx` and `at` make them."""
+        """Write the agent file; `servers` are the lines of its tools, as `npx_server` and `server_at` make them."""
         lines = ["name: demo"]
         if model is not None:
             lines.append(f'model: {{provider: openai_compatible, name: scripted, endpoint: "{model.url}"}}')
@@ -40,7 +40,7 @@ class Project:
             lines += ["tools:", *servers]
         (self.path / "agent.yaml").write_text("\n".join(lines) + f"\n{more}")
 
-    def npx(self, name: str, mode: str = "normal", *, more: str = "", **options: Unpack[CommandOptions]) -> str:
+    def npx_server(self, name: str, mode: str = "normal", *, more: str = "", **options: Unpack[CommandOptions]) -> str:
         """A server that is a process, started through npx."""
         options.setdefault("pid_file", self.pid_file)
         options.setdefault("journal", self.journal)
@@ -50,36 +50,36 @@ class Project:
     def pids(self) -> list[int]:
         return read_pids(self.pid_file)
 
-    async def servers_gone(self) -> None:
+    async def wait_servers_gone(self) -> None:
         """Wait until every server that was started has ended: who is killed has not ended yet."""
         async with asyncio.timeout(GONE_WITHIN):
             for pid in self.pids():
-                await _ended(pid)
+                await _wait_ended(pid)
 
-    async def holodeck(self, *args: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    async def run_holodeck(self, *args: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """Run the command while the servers of this test go on."""
-        return await asyncio.to_thread(holodeck, *args, cwd=self.path, env=self.env, stdin=stdin)
+        return await asyncio.to_thread(run_holodeck, *args, cwd=self.path, env=self.env, stdin=stdin)
 
 
-def at(name: str, url: str, *, more: str = "") -> str:
+def server_at(name: str, url: str, *, more: str = "") -> str:
     """A server at a URL."""
     return f'  - {{type: mcp, name: {name}, description: d, transport: http, url: "{url}"{more}}}'
 
 
 @asynccontextmanager
-async def scripted(*turns: Any, chunk: int | None = None) -> AsyncIterator[ScriptedServer]:
+async def serve_scripted(*turns: Any, chunk: int | None = None) -> AsyncIterator[ScriptedServer]:
     """A model that answers by a script, behind HTTP."""
     async with ScriptedModel(*turns, chunk=chunk).serve() as server:
         yield server
 
 
-def messages(server: ScriptedServer, turn: int) -> list[Mapping[str, Any]]:
+def messages_of_turn(server: ScriptedServer, turn: int) -> list[Mapping[str, Any]]:
     """What the model received as the conversation of one turn, counted from 0."""
     found: list[Mapping[str, Any]] = server.received[turn].json["messages"]
     return found
 
 
-async def _ended(pid: int) -> None:
+async def _wait_ended(pid: int) -> None:
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -11,7 +11,7 @@ _LOCKS = Path(__file__).parents[1] / ".cache" / "locks"
 
 
 @contextmanager
-def alone(name: str) -> Iterator[None]:
+def interprocess_lock(name: str) -> Iterator[None]:
     """Hold the lock of this name; it is released as well when the process dies."""
     _LOCKS.mkdir(parents=True, exist_ok=True)
     with (_LOCKS / name).open("w") as file:

@@ -9,30 +9,30 @@ from contextlib import contextmanager
 
 
 class Canary:
-    """`url` leads here; `visits` is how often somebody came."""
+    """`url` leads here; `connections` is how often somebody came."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/schema.json"
-        self.visits = 0
+        self.connections = 0
         self._listener = listener
 
-    def watch(self) -> None:
+    def count_connections(self) -> None:
         """Hang up on every visitor, until the listener is closed."""
         while True:
             try:
                 visitor, _ = self._listener.accept()
             except OSError:
                 return
-            self.visits += 1
+            self.connections += 1
             visitor.close()
 
 
 @contextmanager
-def canary() -> Iterator[Canary]:
+def run_canary() -> Iterator[Canary]:
     """It runs in a thread, so that it also sees what blocks the event loop."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         made = Canary(listener)
-        thread = threading.Thread(target=made.watch, daemon=True)
+        thread = threading.Thread(target=made.count_connections, daemon=True)
         thread.start()
         yield made
         listener.shutdown(socket.SHUT_RDWR)

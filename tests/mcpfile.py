@@ -14,7 +14,7 @@ from holodeck.runtime import read_servers
 NPX = {"command": "npx", "args": ["-y", "some-server"]}
 
 
-def load(
+def load_file(
     folder: Path, content: object, name: str = "mcp.json", env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> LoadedServers:
     file = folder / name
@@ -23,14 +23,14 @@ def load(
     return read_servers(file, environ=env or {}, cwd=cwd or folder)
 
 
-def one(folder: Path, entry: Mapping[str, Any], **more: Any) -> MCPTool:
+def load_single_server(folder: Path, entry: Mapping[str, Any], **more: Any) -> MCPTool:
     """The only server of a file."""
-    loaded = load(folder, {"mcpServers": {"s": entry}}, **more)
+    loaded = load_file(folder, {"mcpServers": {"s": entry}}, **more)
     assert not loaded.refused
     tool = loaded.tools[0].tool
     assert isinstance(tool, MCPTool)
     return tool
 
 
-def warnings(loaded: LoadedServers) -> str:
+def warnings_text(loaded: LoadedServers) -> str:
     return "\n".join(str(problem) for problem in loaded.problems if problem.severity == "warning")

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holodeck.tools.mcp.auth.store import Record
+from holodeck.tools.mcp.auth.store import LoginRecord
 
 
 class MemoryTokens:
     """For one run only."""
 
     def __init__(self) -> None:
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, LoginRecord] = {}
 
-    async def load(self, key: str) -> Record | None:
+    async def load(self, key: str) -> LoginRecord | None:
         return self._records.get(key)
 
     async def save(self, key: str, record: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ STANDARD_STREAMS = 3
 
 
 @contextmanager
-def no_more_files(pid: int = 0) -> Iterator[None]:
+def exhaust_open_files(pid: int = 0) -> Iterator[None]:
     """What is open stays open; the next one is one too many. `pid` 0 is this process."""
     with limit_restored(pid):
         _set_limit(pid, STANDARD_STREAMS)

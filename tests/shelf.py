@@ -10,16 +10,16 @@ from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 
-Given = str | ToolResult | tuple[ContentBlock, ...]
-Tool = Callable[..., Given | Awaitable[Given]]
+ToolReturn = str | ToolResult | tuple[ContentBlock, ...]
+Tool = Callable[..., ToolReturn | Awaitable[ToolReturn]]
 
 
-class Shelf:
+class FakeExecutor:
     """`Shelf(add=lambda a, b: str(a + b))`."""
 
     def __init__(self, **tools: Tool) -> None:
         self._tools: Mapping[str, Tool] = tools
-        self.ran: list[tuple[str, Mapping[str, Any]]] = []
+        self.calls: list[tuple[str, Mapping[str, Any]]] = []
 
     @property
     def kind(self) -> ToolKind:
@@ -32,7 +32,7 @@ class Shelf:
         return name in self._tools
 
     async def execute(self, call: ToolCall) -> ToolResult:
-        self.ran.append((call.name, call.arguments))
+        self.calls.append((call.name, call.arguments))
         made = self._tools[call.name](**call.arguments)
         given = await made if inspect.isawaitable(made) else made
         if isinstance(given, ToolResult):

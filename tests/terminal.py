@@ -1,4 +1,4 @@
-"""The `holodeck` command as a person runs it: a process, with the environment that a test gives it."""
+"""The `run_holodeck` command as a person runs it: a process, with the environment that a test gives it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from warm_holodeck import Forked, can_fork
 LIMIT = 60.0  # seconds
 
 
-def holodeck(
+def run_holodeck(
     *args: str | Path, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = "", program: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a folder whose parent is also the home, and return what it said.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from agentfile import AgentFolder
-from terminal import holodeck
+from terminal import run_holodeck
 
 from holodeck.runtime import read_gateway
 
@@ -33,7 +33,7 @@ def test_every_command_in_the_readme_exists(tmp_path: Path) -> None:
     commands = {match[1] for block in _blocks("bash") for match in re.finditer(r"^holodeck (\w+)", block, re.MULTILINE)}
     assert commands
     for command in commands:
-        assert holodeck(command, "--help", cwd=tmp_path).returncode == 0
+        assert run_holodeck(command, "--help", cwd=tmp_path).returncode == 0
 
 
 def test_every_make_target_in_the_readme_exists() -> None:
@@ -65,7 +65,7 @@ def test_every_key_of_a_gateway_and_of_auth_is_in_the_readme() -> None:
 
 def test_the_shipped_examples_have_not_even_a_warning(tmp_path: Path) -> None:
     for path in sorted((ROOT / "examples").rglob("agent.yaml")):
-        done = holodeck("validate", "--strict", path, cwd=tmp_path)
+        done = run_holodeck("validate", "--strict", path, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
 

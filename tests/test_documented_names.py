@@ -8,7 +8,7 @@ import re
 import typing
 
 import pytest
-from aio import aio
+from aio import async_test
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,7 +121,7 @@ def test_the_time_limit_of_a_call_is_sixty_seconds_unless_the_tool_says_otherwis
 
 
 @pytest.mark.proves("002:ENT-4")
-@aio
+@async_test
 async def test_a_plugin_connects_calls_lists_prompts_and_disconnects() -> None:
     async with FaultyMCPServer() as server:
         tool = MCPTool.model_validate({"name": "t", "transport": "http", "url": server.url})
@@ -146,7 +146,7 @@ class Echo:
         return name == "echo"
 
     async def execute(self, call: ToolCall) -> ToolResult:
-        return ToolResult.failed(call.call_id, "as a result")
+        return ToolResult.failure(call.call_id, "as a result")
 
 
 @pytest.mark.proves("D-21", "004:SC-005")

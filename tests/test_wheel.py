@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from terminal import holodeck
+from terminal import run_holodeck
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,9 +28,9 @@ def test_the_wheel_installs_alone_and_its_commands_work(tmp_path: Path) -> None:
     program = tmp_path / "env" / "bin" / "holodeck"
     home = tmp_path / "home"
     home.mkdir()
-    assert "validate" in holodeck("--help", cwd=home, program=program).stdout
-    assert holodeck("init", "my-agent", cwd=home, program=program).returncode == 0
-    checked = holodeck("validate", "my-agent", cwd=home, program=program)
+    assert "validate" in run_holodeck("--help", cwd=home, program=program).stdout
+    assert run_holodeck("init", "my-agent", cwd=home, program=program).returncode == 0
+    checked = run_holodeck("validate", "my-agent", cwd=home, program=program)
     assert checked.returncode == 0, checked.stderr
     _add_an_extra_as_the_program_says(home / "my-agent", program)
 
@@ -39,11 +39,11 @@ def _add_an_extra_as_the_program_says(project: Path, program: Path) -> None:
     """An extra that is missing is named with the command that adds it to this very environment."""
     text = "models: [{name: m, model: {provider: rehearsal}}]\nstorage: {url: 'postgresql://me@127.0.0.1/db'}\n"
     (project / "gateway.yaml").write_text(text)
-    refused = holodeck("validate", "gateway.yaml", cwd=project, program=program)
+    refused = run_holodeck("validate", "gateway.yaml", cwd=project, program=program)
     assert refused.returncode == 2
     (command,) = [line.partition("Run: ")[2] for line in refused.stderr.splitlines() if "Run: " in line]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path}
     done = subprocess.run(shlex.split(command), env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert holodeck("validate", "gateway.yaml", cwd=project, program=program).returncode == 0
+    assert run_holodeck("validate", "gateway.yaml", cwd=project, program=program).returncode == 0

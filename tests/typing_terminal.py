@@ -17,7 +17,7 @@ from typing import Self
 
 from no_network import without_network
 
-PATIENCE = 45.0  # seconds: a process has to start, on a machine that others use as well
+TIMEOUT = 45.0  # seconds: a process has to start, on a machine that others use as well
 CTRL_C = "\x03"
 CTRL_D = "\x04"
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[@-Z\\-_=>])")
@@ -47,7 +47,7 @@ class TypingTerminal:
         """The same without the escape sequences."""
         return _ESCAPES.sub("", self.raw).replace("\r", "")
 
-    async def sees(self, words: str, *, within: float = PATIENCE) -> str:
+    async def wait_for(self, words: str, *, within: float = TIMEOUT) -> str:
         """Wait until the words appear after those that were waited for last, and return what was in between."""
         try:
             async with asyncio.timeout(within):
@@ -60,11 +60,11 @@ class TypingTerminal:
         self._position = found + len(words)
         return between
 
-    def types(self, text: str) -> None:
+    def type_text(self, text: str) -> None:
         """Press keys; a line ends with a carriage return."""
         os.write(self._master, text.encode())
 
-    async def ends(self, *, within: float = PATIENCE) -> int:
+    async def wait_exit(self, *, within: float = TIMEOUT) -> int:
         """Wait for the end of the command and return its exit code."""
         async with asyncio.timeout(within):
             return await self.process.wait()
@@ -86,7 +86,7 @@ class TypingTerminal:
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(slave)
-        asyncio.get_running_loop().add_reader(self._master, self._more)
+        asyncio.get_running_loop().add_reader(self._master, self._read_output)
         return self
 
     async def __aexit__(
@@ -98,7 +98,7 @@ class TypingTerminal:
             await self.process.wait()
         os.close(self._master)
 
-    def _more(self) -> None:
+    def _read_output(self) -> None:
         try:
             data = os.read(self._master, 65536)
         except OSError:  # the other end is closed

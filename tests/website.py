@@ -11,7 +11,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def website(handler: Handler) -> AsyncIterator[str]:
+async def serve_site(handler: Handler) -> AsyncIterator[str]:
     """Every request goes to the handler; gives the origin."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handler)

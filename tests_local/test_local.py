@@ -15,8 +15,8 @@ import pytest
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import TextContent
-from holodeck.models.exchange import Answered, CallDelta, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, said
+from holodeck.models.exchange import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 from holodeck.providers.local import Local
 from holodeck.providers.provider import ModelProvider
 
@@ -72,12 +72,12 @@ async def _events(
 
 def test_it_streams_an_answer_and_says_beforehand_that_it_is_slow() -> None:
     async def use(model: Local) -> None:
-        events = await _events(model, said("user", "Say hello."), choice=ToolChoice(mode="none"))
+        events = await _events(model, text_message("user", "Say hello."), choice=ToolChoice(mode="none"))
         last = events[-1]
-        assert isinstance(last, Answered)
+        assert isinstance(last, ModelAnswer)
         deltas = [event.text for event in events if isinstance(event, TextDelta)]
         assert len(deltas) > 3
-        assert last.items == (said("assistant", "".join(deltas)),)
+        assert last.items == (text_message("assistant", "".join(deltas)),)
         assert last.usage.input_tokens > 10
         assert 0 < last.usage.output_tokens <= 12
         assert last.model == WEIGHTS.stem
@@ -89,10 +89,10 @@ def test_it_streams_an_answer_and_says_beforehand_that_it_is_slow() -> None:
 
 def test_a_forced_call_fits_the_schema_and_its_result_is_answered_in_words() -> None:
     async def use(model: Local) -> None:
-        asked = said("user", "What is 2 plus 3?")
+        asked = text_message("user", "What is 2 plus 3?")
         events = await _events(model, asked, choice=ToolChoice(name="add"))
         last = events[-1]
-        assert isinstance(last, Answered)
+        assert isinstance(last, ModelAnswer)
         assert last.finish == "tool_calls"
         (call,) = last.items
         assert isinstance(call, FunctionCall)
@@ -103,7 +103,7 @@ def test_a_forced_call_fits_the_schema_and_its_result_is_answered_in_words() -> 
 
         result = FunctionCallOutput(call_id=call.call_id, content=(TextContent(text="5"),))
         told = (await _events(model, asked, call, result))[-1]
-        assert isinstance(told, Answered)
+        assert isinstance(told, ModelAnswer)
         assert isinstance(told.items[0], Message)
 
     _with_model(use)
@@ -111,12 +111,12 @@ def test_a_forced_call_fits_the_schema_and_its_result_is_answered_in_words() -> 
 
 def test_leaving_the_stream_stops_the_model_and_the_next_request_is_served() -> None:
     async def use(model: Local) -> None:
-        long = ModelRequest(items=(said("user", "Write a very long story."),), max_tokens=2_000)
+        long = ModelRequest(items=(text_message("user", "Write a very long story."),), max_tokens=2_000)
         stream = model.stream(long)
         await anext(aiter(stream))
         await stream.aclose()
         started = time.monotonic()
-        await _events(model, said("user", "Hi"), choice=ToolChoice(mode="none"), max_tokens=2)
+        await _events(model, text_message("user", "Hi"), choice=ToolChoice(mode="none"), max_tokens=2)
         assert time.monotonic() - started < LIMIT / 4  # 2,000 tokens would take longer than that
 
     _with_model(use)
@@ -129,7 +129,7 @@ def test_a_file_that_is_no_model_is_a_sentence(tmp_path: Path) -> None:
     async def main() -> None:
         model = Local(name=str(broken), on_notice=lambda _: None)
         with pytest.raises(ModelError, match="could not be loaded"):
-            await _events(model, said("user", "Hi"))
+            await _events(model, text_message("user", "Hi"))
         await model.close()
 
     asyncio.run(main())
@@ -137,7 +137,7 @@ def test_a_file_that_is_no_model_is_a_sentence(tmp_path: Path) -> None:
 
 def test_nobody_else_can_use_the_model_through_its_loopback_port() -> None:
     async def use(model: Local) -> None:
-        await _events(model, said("user", "Hi"), choice=ToolChoice(mode="none"), max_tokens=1)
+        await _events(model, text_message("user", "Hi"), choice=ToolChoice(mode="none"), max_tokens=1)
         ports = _listening()
         assert ports
         body = json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1}).encode()

@@ -16,7 +16,7 @@ from holodeck.lib.ids import new_id
 from holodeck.models.agent import Agent as AgentFile
 from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.models.exchange import ModelRequest, ToolChoice, ToolSpec
-from holodeck.models.items import Item, said
+from holodeck.models.items import Item, text_message
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.executor import ToolExecutor
@@ -69,16 +69,18 @@ class Agent:
         `functions` are tools that the caller runs itself: a call to one ends the run. `steps` carries out the turns
         and calls, when somebody keeps them.
         """
-        items = (said("user", question),) if isinstance(question, str) else tuple(question)
+        items = (text_message("user", question),) if isinstance(question, str) else tuple(question)
         request = RunRequest(
             run_id=run_id or new_id("run"),
             agent=self.name,
             provider=str(self.config.model.provider),
-            model=self._first((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls),
+            model=self._build_first_request((*history, *items), tool_choice or ToolChoice(), parallel_tool_calls),
             max_turns=self.config.max_turns if max_turns is None else max_turns,
             max_tool_calls=max_tool_calls,
         )
-        toolbox = Toolbox([self.functions, self.mcp], checker=self._checker, client=functions, reader=self._reader)
+        toolbox = Toolbox(
+            [self.functions, self.mcp], checker=self._checker, client_functions=functions, reader=self._reader
+        )
         log = EventLog()
         task = asyncio.create_task(run(request, self.model, toolbox, log, steps), name=request.run_id)
         try:
@@ -90,7 +92,7 @@ class Agent:
             with suppress(asyncio.CancelledError):
                 await task
 
-    def _first(self, items: tuple[Item, ...], choice: ToolChoice, is_parallel: bool) -> ModelRequest:
+    def _build_first_request(self, items: tuple[Item, ...], choice: ToolChoice, is_parallel: bool) -> ModelRequest:
         config, model = self.config, self.config.model
         return ModelRequest(
             items=items,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from holodeck.config.document import read_document
-from holodeck.config.loader import Finding, LoadedAgent, LoadedTool, ToolCheck, load_agent_file
+from holodeck.config.loader import LoadedAgent, LoadedTool, ToolCheck, ToolFinding, load_agent_file
 from holodeck.config.servers import LoadedServers, load_agent_servers
 from holodeck.lib.errors import ConfigError
 from holodeck.models.llm import LLM
@@ -59,7 +59,7 @@ def read_gateway(
     return gateway_of_agent(read_agent(path, environ=environ, home=home), environ=environ)
 
 
-def read_any(path: str | os.PathLike[str]) -> LoadedAgent | LoadedGateway:
+def read_agent_or_gateway(path: str | os.PathLike[str]) -> LoadedAgent | LoadedGateway:
     """Read a file of ours, whichever it is. An agent file is also checked as `holodeck serve` would."""
     from holodeck.config.gateway_loader import gateway_of_agent, is_gateway
 
@@ -79,38 +79,38 @@ def load_agent(
 ) -> Agent:
     """An agent that can run, from its file. Raises `ConfigError`. `model` stands in for the one in the file."""
     loaded = read_agent(path, environ=environ, home=home, has_model=model is not None)
-    return wire(loaded, model=model, environ=environ, people=people)
+    return build_agent(loaded, model=model, environ=environ, people=people)
 
 
-def wire(
+def build_agent(
     loaded: LoadedAgent,
     *,
     model: ModelProvider | None = None,
     environ: Mapping[str, str] | None = None,
     people: People | None = None,
-    patience: float | None = None,
+    discovery_timeout: float | None = None,
     revives: bool = False,
     tells_causes: bool = True,
 ) -> Agent:
-    """Put the parts of a loaded agent together. Nothing is started. `patience`, `revives`: see `MCPExecutor`.
+    """Put the parts of a loaded agent together. Nothing is started. `discovery_timeout`, `revives`: see `MCPExecutor`.
 
     `tells_causes`: see `create_mcp_plugin`.
     """
     from holodeck.agent import Agent
-    from holodeck.engine.sampling import sampling_handler
+    from holodeck.engine.sampling import create_sampling_handler
     from holodeck.tools.function import FunctionExecutor
     from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import MCPExecutor
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
-    provider = _enforced(model) if model else open_model(agent.model, os.environ if environ is None else environ)
-    sampling = sampling_handler(provider)
+    provider = _enforce_format(model) if model else open_model(agent.model, os.environ if environ is None else environ)
+    sampling = create_sampling_handler(provider)
 
-    def callbacks(server: str) -> Callbacks:
+    def callbacks_for(server: str) -> Callbacks:
         return Callbacks(sampling=sampling, elicitation=partial(asked.elicit, server) if asked.elicit else None)
 
     servers = [
-        open_server(item, callbacks=callbacks(item.tool.name), tells_causes=tells_causes)
+        open_server(item, callbacks=callbacks_for(item.tool.name), tells_causes=tells_causes)
         for item in loaded.tools
         if isinstance(item.tool, MCPTool) and item.tool.enabled
     ]
@@ -119,7 +119,7 @@ def wire(
         agent,
         model=provider,
         functions=FunctionExecutor(functions, folder),
-        mcp=MCPExecutor(servers, approve=asked.approve, patience=patience, revives=revives),
+        mcp=MCPExecutor(servers, approve=asked.approve, discovery_timeout=discovery_timeout, can_revive=revives),
         folder=folder,
     )
 
@@ -139,15 +139,15 @@ def read_servers(
     `kind` says what the target is; absent, its form does. `env` and `headers` are for a command line and a URL.
     """
     from holodeck.config.dialects import load_mcp_servers
-    from holodeck.config.dialects.bare import is_command, is_url, server_at, server_of
+    from holodeck.config.dialects.bare import is_command, is_url, load_server_at_url, load_server_of_command
 
     text = os.fspath(target)
     if kind == "url" or (kind is None and is_url(text)):
-        return server_at(text, headers=headers or {}, shown_as="the URL")
+        return load_server_at_url(text, headers=headers or {}, shown_as="the URL")
     if kind == "command" or (kind is None and is_command(text)):
         folder = str(cwd or Path.cwd())
-        return server_of(text, env=env or {}, checks=_TOOL_CHECKS, folder=folder, shown_as="the command")
-    if _is_foreign(Path(text)):
+        return load_server_of_command(text, env=env or {}, checks=_TOOL_CHECKS, folder=folder, shown_as="the command")
+    if _is_other_program_file(Path(text)):
         return load_mcp_servers(text, environ=environ, checks=_TOOL_CHECKS, cwd=cwd)
     return load_agent_servers(text, environ=environ, home=home, checks=_TOOL_CHECKS)
 
@@ -161,14 +161,14 @@ def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None, tells
         raise ConfigError(f"'{tool.name}' is not an MCP server")
     folder = Path(loaded.file).absolute().parent
     if not tool.url:
-        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, tells_causes=tells_causes)
-    from holodeck.tools.mcp.auth.factory import auth_provider
+        return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, may_expose_causes=tells_causes)
+    from holodeck.tools.mcp.auth.factory import build_auth_provider
 
-    auth = auth_provider(tool, base_dir=folder, use_logins=True)
-    return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth, tells_causes=tells_causes)
+    auth = build_auth_provider(tool, base_dir=folder, use_logins=True)
+    return create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, auth=auth, may_expose_causes=tells_causes)
 
 
-def _is_foreign(path: Path) -> bool:
+def _is_other_program_file(path: Path) -> bool:
     """Whether a file was written for another program."""
     from holodeck.config.dialects.listing import has_servers
 
@@ -179,31 +179,31 @@ def _is_foreign(path: Path) -> bool:
 
 def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     """The model of a file, ready to be asked."""
-    from holodeck.providers.factory import model_provider
-    from holodeck.providers.format_enforcer import FormatEnforcer, guaranteed_by
+    from holodeck.providers.factory import build_model_provider
+    from holodeck.providers.format_enforcer import FormatEnforcer, format_guarantee_of
 
-    return FormatEnforcer(model_provider(llm, environ), is_guaranteed=guaranteed_by(llm))
+    return FormatEnforcer(build_model_provider(llm, environ), is_guaranteed=format_guarantee_of(llm))
 
 
-def _enforced(model: ModelProvider) -> ModelProvider:
+def _enforce_format(model: ModelProvider) -> ModelProvider:
     """A model of the caller's own, which promises nothing."""
     from holodeck.providers.format_enforcer import FormatEnforcer
 
     return FormatEnforcer(model)
 
 
-def _launch_findings(tool: MCPTool) -> Iterator[Finding]:
-    for refusal in launch.refusals(tool):
-        yield Finding(key=refusal.key, message=refusal.message, fix=refusal.fix)
+def _launch_findings(tool: MCPTool) -> Iterator[ToolFinding]:
+    for refusal in launch.find_refusals(tool):
+        yield ToolFinding(key=refusal.key, message=refusal.message, fix=refusal.fix)
 
 
-def _auth_findings(tool: MCPTool) -> Iterator[Finding]:
+def _auth_findings(tool: MCPTool) -> Iterator[ToolFinding]:
     if tool.auth is None or not tool.enabled:
         return
-    from holodeck.tools.mcp.auth.factory import auth_problems
+    from holodeck.tools.mcp.auth.factory import find_auth_problems
 
-    for problem in auth_problems(tool):
-        yield Finding(key=("auth",), message=problem.message, fix=problem.fix)
+    for problem in find_auth_problems(tool):
+        yield ToolFinding(key=("auth",), message=problem.message, fix=problem.fix)
 
 
 _TOOL_CHECKS: Sequence[ToolCheck] = (_launch_findings, _auth_findings)

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.mcp_project import Project
+from cli.mcp_project import MCPProject
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Iterator[Project]:
+def project(tmp_path: Path) -> Iterator[MCPProject]:
     """A folder with an `mcp.json` whose commands are stand-ins."""
-    made = Project(tmp_path)
+    made = MCPProject(tmp_path)
     yield made
     made.close()

@@ -13,56 +13,56 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from terminal import holodeck
+from terminal import run_holodeck
 
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
 
-LIMIT = 45.0  # for an event that comes at once on an idle machine
+TIMEOUT = 45.0  # for an event that comes at once on an idle machine
 NPX = {"command": "npx", "args": ["-y", "some-server"]}
 UVX = {"command": "uvx", "args": ["some-server"]}
 DOCKER = {"command": "docker", "args": ["run", "-i", "--rm", "some/server"]}
 
 
-class Project:
+class MCPProject:
     """The folder, and the command in it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "project"
         self.path.mkdir()
         self.programs = folder / "bin"
-        self._well = folder / "pids"
-        self._ill = folder / "news"
-        os.mkfifo(self._ill)
-        self._news = os.open(self._ill, os.O_RDWR | os.O_NONBLOCK)
-        self._heard = ""
-        self.well("normal")
+        self._npx_pids = folder / "pids"
+        self._uvx_pids = folder / "news"
+        os.mkfifo(self._uvx_pids)
+        self._uvx_pid_pipe = os.open(self._uvx_pids, os.O_RDWR | os.O_NONBLOCK)
+        self._uvx_pid_text = ""
+        self.set_npx_server("normal")
 
-    def well(self, mode: str, **options: Any) -> None:
+    def set_npx_server(self, mode: str, **options: Any) -> None:
         """What npx starts."""
-        stand_in(self.programs, FaultyMCPServer.command(mode, pid_file=self._well, **options), name="npx")
+        stand_in(self.programs, FaultyMCPServer.command(mode, pid_file=self._npx_pids, **options), name="npx")
 
-    def ill(self, mode: str, **options: Any) -> None:
+    def set_uvx_server(self, mode: str, **options: Any) -> None:
         """What uvx starts."""
-        stand_in(self.programs, FaultyMCPServer.command(mode, pid_file=self._ill, **options), name="uvx")
+        stand_in(self.programs, FaultyMCPServer.command(mode, pid_file=self._uvx_pids, **options), name="uvx")
 
-    def program(self, text: str) -> None:
+    def set_uvx_program(self, text: str) -> None:
         """What uvx starts: a Python program."""
         file = self.path / "server.py"
         file.write_text(text)
         stand_in(self.programs, [sys.executable, str(file)], name="uvx")
 
-    def servers(self, **servers: Mapping[str, Any]) -> None:
+    def write_servers(self, **servers: Mapping[str, Any]) -> None:
         (self.path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
 
     @property
     def env(self) -> dict[str, str]:
         return {"PATH": str(self.programs), "COLUMNS": "200"}
 
-    def run(self, *args: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return holodeck("mcp", *args, cwd=self.path, env=self.env, stdin=stdin)
+    def run_mcp(self, *args: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return run_holodeck("mcp", *args, cwd=self.path, env=self.env, stdin=stdin)
 
     @contextmanager
-    def started(self, *args: str, stderr: int | IO[bytes] = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
+    def start_mcp(self, *args: str, stderr: int | IO[bytes] = subprocess.PIPE) -> Iterator[subprocess.Popen[bytes]]:
         """The command while it runs."""
         command = [sys.executable, "-m", "holodeck", "mcp", *args]
         env = {**self.env, "HOME": str(self.path), "PYTHONUNBUFFERED": "1"}
@@ -74,28 +74,30 @@ class Project:
             finally:
                 process.kill()
 
-    def until_ill_started(self) -> None:
+    def wait_uvx_started(self) -> None:
         """Wait for the process that uvx stands for."""
-        assert select.select([self._news], [], [], LIMIT)[0], "it did not start in time"
+        assert select.select([self._uvx_pid_pipe], [], [], TIMEOUT)[0], "it did not start in time"
 
-    def processes(self) -> list[int]:
+    def running_servers(self) -> list[int]:
         """The processes of servers that are still there."""
         with suppress(BlockingIOError):
-            self._heard += os.read(self._news, 4096).decode()
-        pids = [int(pid) for pid in self._heard.split()] + (read_pids(self._well) if self._well.exists() else [])
-        return [pid for pid in pids if _is_there(pid)]
+            self._uvx_pid_text += os.read(self._uvx_pid_pipe, 4096).decode()
+        pids = [int(pid) for pid in self._uvx_pid_text.split()] + (
+            read_pids(self._npx_pids) if self._npx_pids.exists() else []
+        )
+        return [pid for pid in pids if _is_running(pid)]
 
     def close(self) -> None:
-        os.close(self._news)
+        os.close(self._uvx_pid_pipe)
 
 
 def interrupt(process: subprocess.Popen[bytes]) -> int:
     """Ctrl-C, and the exit code."""
     process.send_signal(signal.SIGINT)
-    return process.wait(LIMIT)
+    return process.wait(TIMEOUT)
 
 
-def _is_there(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     with suppress(ProcessLookupError):
         os.kill(pid, 0)
         return not (Path(f"/proc/{pid}/stat").exists() and ") Z " in Path(f"/proc/{pid}/stat").read_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from terminal import holodeck
+from terminal import run_holodeck
 
 
 @pytest.mark.parametrize(
@@ -21,15 +21,15 @@ from terminal import holodeck
 def test_a_command_that_is_not_there_is_answered_with_what_there_is(
     tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
-    done = holodeck(*words, cwd=tmp_path)
+    done = run_holodeck(*words, cwd=tmp_path)
     assert done.returncode == 2
     assert said in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize("words", [(), ("mcp",), ("runs",)])
 def test_each_command_of_the_help_is_there(tmp_path: Path, words: tuple[str, ...]) -> None:
-    listed = holodeck(*words, "--help", cwd=tmp_path).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    listed = run_holodeck(*words, "--help", cwd=tmp_path).stdout.partition("Commands:\n")[2].partition("\n\n")[0]
     names = [line.split()[0] for line in listed.splitlines() if line.startswith("  ") and line[2] != " "]
     assert len(names) > 3
     for name in names:
-        assert holodeck(*words, name, "--help", cwd=tmp_path).returncode == 0
+        assert run_holodeck(*words, name, "--help", cwd=tmp_path).returncode == 0

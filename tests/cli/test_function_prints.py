@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Project, scripted
-from aio import aio
+from agents import AgentProject, serve_scripted
+from aio import async_test
 from typing_terminal import CTRL_D, TypingTerminal
 
 from holodeck.testing.script import call, say
@@ -63,8 +63,8 @@ def tool(name: str) -> str:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    made = Project(tmp_path)
+def project(tmp_path: Path) -> AgentProject:
+    made = AgentProject(tmp_path)
     (made.path / "mine.py").write_text(CODE)
     return made
 
@@ -103,19 +103,21 @@ def is_summary(text: str) -> bool:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-@aio(60)
-async def test_stdout_is_the_answers_alone(project: Project, words: tuple[str, ...], typed: str, is_right: Any) -> None:
-    async with scripted(CALLS, say("All done.")) as model:
+@async_test(60)
+async def test_stdout_is_the_answers_alone(
+    project: AgentProject, words: tuple[str, ...], typed: str, is_right: Any
+) -> None:
+    async with serve_scripted(CALLS, say("All done.")) as model:
         project.write(model, tool("loud"), tool("loud_later"), more=CASE)
-        done = await project.holodeck(*words, stdin=typed)
+        done = await project.run_holodeck(*words, stdin=typed)
     assert is_right(done.stdout), done.stdout
     assert [text for text in PRINTED if f"{text}\n" not in done.stderr] == []
     assert done.returncode == 0
 
 
-@aio(60)
-async def test_a_thread_that_goes_on_printing_harms_neither_the_answer_nor_the_end(project: Project) -> None:
-    async with scripted(call("noisy"), say("All done.")) as model:
+@async_test(60)
+async def test_a_thread_that_goes_on_printing_harms_neither_the_answer_nor_the_end(project: AgentProject) -> None:
+    async with serve_scripted(call("noisy"), say("All done.")) as model:
         project.write(model, tool("noisy"))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "holodeck", "run", "--json", "Go"),
@@ -128,34 +130,34 @@ async def test_a_thread_that_goes_on_printing_harms_neither_the_answer_nor_the_e
     assert process.returncode == 0
 
 
-@aio(60)
-async def test_at_a_terminal_no_line_begins_in_the_middle_of_a_printed_one(project: Project) -> None:
-    async with scripted([say("Let me see"), call("half")], [call("loud_later")], say("All done.")) as model:
+@async_test(60)
+async def test_at_a_terminal_no_line_begins_in_the_middle_of_a_printed_one(project: AgentProject) -> None:
+    async with serve_scripted([say("Let me see"), call("half")], [call("loud_later")], say("All done.")) as model:
         project.write(model, tool("half"), tool("loud_later"))
         async with TypingTerminal("run", "Go", cwd=project.path) as terminal:
-            await terminal.sees("All done.")
-            assert await terminal.ends() == 0
+            await terminal.wait_for("All done.")
+            assert await terminal.wait_exit() == 0
             lines = terminal.text.splitlines()
     for line in ("at import", "Let me see", "half a line", "in a coroutine", "All done."):
         assert line in lines, lines
 
 
-@aio(60)
-async def test_in_a_chat_what_is_printed_stands_above_what_is_drawn(project: Project) -> None:
+@async_test(60)
+async def test_in_a_chat_what_is_printed_stands_above_what_is_drawn(project: AgentProject) -> None:
     bell = project.path / "bell"
     os.mkfifo(bell)
-    async with scripted(call("waiting"), say("All done.")) as model:
+    async with serve_scripted(call("waiting"), say("All done.")) as model:
         project.write(model, tool("waiting"))
         async with TypingTerminal("chat", cwd=project.path) as terminal:
-            await terminal.sees("you>")
-            terminal.types("Go\r")
-            await terminal.sees("waiting 0 s")
+            await terminal.wait_for("you>")
+            terminal.type_text("Go\r")
+            await terminal.wait_for("waiting 0 s")
             await asyncio.to_thread(bell.write_text, "now")
-            await terminal.sees("after the bell\n")
-            await terminal.sees("All done.")
-            await terminal.sees("you>")
-            terminal.types(CTRL_D)
-            assert await terminal.ends() == 0
+            await terminal.wait_for("after the bell\n")
+            await terminal.wait_for("All done.")
+            await terminal.wait_for("you>")
+            terminal.type_text(CTRL_D)
+            assert await terminal.wait_exit() == 0
             assert "\x1b[2Kafter the bell" in terminal.raw, "what was drawn is wiped before"
 
 
@@ -170,9 +172,9 @@ assert sys.stdout is before
 """
 
 
-@aio(60)
-async def test_a_program_that_uses_an_agent_keeps_its_own_output(project: Project) -> None:
-    async with scripted(CALLS, say("All done.")) as model:
+@async_test(60)
+async def test_a_program_that_uses_an_agent_keeps_its_own_output(project: AgentProject) -> None:
+    async with serve_scripted(CALLS, say("All done.")) as model:
         project.write(model, tool("loud"), tool("loud_later"))
         done = await asyncio.to_thread(
             subprocess.run,

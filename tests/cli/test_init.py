@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 import yaml
-from terminal import holodeck
+from terminal import run_holodeck
 
 
 @pytest.mark.proves("000:SC-001")
@@ -32,13 +32,13 @@ from terminal import holodeck
     ],
 )
 def test_a_new_project_is_valid_as_it_stands(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    made = holodeck("init", "my-agent", *flags, "--non-interactive", cwd=tmp_path)
+    made = run_holodeck("init", "my-agent", *flags, "--non-interactive", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     for name in ("agent.yaml", "instructions.md", ".env.example", ".gitignore"):
         assert (tmp_path / "my-agent" / name).is_file()
     # The extra that the local model needs; only that it is there is looked at.
     (tmp_path / "xllamacpp.py").touch()
-    checked = holodeck("validate", "my-agent", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    checked = run_holodeck("validate", "my-agent", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
     assert checked.returncode == 0, checked.stderr
     text = (tmp_path / "my-agent" / "agent.yaml").read_text()
     schema = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=")
@@ -48,12 +48,12 @@ def test_a_new_project_is_valid_as_it_stands(tmp_path: Path, flags: tuple[str, .
 def test_what_is_there_is_never_overwritten_without_force(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "instructions.md").write_text("mine")
-    refused = holodeck("init", "p", cwd=tmp_path)
+    refused = run_holodeck("init", "p", cwd=tmp_path)
     assert refused.returncode == 1
     assert "instructions.md" in refused.stderr
     assert (tmp_path / "p" / "instructions.md").read_text() == "mine"
     assert not (tmp_path / "p" / "agent.yaml").exists(), "all files or none"
-    assert holodeck("init", "p", "--force", cwd=tmp_path).returncode == 0
+    assert run_holodeck("init", "p", "--force", cwd=tmp_path).returncode == 0
     assert (tmp_path / "p" / "instructions.md").read_text() != "mine"
 
 
@@ -70,7 +70,7 @@ def test_what_is_there_is_never_overwritten_without_force(tmp_path: Path) -> Non
 def test_flags_that_make_no_sense_are_refused_before_anything_is_written(
     tmp_path: Path, flags: tuple[str, ...], words: str
 ) -> None:
-    done = holodeck("init", "p", *flags, cwd=tmp_path)
+    done = run_holodeck("init", "p", *flags, cwd=tmp_path)
     assert done.returncode == 2
     assert words in done.stderr
     assert not (tmp_path / "p").exists()

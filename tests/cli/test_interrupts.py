@@ -10,17 +10,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from agents import Project, scripted
-from aio import aio
+from agents import AgentProject, serve_scripted
+from aio import async_test
 from typing_terminal import CTRL_C, TypingTerminal
 
-from holodeck.cli.leaving import INTERRUPTED
+from holodeck.cli.leaving import EXIT_INTERRUPTED
 from holodeck.testing.journal import Journal
 from holodeck.testing.script import call
 
 WORK = """
 import asyncio, sys, time
-from holodeck.cli.interrupts import run_work
+from holodeck.cli.interrupts import run_interruptible
 
 def say(words):
     print(words, flush=True)
@@ -51,7 +51,7 @@ async def held():
         pass
 
 try:
-    run_work({"busy": work, "held": held}[sys.argv[1]]())
+    run_interruptible({"busy": work, "held": held}[sys.argv[1]]())
 except KeyboardInterrupt:
     say("interrupted")
 """
@@ -96,7 +96,7 @@ async def says(process: asyncio.subprocess.Process) -> str:
     return (await process.stdout.readline()).decode().strip()
 
 
-@aio(60)
+@async_test(60)
 async def test_a_press_in_the_midst_of_a_task_leaves_in_order() -> None:
     async with working("busy") as process:
         for words in ("working", "leaving"):
@@ -107,7 +107,7 @@ async def test_a_press_in_the_midst_of_a_task_leaves_in_order() -> None:
     assert err == b""
 
 
-@aio(60)
+@async_test(60)
 async def test_work_that_holds_the_loop_is_left_at_the_third_press() -> None:
     async with working("held") as process:
         assert await says(process) == "working"
@@ -116,10 +116,10 @@ async def test_work_that_holds_the_loop_is_left_at_the_third_press() -> None:
             await asyncio.wait([asyncio.ensure_future(process.wait())], timeout=0.1)
         assert process.stdout is not None
         told = b"interrupted" in await process.stdout.read()
-        assert told or process.returncode == INTERRUPTED, "the second: one more press, as it was leaving"
+        assert told or process.returncode == EXIT_INTERRUPTED, "the second: one more press, as it was leaving"
 
 
-@aio(60)
+@async_test(60)
 async def test_a_job_that_was_told_to_ignore_it_does() -> None:
     ignoring = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); import sys\n{WORK}"
     ended = ignoring.replace("await asyncio.Event().wait()", "sys.stdin.readline(); return", 1)
@@ -136,30 +136,30 @@ async def test_a_job_that_was_told_to_ignore_it_does() -> None:
 
 
 @pytest.mark.parametrize("more", [1, 3])
-@aio(60)
+@async_test(60)
 async def test_an_impatient_person_gets_no_traceback_and_leaves_no_server(tmp_path: Path, more: int) -> None:
-    project = Project(tmp_path)
-    async with scripted(call("slow", seconds=600)) as model:
-        project.write(model, project.npx("calc"))
+    project = AgentProject(tmp_path)
+    async with serve_scripted(call("slow", seconds=600)) as model:
+        project.write(model, project.npx_server("calc"))
         async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
             await Journal(project.journal).received("tools/call", within=30)
             for _ in range(1 + more):
-                terminal.types(CTRL_C)
-            assert await terminal.ends() in {130, -signal.SIGINT}, "the second: Python itself was already leaving"
+                terminal.type_text(CTRL_C)
+            assert await terminal.wait_exit() in {130, -signal.SIGINT}, "the second: Python itself was already leaving"
             assert "Traceback" not in terminal.text
-    await project.servers_gone()
+    await project.wait_servers_gone()
 
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize(
     "name", ["click", "holodeck.cli.colours", "holodeck.cli.run", "asyncio.unix_events", "holodeck.engine"]
 )
-@aio(60)
+@async_test(60)
 async def test_a_press_while_a_command_still_starts_is_no_traceback(tmp_path: Path, name: str, is_held: bool) -> None:
-    project = Project(tmp_path)
+    project = AgentProject(tmp_path)
     project.write(None)
     (tmp_path / "sitecustomize.py").write_text(PRESSED.format(name=name, is_held=is_held))
     project.env["PYTHONPATH"] = str(tmp_path)
-    done = await project.holodeck("run", "Go")
-    assert done.returncode == INTERRUPTED
+    done = await project.run_holodeck("run", "Go")
+    assert done.returncode == EXIT_INTERRUPTED
     assert done.stderr.strip() in {"Stopped.", ""}

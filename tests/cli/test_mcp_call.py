@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from aio import aio
-from cli.mcp_project import NPX, Project
+from aio import async_test
+from cli.mcp_project import NPX, MCPProject
 from typing_terminal import CTRL_C, TypingTerminal
 
 MEBIBYTE = 1024 * 1024
@@ -15,8 +15,8 @@ BUSY = 60  # seconds, on a machine that others use as well
 
 
 @pytest.fixture(autouse=True)
-def _one_server(project: Project) -> None:
-    project.servers(s=NPX)
+def _one_server(project: MCPProject) -> None:
+    project.write_servers(s=NPX)
 
 
 @pytest.mark.parametrize(
@@ -29,28 +29,28 @@ def _one_server(project: Project) -> None:
         ["s", "add", "-"],
     ],
 )
-def test_arguments_come_as_json_as_pairs_or_on_the_input(project: Project, args: list[str]) -> None:
-    done = project.run("call", *args, stdin='{"a": 2, "b": 3}')
+def test_arguments_come_as_json_as_pairs_or_on_the_input(project: MCPProject, args: list[str]) -> None:
+    done = project.run_mcp("call", *args, stdin='{"a": 2, "b": 3}')
     assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "5", "")
 
 
 @pytest.mark.parametrize("text", ["7", "true", "null", "[1]", "a=b", "", '"quoted"', "Ünï 👩‍👧"])
-def test_a_text_argument_stays_as_it_was_typed(project: Project, text: str) -> None:
-    done = project.run("call", "s", "echo", f"text={text}", "--json")
+def test_a_text_argument_stays_as_it_was_typed(project: MCPProject, text: str) -> None:
+    done = project.run_mcp("call", "s", "echo", f"text={text}", "--json")
     assert json.loads(done.stdout)["content"] == [{"type": "text", "text": text}]
 
 
-def test_a_tool_may_be_called_by_the_name_that_models_know(project: Project) -> None:
-    assert project.run("call", "s", "weird-name-x-y", "text=hi").returncode == 0
+def test_a_tool_may_be_called_by_the_name_that_models_know(project: MCPProject) -> None:
+    assert project.run_mcp("call", "s", "weird-name-x-y", "text=hi").returncode == 0
 
 
 @pytest.mark.proves("D-19")
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_images_sounds_and_bytes_are_saved_and_nothing_is_overwritten(project: Project, era: str) -> None:
-    project.well("normal", era=era)
+def test_images_sounds_and_bytes_are_saved_and_nothing_is_overwritten(project: MCPProject, era: str) -> None:
+    project.set_npx_server("normal", era=era)
     out = project.path / "made" / "here"
-    first = project.run("call", "s", "many_blocks", "--out", out)
-    second = project.run("call", "s", "many_blocks", "--out", out, "--json")
+    first = project.run_mcp("call", "s", "many_blocks", "--out", out)
+    second = project.run_mcp("call", "s", "many_blocks", "--out", out, "--json")
     assert first.returncode == second.returncode == 0
     assert f"[image/png, 70 bytes, saved to {out}/s-many_blocks-1.png]" in first.stdout
     assert "[link: test://far.pdf (application/pdf)]" in first.stdout
@@ -60,22 +60,22 @@ def test_images_sounds_and_bytes_are_saved_and_nothing_is_overwritten(project: P
     assert len(list(out.iterdir())) == 6
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(project: Project) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(project: MCPProject) -> None:
     (project.path / "file").write_text("")
-    done = project.run("call", "s", "image", "--out", "file/below")
+    done = project.run_mcp("call", "s", "image", "--out", "file/below")
     assert done.returncode == 1
     assert "Choose another with --out." in done.stderr
 
 
-def test_structured_content_is_shown_where_the_text_does_not_say_it(project: Project) -> None:
-    assert project.run("call", "s", "structured").stdout.strip() == '{"total":3}'
-    assert json.loads(project.run("call", "s", "structured", "--json").stdout)["structured"] == {"total": 3}
+def test_structured_content_is_shown_where_the_text_does_not_say_it(project: MCPProject) -> None:
+    assert project.run_mcp("call", "s", "structured").stdout.strip() == '{"total":3}'
+    assert json.loads(project.run_mcp("call", "s", "structured", "--json").stdout)["structured"] == {"total": 3}
 
 
-def test_a_tool_that_reports_an_error_gives_its_text_and_code_1(project: Project) -> None:
-    done = project.run("call", "s", "fail", "message=the disk is full")
+def test_a_tool_that_reports_an_error_gives_its_text_and_code_1(project: MCPProject) -> None:
+    done = project.run_mcp("call", "s", "fail", "message=the disk is full")
     assert (done.returncode, done.stdout, done.stderr.strip()) == (1, "", "the disk is full")
-    data = json.loads(project.run("call", "s", "fail", "message=x", "--json").stdout)
+    data = json.loads(project.run_mcp("call", "s", "fail", "message=x", "--json").stdout)
     assert (data["success"], data["is_error"], data["content"][0]["text"]) == (False, True, "x")
 
 
@@ -91,85 +91,85 @@ def test_a_tool_that_reports_an_error_gives_its_text_and_code_1(project: Project
         ("not-a-result", "Server 's' (call)"),
     ],
 )
-def test_a_server_that_fails_is_named_with_the_reason_and_code_1(project: Project, mode: str, words: str) -> None:
-    project.well(mode)
-    done = project.run("call", "s", "add", '{"a": 1, "b": 1}', "--timeout", "1")
+def test_a_server_that_fails_is_named_with_the_reason_and_code_1(project: MCPProject, mode: str, words: str) -> None:
+    project.set_npx_server(mode)
+    done = project.run_mcp("call", "s", "add", '{"a": 1, "b": 1}', "--timeout", "1")
     assert (done.returncode, done.stdout) == (1, "")
     assert words in done.stderr
     assert "Traceback (most" not in done.stderr
-    data = json.loads(project.run("call", "s", "add", '{"a": 1, "b": 1}', "--timeout", "1", "--json").stdout)
+    data = json.loads(project.run_mcp("call", "s", "add", '{"a": 1, "b": 1}', "--timeout", "1", "--json").stdout)
     assert data["success"] is False
     assert words in data["error"]["message"]
-    assert project.processes() == []
+    assert project.running_servers() == []
 
 
 @pytest.mark.parametrize("mode", ["empty-content", "missing-content", "null-content", "unknown-content"])
-def test_an_answer_without_known_content_says_so(project: Project, mode: str) -> None:
-    project.well(mode)
-    done = project.run("call", "s", "echo", "text=x")
+def test_an_answer_without_known_content_says_so(project: MCPProject, mode: str) -> None:
+    project.set_npx_server(mode)
+    done = project.run_mcp("call", "s", "echo", "text=x")
     assert done.returncode == 0
     assert "(the tool gave an empty answer)" in done.stdout or "unknown kind" in done.stdout
     assert "warning: " in done.stderr
 
 
-def test_a_tool_that_is_not_there_is_guessed(project: Project) -> None:
-    done = project.run("call", "s", "ecko", "text=x")
+def test_a_tool_that_is_not_there_is_guessed(project: MCPProject) -> None:
+    done = project.run_mcp("call", "s", "ecko", "text=x")
     assert done.returncode == 1
     assert "Did you mean 'echo'?" in done.stderr
-    assert json.loads(project.run("call", "s", "ecko", "--json").stdout)["error"]["phase"] == "call"
+    assert json.loads(project.run_mcp("call", "s", "ecko", "--json").stdout)["error"]["phase"] == "call"
 
 
-def test_a_server_that_is_not_there_is_guessed_also_where_it_may_be_left_out(project: Project) -> None:
-    done = project.run("call", "S", "echo", "text=x")
+def test_a_server_that_is_not_there_is_guessed_also_where_it_may_be_left_out(project: MCPProject) -> None:
+    done = project.run_mcp("call", "S", "echo", "text=x")
     assert done.returncode == 2
     assert "there is no server 'S'" in done.stderr
     assert "Did you mean 's'?" in done.stderr
 
 
-def test_ten_megabytes_are_printed_whole(project: Project) -> None:
+def test_ten_megabytes_are_printed_whole(project: MCPProject) -> None:
     size = 10 * MEBIBYTE
-    done = project.run("call", "s", "big", f"bytes={size}")
+    done = project.run_mcp("call", "s", "big", f"bytes={size}")
     assert (done.returncode, len(done.stdout.rstrip("\n"))) == (0, size)
 
 
-def test_a_command_line_is_a_server_without_any_file(project: Project) -> None:
+def test_a_command_line_is_a_server_without_any_file(project: MCPProject) -> None:
     (project.path / "mcp.json").unlink()
-    done = project.run("call", "--command", "npx -y @scope/server-sums", "add", "a=2", "b=3")
+    done = project.run_mcp("call", "--command", "npx -y @scope/server-sums", "add", "a=2", "b=3")
     assert (done.returncode, done.stdout.strip()) == (0, "5")
-    done = project.run("call", "--command", "npx -y @scope/server-sums", "sums", "add", "a=2", "b=3")
+    done = project.run_mcp("call", "--command", "npx -y @scope/server-sums", "sums", "add", "a=2", "b=3")
     assert done.stdout.strip() == "5", "its derived name may be given as well"
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_server_that_asks_is_answered_by_the_person_at_the_terminal(project: Project, era: str) -> None:
-    project.well("normal", era=era)
+def test_a_server_that_asks_is_answered_by_the_person_at_the_terminal(project: MCPProject, era: str) -> None:
+    project.set_npx_server("normal", era=era)
 
-    @aio(BUSY)
+    @async_test(BUSY)
     async def call() -> None:
         async with TypingTerminal("mcp", "call", "s", "ask_elicitation", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("Server 's' asks: What is your name?")
-            terminal.types("y\r")
-            await terminal.sees("name: ")
-            terminal.types("Ada\r")
-            await terminal.sees('"name"')
-            await terminal.sees("Ada")
-            assert await terminal.ends() == 0
+            await terminal.wait_for("Server 's' asks: What is your name?")
+            terminal.type_text("y\r")
+            await terminal.wait_for("name: ")
+            terminal.type_text("Ada\r")
+            await terminal.wait_for('"name"')
+            await terminal.wait_for("Ada")
+            assert await terminal.wait_exit() == 0
 
     call()
 
 
-def test_ctrl_c_at_the_terminal_stops_a_call_and_its_server(project: Project) -> None:
-    project.well("hangs")
+def test_ctrl_c_at_the_terminal_stops_a_call_and_its_server(project: MCPProject) -> None:
+    project.set_npx_server("hangs")
 
-    @aio(BUSY)
+    @async_test(BUSY)
     async def call() -> None:
         async with TypingTerminal(
             "mcp", "call", "s", "add", "a=1", "b=2", cwd=project.path, env=project.env
         ) as terminal:
-            await terminal.sees("calling add of s ")
-            terminal.types(CTRL_C)
-            await terminal.sees("Stopped.")
-            assert await terminal.ends() == 130
+            await terminal.wait_for("calling add of s ")
+            terminal.type_text(CTRL_C)
+            await terminal.wait_for("Stopped.")
+            assert await terminal.wait_exit() == 130
 
     call()
-    assert project.processes() == []
+    assert project.running_servers() == []

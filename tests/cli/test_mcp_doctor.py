@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from cli.mcp_project import DOCKER, NPX, UVX, Project
-from tools.mcp.auth_server import auth_server
-from tools.mcp.resource_server import browser, resource_server
+from aio import async_test
+from cli.mcp_project import DOCKER, NPX, UVX, MCPProject
+from tools.mcp.auth_server import run_auth_server
+from tools.mcp.resource_server import follow_login, run_resource_server
 
 from holodeck.testing import FaultyMCPServer
 
@@ -49,9 +49,9 @@ async def run(*args: str, folder: Path, env: Mapping[str, str]) -> tuple[int | N
     return process.returncode, out.decode(), err.decode()
 
 
-def test_a_healthy_server_passes_every_step(project: Project) -> None:
-    project.servers(s=NPX)
-    done = project.run("doctor")
+def test_a_healthy_server_passes_every_step(project: MCPProject) -> None:
+    project.write_servers(s=NPX)
+    done = project.run_mcp("doctor")
     assert done.returncode == 0
     words = [line.split() for line in done.stdout.splitlines()]
     assert ["found", "ok", str(project.programs / "npx")] in words
@@ -69,30 +69,30 @@ def test_a_healthy_server_passes_every_step(project: Project) -> None:
         ("unknown-version", "speaks MCP", "protocol version"),
     ],
 )
-def test_the_step_that_fails_is_named_with_the_reason(project: Project, mode: str, step: str, words: str) -> None:
-    project.ill(mode)
-    project.servers(s={**UVX, "startup_timeout": 1 if mode == "hangs-at-start" else 60})
-    done = project.run("doctor", "--json")
+def test_the_step_that_fails_is_named_with_the_reason(project: MCPProject, mode: str, step: str, words: str) -> None:
+    project.set_uvx_server(mode)
+    project.write_servers(s={**UVX, "startup_timeout": 1 if mode == "hangs-at-start" else 60})
+    done = project.run_mcp("doctor", "--json")
     found = failed(done)
     assert (done.returncode, found["name"]) == (1, step)
     assert words in found["detail"]
-    assert project.processes() == []
+    assert project.running_servers() == []
 
 
-def test_a_command_that_is_not_installed_is_not_found(project: Project) -> None:
-    project.servers(s=DOCKER)
-    found = failed(project.run("doctor", "--json"))
+def test_a_command_that_is_not_installed_is_not_found(project: MCPProject) -> None:
+    project.write_servers(s=DOCKER)
+    found = failed(project.run_mcp("doctor", "--json"))
     assert (found["name"], found["detail"]) == ("found", "'docker' is not on PATH.")
     assert "Install Docker" in found["advice"]
 
 
-def test_a_file_that_is_wrong_is_part_of_the_examination(project: Project) -> None:
-    project.servers(s=NPX, wrong={"command": "node", "args": ["x.js"]}, off={**NPX, "disabled": True})
-    done = project.run("doctor")
+def test_a_file_that_is_wrong_is_part_of_the_examination(project: MCPProject) -> None:
+    project.write_servers(s=NPX, wrong={"command": "node", "args": ["x.js"]}, off={**NPX, "disabled": True})
+    done = project.run_mcp("doctor")
     assert done.returncode == 2
     assert "mcpServers.wrong.command" in done.stderr
     assert "off: switched off, not examined" in done.stdout
-    data = json.loads(project.run("doctor", "--json").stdout)
+    data = json.loads(project.run_mcp("doctor", "--json").stdout)
     assert [server["name"] for server in data["servers"]] == ["s", "off", "wrong"]
 
 
@@ -107,9 +107,9 @@ def test_a_file_that_is_wrong_is_part_of_the_examination(project: Project) -> No
     ],
 )
 def test_a_server_on_the_network_is_examined_in_the_same_way(
-    project: Project, mode: str, step: str, words: str, advice: str
+    project: MCPProject, mode: str, step: str, words: str, advice: str
 ) -> None:
-    @aio(BUSY)
+    @async_test(BUSY)
     async def examine() -> None:
         async with FaultyMCPServer(mode) as server:
             url = server.url.replace("127.0.0.1", "localhost")
@@ -122,17 +122,17 @@ def test_a_server_on_the_network_is_examined_in_the_same_way(
     examine()
 
 
-def test_names_and_ports_without_a_server_are_told_apart(project: Project) -> None:
-    project.servers(s={"url": "https://no-such-host.invalid/mcp"})
-    assert failed(project.run("doctor", "--json"))["name"] == "found"
-    project.servers(s={"url": "http://127.0.0.1:9/mcp"})
-    assert failed(project.run("doctor", "--json"))["name"] == "reached"
+def test_names_and_ports_without_a_server_are_told_apart(project: MCPProject) -> None:
+    project.write_servers(s={"url": "https://no-such-host.invalid/mcp"})
+    assert failed(project.run_mcp("doctor", "--json"))["name"] == "found"
+    project.write_servers(s={"url": "http://127.0.0.1:9/mcp"})
+    assert failed(project.run_mcp("doctor", "--json"))["name"] == "reached"
 
 
 @pytest.mark.parametrize("transport", ["http", "sse", "websocket"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_url_is_a_server_on_every_network_transport(project: Project, transport: Any, era: Any) -> None:
-    @aio(BUSY)
+def test_a_url_is_a_server_on_every_network_transport(project: MCPProject, transport: Any, era: Any) -> None:
+    @async_test(BUSY)
     async def call() -> None:
         async with FaultyMCPServer("normal", era=era, transport=transport) as server:
             args = ("call", "--url", server.url, "add", "a=2", "b=3")
@@ -143,8 +143,8 @@ def test_a_url_is_a_server_on_every_network_transport(project: Project, transpor
         call()
 
 
-def test_headers_go_to_a_server_and_are_never_shown(project: Project) -> None:
-    @aio(BUSY)
+def test_headers_go_to_a_server_and_are_never_shown(project: MCPProject) -> None:
+    @async_test(BUSY)
     async def call() -> None:
         async with FaultyMCPServer("requires-token", token="s3cret-token") as server:
             args = ("list", "--url", server.url, "--header", "Authorization: Bearer s3cret-token", "-v")
@@ -157,9 +157,9 @@ def test_headers_go_to_a_server_and_are_never_shown(project: Project) -> None:
     call()
 
 
-@aio(BUSY)
-async def test_a_person_logs_in_with_the_address_that_is_printed(project: Project) -> None:
-    async with auth_server() as authority, resource_server(authority) as server:
+@async_test(BUSY)
+async def test_a_person_logs_in_with_the_address_that_is_printed(project: MCPProject) -> None:
+    async with run_auth_server() as authority, run_resource_server(authority) as server:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "holodeck", "mcp", "login", "--url", server.mcp, "--no-browser"),
             cwd=project.path,
@@ -172,7 +172,7 @@ async def test_a_person_logs_in_with_the_address_that_is_printed(project: Projec
         address = b""
         while not address.startswith(b"http"):
             address = (await process.stderr.readline()).strip()
-        await browser(address.decode())
+        await follow_login(address.decode())
         out = await process.stdout.read()
         assert (await process.wait(), out.decode().strip()) == (0, "Logged in to server_127_0_0_1.")
         files = [file for file in (project.path / ".config").rglob("*") if file.is_file()]

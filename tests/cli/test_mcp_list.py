@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 import pytest
-from cli.mcp_project import DOCKER, LIMIT, NPX, UVX, Project, interrupt
-from terminal import holodeck
+from cli.mcp_project import DOCKER, NPX, TIMEOUT, UVX, MCPProject, interrupt
+from terminal import run_holodeck
 
 HOSTILE = r"""
 import json, sys
@@ -37,9 +37,9 @@ for line in sys.stdin:
 BAD = ("\x1b", "\x9b", "\u202e", "\u200b")
 
 
-def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(project: Project) -> None:
-    project.ill("dies-at-start")
-    project.servers(
+def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(project: MCPProject) -> None:
+    project.set_uvx_server("dies-at-start")
+    project.write_servers(
         good=NPX,
         dead=UVX,
         missing=DOCKER,
@@ -47,7 +47,7 @@ def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(p
         wrong={"command": "node"},
         gone={"url": "http://localhost:9/mcp"},
     )
-    done = project.run("list")
+    done = project.run_mcp("list")
     rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
     assert rows["good"].split()[1:6] == ["up", "legacy", "2025-11-25", "20", "2"]
     assert "faulty 1.0" in rows["good"]
@@ -61,62 +61,64 @@ def test_every_server_is_shown_with_its_state_and_the_bad_ones_with_the_reason(p
     ):
         assert rows[name].split()[1] == state
         assert why in rows[name]
-    assert (done.returncode, project.processes()) == (1, [])
+    assert (done.returncode, project.running_servers()) == (1, [])
     assert "1 error; 'holodeck mcp doctor' shows them" in done.stderr
 
 
 @pytest.mark.proves("D-3")
-def test_the_modern_era_is_seen_too(project: Project) -> None:
-    project.well("normal", era="modern")
-    project.servers(s=NPX)
-    done = project.run("list", "--json")
+def test_the_modern_era_is_seen_too(project: MCPProject) -> None:
+    project.set_npx_server("normal", era="modern")
+    project.write_servers(s=NPX)
+    done = project.run_mcp("list", "--json")
     server = json.loads(done.stdout)["servers"][0]
     assert (server["state"], server["era"], server["version"], server["tools"]) == ("up", "modern", "2026-07-28", 21)
     assert done.returncode == 0
 
 
 @pytest.mark.proves("D-14")
-def test_of_ten_servers_one_hangs_and_one_is_missing_and_eight_are_shown_meanwhile(project: Project) -> None:
-    project.ill("hangs-at-start")
-    project.servers(hangs={**UVX, "startup_timeout": 600}, missing=DOCKER, **{f"s{number}": NPX for number in range(8)})
-    with project.started("list") as process:
+def test_of_ten_servers_one_hangs_and_one_is_missing_and_eight_are_shown_meanwhile(project: MCPProject) -> None:
+    project.set_uvx_server("hangs-at-start")
+    project.write_servers(
+        hangs={**UVX, "startup_timeout": 600}, missing=DOCKER, **{f"s{number}": NPX for number in range(8)}
+    )
+    with project.start_mcp("list") as process:
         assert process.stdout is not None
         rows = [process.stdout.readline().decode().split()[:2] for _ in range(10)]
         assert sorted(rows[1:]) == [["missing", "down"], *([f"s{number}", "up"] for number in range(8))]
-        project.until_ill_started()
+        project.wait_uvx_started()
         assert interrupt(process) == 130
         assert b"Traceback" not in (process.stderr.read() if process.stderr else b"")
-    assert project.processes() == []
+    assert project.running_servers() == []
 
 
-def test_a_server_that_hangs_costs_its_own_time_only(project: Project) -> None:
-    project.ill("hangs-at-start")
-    project.servers(good=NPX, hangs={**UVX, "startup_timeout": 1})
-    done = project.run("list", "--json")
+def test_a_server_that_hangs_costs_its_own_time_only(project: MCPProject) -> None:
+    project.set_uvx_server("hangs-at-start")
+    project.write_servers(good=NPX, hangs={**UVX, "startup_timeout": 1})
+    done = project.run_mcp("list", "--json")
     states = {server["name"]: server for server in json.loads(done.stdout)["servers"]}
     assert states["good"]["state"] == "up"
     assert "did not answer within 1 s" in states["hangs"]["error"]["message"]
-    assert (done.returncode, project.processes()) == (1, [])
+    assert (done.returncode, project.running_servers()) == (1, [])
 
 
 @pytest.mark.proves("D-17")
 @pytest.mark.parametrize("mode", ["hangs-at-start", "ignores-term", "wrapper"])
-def test_ctrl_c_leaves_no_process_behind(project: Project, mode: str) -> None:
-    project.ill(mode)
-    project.servers(s={**UVX, "startup_timeout": 600}, other=NPX)
-    with project.started("call", "s", "slow", "seconds=600") as process:
-        project.until_ill_started()
+def test_ctrl_c_leaves_no_process_behind(project: MCPProject, mode: str) -> None:
+    project.set_uvx_server(mode)
+    project.write_servers(s={**UVX, "startup_timeout": 600}, other=NPX)
+    with project.start_mcp("call", "s", "slow", "seconds=600") as process:
+        project.wait_uvx_started()
         assert interrupt(process) == 130
         assert process.stderr is not None
         assert process.stderr.read().decode().strip() == "Stopped."
-    assert project.processes() == []
+    assert project.running_servers() == []
 
 
-def test_a_terminal_shows_what_takes_long_and_for_how_long(project: Project) -> None:
-    project.ill("hangs-at-start")
-    project.servers(slow={**UVX, "startup_timeout": 600})
+def test_a_terminal_shows_what_takes_long_and_for_how_long(project: MCPProject) -> None:
+    project.set_uvx_server("hangs-at-start")
+    project.write_servers(slow={**UVX, "startup_timeout": 600})
     ours, theirs = pty.openpty()
-    with project.started("tools", stderr=theirs) as process:
+    with project.start_mcp("tools", stderr=theirs) as process:
         seen = b""
         while not re.search(rb"asking slow [1-9]\d* s", seen):
             seen += os.read(ours, 1024)
@@ -125,9 +127,9 @@ def test_a_terminal_shows_what_takes_long_and_for_how_long(project: Project) -> 
     os.close(ours)
 
 
-def test_what_servers_say_cannot_draw_on_the_terminal(project: Project) -> None:
-    project.program(HOSTILE)
-    project.servers(s=UVX)
+def test_what_servers_say_cannot_draw_on_the_terminal(project: MCPProject) -> None:
+    project.set_uvx_program(HOSTILE)
+    project.write_servers(s=UVX)
     for args in (
         ["list"],
         ["tools"],
@@ -141,80 +143,82 @@ def test_what_servers_say_cannot_draw_on_the_terminal(project: Project) -> None:
         ["prompts", "--json"],
         ["call", "s", "t", "--json"],
     ):
-        done = project.run(*args)
+        done = project.run_mcp(*args)
         shown = done.stdout + done.stderr
         assert not [char for char in BAD if char in shown], args
         assert "red" in shown or args[-1] == "missing"
-    assert json.loads(project.run("call", "s", "t", "--json").stdout)["content"][0]["text"].startswith("red \x1b[31m")
-    assert "\x1b[31m" in project.run("call", "s", "t", "--raw").stdout, "only for those who ask"
+    assert json.loads(project.run_mcp("call", "s", "t", "--json").stdout)["content"][0]["text"].startswith(
+        "red \x1b[31m"
+    )
+    assert "\x1b[31m" in project.run_mcp("call", "s", "t", "--raw").stdout, "only for those who ask"
 
 
-def test_last_words_of_a_server_cannot_draw_on_the_terminal_either(project: Project) -> None:
-    project.program("import sys; sys.stderr.write('red \\x1b[31m \\u202e'); sys.exit(4)")
-    project.servers(s=UVX)
+def test_last_words_of_a_server_cannot_draw_on_the_terminal_either(project: MCPProject) -> None:
+    project.set_uvx_program("import sys; sys.stderr.write('red \\x1b[31m \\u202e'); sys.exit(4)")
+    project.write_servers(s=UVX)
     for args in (["list"], ["tools"], ["doctor"], ["call", "s", "t"], ["call", "s", "t", "a=1"], ["list", "-v"]):
-        done = project.run(*args)
+        done = project.run_mcp(*args)
         assert done.returncode == 1
         shown = done.stdout + done.stderr
         assert "red <U+001B>[31m" in shown, args
         assert not [char for char in BAD if char in shown], args
 
 
-def test_a_reader_that_goes_early_is_no_error_to_speak_of(project: Project) -> None:
-    project.servers(**{f"s{number}": NPX for number in range(3)})
-    with project.started("tools") as process:
+def test_a_reader_that_goes_early_is_no_error_to_speak_of(project: MCPProject) -> None:
+    project.write_servers(**{f"s{number}": NPX for number in range(3)})
+    with project.start_mcp("tools") as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(LIMIT) == 1
-    assert project.processes() == []
+        assert process.wait(TIMEOUT) == 1
+    assert project.running_servers() == []
 
 
-def test_tools_are_listed_with_their_schemas_for_those_who_ask(project: Project) -> None:
-    project.servers(s=NPX)
-    short = project.run("tools", "s")
+def test_tools_are_listed_with_their_schemas_for_those_who_ask(project: MCPProject) -> None:
+    project.write_servers(s=NPX)
+    short = project.run_mcp("tools", "s")
     assert "add              Adds two numbers." in short.stdout
     assert "inputSchema" not in short.stdout
-    full = project.run("tools", "s", "-v")
+    full = project.run_mcp("tools", "s", "-v")
     assert '"a": {' in full.stdout
     assert "for models: weird-name-x-y" in full.stdout
-    tools = json.loads(project.run("tools", "--json").stdout)["servers"][0]["tools"]
+    tools = json.loads(project.run_mcp("tools", "--json").stdout)["servers"][0]["tools"]
     assert tools[0]["input_schema"]["required"] == ["a", "b"]
 
 
-def test_prompts_are_listed_with_their_arguments(project: Project) -> None:
-    project.servers(s=NPX)
-    assert "review CODE  Asks for a review of some code." in project.run("prompts").stdout
-    prompts = json.loads(project.run("prompts", "s", "--json").stdout)["servers"][0]["prompts"]
+def test_prompts_are_listed_with_their_arguments(project: MCPProject) -> None:
+    project.write_servers(s=NPX)
+    assert "review CODE  Asks for a review of some code." in project.run_mcp("prompts").stdout
+    prompts = json.loads(project.run_mcp("prompts", "s", "--json").stdout)["servers"][0]["prompts"]
     assert [prompt["name"] for prompt in prompts] == ["review", "greet"]
 
 
-def test_the_tools_of_the_others_are_shown_when_one_is_down(project: Project) -> None:
-    project.ill("dies-at-start")
-    project.servers(good=NPX, dead=UVX)
-    done = project.run("tools")
+def test_the_tools_of_the_others_are_shown_when_one_is_down(project: MCPProject) -> None:
+    project.set_uvx_server("dies-at-start")
+    project.write_servers(good=NPX, dead=UVX)
+    done = project.run_mcp("tools")
     assert "Adds two numbers." in done.stdout
     assert "ended with exit code 1" in done.stderr
     assert done.returncode == 1
 
 
 @pytest.mark.parametrize("name", ["agent.yaml", "mcp.json", ".mcp.json", ".vscode/mcp.json"])
-def test_the_usual_files_are_found(project: Project, name: str) -> None:
+def test_the_usual_files_are_found(project: MCPProject, name: str) -> None:
     file = project.path / name
     file.parent.mkdir(exist_ok=True)
     entry = {"type": "mcp", "name": "s", "description": "d", **NPX}
     # JSON is YAML; the key of the model is not set, and no command here needs it.
     agent = {"name": "a", "model": {"provider": "openai", "name": "m", "api_key": "${NO_SUCH_KEY}"}, "tools": [entry]}
     file.write_text(json.dumps(agent if name == "agent.yaml" else {"mcpServers": {"s": NPX}}))
-    assert project.run("prompts").returncode == 0
+    assert project.run_mcp("prompts").returncode == 0
 
 
-def test_a_wrong_tool_of_an_agent_file_is_refused_alone(project: Project) -> None:
+def test_a_wrong_tool_of_an_agent_file_is_refused_alone(project: MCPProject) -> None:
     text = "name: a\ntools:\n  - {type: mcp, name: s, command: npx, args: [x]}\n  - {type: mcp, name: t, comand: npx}\n"
     (project.path / "agent.yaml").write_text(text)
-    assert project.run("prompts", "s").returncode == 0
-    done = project.run("prompts", "t")
+    assert project.run_mcp("prompts", "s").returncode == 0
+    done = project.run_mcp("prompts", "t")
     assert done.returncode == 2
     assert "Did you mean 'command'?" in done.stderr
 
@@ -235,15 +239,15 @@ def test_a_wrong_tool_of_an_agent_file_is_refused_alone(project: Project) -> Non
     ],
 )
 def test_what_is_wrong_with_the_question_is_a_sentence_or_json_with_code_2(
-    project: Project, args: list[str], words: str
+    project: MCPProject, args: list[str], words: str
 ) -> None:
     (project.path / "broken.json").write_text("{")
-    project.servers(s=NPX)
-    done = project.run(*args)
+    project.write_servers(s=NPX)
+    done = project.run_mcp(*args)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-    asked = project.run(*args, "--json")
+    asked = project.run_mcp(*args, "--json")
     data = json.loads(asked.stdout)
     assert asked.returncode == 2
     assert words in json.dumps(data["problems"])
@@ -251,12 +255,12 @@ def test_what_is_wrong_with_the_question_is_a_sentence_or_json_with_code_2(
 
 def test_without_any_file_the_ways_to_name_a_server_are_told(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    done = holodeck("mcp", "list", cwd=tmp_path / "empty")
+    done = run_holodeck("mcp", "list", cwd=tmp_path / "empty")
     assert done.returncode == 2
     assert "Name a file with -f, or a server with --url or --command." in done.stderr
 
 
 def test_help_is_instant_and_a_misspelled_command_is_guessed(tmp_path: Path) -> None:
-    done = holodeck("mcp", "--help", cwd=tmp_path)
+    done = run_holodeck("mcp", "--help", cwd=tmp_path)
     assert "doctor" in done.stdout
-    assert "Did you mean 'list'?" in holodeck("mcp", "lst", cwd=tmp_path).stderr
+    assert "Did you mean 'list'?" in run_holodeck("mcp", "lst", cwd=tmp_path).stderr

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from agents import Project, at, scripted
-from aio import aio
-from engine.scene import agent_with, server
+from agents import AgentProject, serve_scripted, server_at
+from aio import async_test
+from engine.scene import open_agent, server_entry
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -16,13 +16,13 @@ NOWHERE = "http://127.0.0.1:9/mcp"
 CASES = "test_cases: [{name: one, input: Hi, ground_truth: Hello}]\n"
 
 
-@aio(60)
+@async_test(60)
 async def test_a_run_names_at_its_end_which_servers_were_missing(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    async with scripted(say("Hello."), say("Hello.")) as model, FaultyMCPServer() as calc:
-        project.write(model, at("files", NOWHERE), at("calc", calc.url))
-        done = await project.holodeck("run", "Hi")
-        data = await project.holodeck("run", "--json", "Hi")
+    project = AgentProject(tmp_path)
+    async with serve_scripted(say("Hello."), say("Hello.")) as model, FaultyMCPServer() as calc:
+        project.write(model, server_at("files", NOWHERE), server_at("calc", calc.url))
+        done = await project.run_holodeck("run", "Hi")
+        data = await project.run_holodeck("run", "--json", "Hi")
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
     assert done.stderr.splitlines()[-1].endswith("; missing servers: files")
     (missing,) = json.loads(data.stdout)["missing_servers"]
@@ -30,13 +30,13 @@ async def test_a_run_names_at_its_end_which_servers_were_missing(tmp_path: Path)
     assert "cannot be reached" in missing["reason"]
 
 
-@aio(60)
+@async_test(60)
 async def test_nothing_is_missing_when_every_server_is_there(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    async with scripted(say("Hello."), say("Hello.")) as model, FaultyMCPServer() as calc:
-        project.write(model, at("calc", calc.url, more=", required: true"))
-        done = await project.holodeck("run", "Hi")
-        data = await project.holodeck("run", "--json", "Hi")
+    project = AgentProject(tmp_path)
+    async with serve_scripted(say("Hello."), say("Hello.")) as model, FaultyMCPServer() as calc:
+        project.write(model, server_at("calc", calc.url, more=", required: true"))
+        done = await project.run_holodeck("run", "Hi")
+        data = await project.run_holodeck("run", "--json", "Hi")
     assert "missing" not in done.stderr
     assert json.loads(data.stdout)["missing_servers"] == []
 
@@ -44,12 +44,14 @@ async def test_nothing_is_missing_when_every_server_is_there(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("command", "stdin"), [(["run", "Hi"], ""), (["chat"], "Hi\n"), (["test"], ""), (["run", "--durable", "Hi"], "")]
 )
-@aio(60)
+@async_test(60)
 async def test_without_a_required_server_no_model_is_asked(tmp_path: Path, command: list[str], stdin: str) -> None:
-    project = Project(tmp_path)
-    async with scripted(say("Hello.")) as model, FaultyMCPServer() as calc:
-        project.write(model, at("calc", calc.url), at("files", NOWHERE, more=", required: true"), more=CASES)
-        done = await project.holodeck(*command, stdin=stdin)
+    project = AgentProject(tmp_path)
+    async with serve_scripted(say("Hello.")) as model, FaultyMCPServer() as calc:
+        project.write(
+            model, server_at("calc", calc.url), server_at("files", NOWHERE, more=", required: true"), more=CASES
+        )
+        done = await project.run_holodeck(*command, stdin=stdin)
         assert not model.received
     assert done.returncode == 1
     said = done.stdout + done.stderr
@@ -57,12 +59,12 @@ async def test_without_a_required_server_no_model_is_asked(tmp_path: Path, comma
     assert "Traceback" not in said
 
 
-@aio
+@async_test
 async def test_a_required_server_that_dies_during_a_run_does_not_end_it(tmp_path: Path) -> None:
     model = ScriptedModel(call("echo", text="a"), call("echo", text="b"), say("Done."))
     async with (
         FaultyMCPServer() as calc,
-        agent_with(tmp_path, model, [server("calc", calc.url, required=True)]) as agent,
+        open_agent(tmp_path, model, [server_entry("calc", calc.url, required=True)]) as agent,
     ):
         await agent.mcp.specs()
         calc.misbehave("dies-mid-call", on="tools/call:echo", times=1)
@@ -70,10 +72,12 @@ async def test_a_required_server_that_dies_during_a_run_does_not_end_it(tmp_path
     assert (result.status, result.text) == ("completed", "Done.")
 
 
-@aio
+@async_test
 async def test_in_python_the_result_names_what_was_missing(tmp_path: Path) -> None:
     model = ScriptedModel(say("Hello."))
-    async with agent_with(tmp_path, model, [server("files", NOWHERE), server("db", NOWHERE, required=True)]) as agent:
+    async with open_agent(
+        tmp_path, model, [server_entry("files", NOWHERE), server_entry("db", NOWHERE, required=True)]
+    ) as agent:
         result = await agent.run("Hi")
     assert result.error is not None
     assert (result.status, result.error.code, result.turns) == ("failed", "server_unavailable", 1)

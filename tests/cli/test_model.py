@@ -9,26 +9,26 @@ from click.testing import CliRunner
 
 from holodeck.cli.model import command
 from holodeck.lib.errors import ModelError
-from holodeck.providers.local.weights import KNOWN
+from holodeck.providers.local.weights import KNOWN_WEIGHTS
 
 
 def test_the_list_shows_what_is_here(tmp_path: Path) -> None:
     runner = CliRunner(env={"XDG_CACHE_HOME": str(tmp_path)})
     shown = runner.invoke(command, ["list"])
     assert shown.exit_code == 0
-    assert all(weights.name in shown.output for weights in KNOWN)
-    assert shown.output.count("not pulled") == len(KNOWN)
+    assert all(weights.name in shown.output for weights in KNOWN_WEIGHTS)
+    assert shown.output.count("not pulled") == len(KNOWN_WEIGHTS)
     listed = json.loads(runner.invoke(command, ["list", "--json"]).output)
     assert listed["folder"].startswith(str(tmp_path))
     assert [model["is_pulled"] for model in listed["models"]] == [False, False]
-    assert listed["models"][0]["sha256"] == KNOWN[0].sha256
+    assert listed["models"][0]["sha256"] == KNOWN_WEIGHTS[0].sha256
 
 
 def test_a_whole_file_is_not_pulled_again(tmp_path: Path) -> None:
     folder = tmp_path / "holodeck" / "models"
     folder.mkdir(parents=True)
-    with (folder / KNOWN[0].file).open("wb") as file:
-        file.truncate(KNOWN[0].size)  # sparse: it takes no room
+    with (folder / KNOWN_WEIGHTS[0].file).open("wb") as file:
+        file.truncate(KNOWN_WEIGHTS[0].size)  # sparse: it takes no room
     runner = CliRunner(env={"XDG_CACHE_HOME": str(tmp_path)})
     assert "was there already" in runner.invoke(command, ["pull"]).output
     assert json.loads(runner.invoke(command, ["pull", "--json"]).output)["was_there"] is True

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holodeck.cli.elicited_form import fields_of
+from holodeck.cli.elicited_form import form_fields
 from holodeck.cli.markdown import finished_blocks
-from holodeck.cli.prompt_commands import read_arguments
+from holodeck.cli.prompt_commands import parse_prompt_arguments
 
 _LINES = st.sampled_from(["", "text", "# title", "- one", "  more", "```", "```python", "~~~", "````", "x = 1"])
 
@@ -54,13 +54,13 @@ def test_a_block_is_finished_when_the_next_one_has_begun(text: str, done: str) -
 def test_arguments_of_a_prompt_are_given_by_name_or_in_order(
     text: str, names: list[str], given: dict[str, str]
 ) -> None:
-    assert read_arguments(text, names) == given
+    assert parse_prompt_arguments(text, names) == given
 
 
 @pytest.mark.parametrize(("text", "names"), [("x", []), ("a=1 b=2 c", ["a", "b"])])
 def test_an_argument_too_many_is_an_error_in_words(text: str, names: list[str]) -> None:
     with pytest.raises(ValueError, match="argument"):
-        read_arguments(text, names)
+        parse_prompt_arguments(text, names)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_an_argument_too_many_is_an_error_in_words(text: str, names: list[str]) 
     ],
 )
 def test_what_a_person_types_becomes_what_the_server_asked_for(schema: Any, typed: str, value: Any) -> None:
-    (field,) = fields_of({"requestedSchema": {"properties": {"it": schema}, "required": ["it"]}})
-    assert field.is_needed
-    assert field.value(typed) == value
+    (field,) = form_fields({"requestedSchema": {"properties": {"it": schema}, "required": ["it"]}})
+    assert field.is_required
+    assert field.parse(typed) == value
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_what_a_person_types_becomes_what_the_server_asked_for(schema: Any, type
     [({"type": "integer"}, "7.5"), ({"type": "boolean"}, "maybe"), ({"enum": ["a"]}, "b"), ({"type": "string"}, "")],
 )
 def test_an_answer_of_another_kind_is_asked_again(schema: Any, typed: str) -> None:
-    (field,) = fields_of({"requestedSchema": {"properties": {"it": schema}}})
+    (field,) = form_fields({"requestedSchema": {"properties": {"it": schema}}})
     with pytest.raises(ValueError, match=r"^(Please|An answer)"):
-        field.value(typed)
+        field.parse(typed)

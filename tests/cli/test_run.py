@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from agents import Project, at, messages, scripted
-from aio import aio
+from agents import AgentProject, messages_of_turn, serve_scripted, server_at
+from aio import async_test
 from typing_terminal import CTRL_C, TypingTerminal
 
 from holodeck.testing import FaultyMCPServer
@@ -23,65 +23,65 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> AgentProject:
+    return AgentProject(tmp_path)
 
 
 @pytest.mark.proves("000:US1-1", "000:SC-002", "004:US2-1", "004:SC-001")
-@aio(60)
-async def test_only_the_answer_is_on_stdout_and_everything_else_on_stderr(project: Project) -> None:
-    async with scripted([say("Let me see."), call("add", a=1, b=2)], [say("It is 3."), spend(90, 10)]) as model:
-        project.write(model, project.npx("calc"))
-        done = await project.holodeck("run", "What is 1 + 2?")
+@async_test(60)
+async def test_only_the_answer_is_on_stdout_and_everything_else_on_stderr(project: AgentProject) -> None:
+    async with serve_scripted([say("Let me see."), call("add", a=1, b=2)], [say("It is 3."), spend(90, 10)]) as model:
+        project.write(model, project.npx_server("calc"))
+        done = await project.run_holodeck("run", "What is 1 + 2?")
         assert (done.stdout, done.returncode) == ("It is 3.\n", 0)
         for words in ("Starting calc", "calc is ready", "Let me see.", "> calc.add  a=1, b=2", "= calc.add", "  3\n"):
             assert words in done.stderr
         assert "completed: 2 turns, 1 tool call, 100 tokens (90 in, 10 out)" in done.stderr
         assert "\x1b" not in done.stderr, "colours are for terminals"
-        assert messages(model, 0) == [{"role": "user", "content": "What is 1 + 2?"}]
-        assert messages(model, 1)[-1] == {"role": "tool", "tool_call_id": "call_1", "content": "3"}
-    await project.servers_gone()
+        assert messages_of_turn(model, 0) == [{"role": "user", "content": "What is 1 + 2?"}]
+        assert messages_of_turn(model, 1)[-1] == {"role": "tool", "tool_call_id": "call_1", "content": "3"}
+    await project.wait_servers_gone()
 
 
-@aio(60)
-async def test_quiet_says_nothing_but_the_answer(project: Project) -> None:
-    async with scripted([say("Hm."), call("add", a=1, b=2)], say("3")) as model:
-        project.write(model, project.npx("calc"))
-        done = await project.holodeck("run", "-q", "What is 1 + 2?")
+@async_test(60)
+async def test_quiet_says_nothing_but_the_answer(project: AgentProject) -> None:
+    async with serve_scripted([say("Hm."), call("add", a=1, b=2)], say("3")) as model:
+        project.write(model, project.npx_server("calc"))
+        done = await project.run_holodeck("run", "-q", "What is 1 + 2?")
         assert (done.stdout, done.stderr) == ("3\n", "")
 
 
-@aio(60)
-async def test_a_terminal_shows_the_answer_while_it_is_written(project: Project) -> None:
+@async_test(60)
+async def test_a_terminal_shows_the_answer_while_it_is_written(project: AgentProject) -> None:
     rest = asyncio.Event()
-    async with scripted([say("The first half"), wait(rest), say(" and the second.")]) as model:
+    async with serve_scripted([say("The first half"), wait(rest), say(" and the second.")]) as model:
         project.write(model)
         async with TypingTerminal("run", "Tell me", cwd=project.path) as terminal:
-            await terminal.sees("The first half")
+            await terminal.wait_for("The first half")
             rest.set()
-            await terminal.sees(" and the second.")
-            await terminal.sees("completed: 1 turn, 0 tool calls")
-            assert await terminal.ends() == 0
+            await terminal.wait_for(" and the second.")
+            await terminal.wait_for("completed: 1 turn, 0 tool calls")
+            assert await terminal.wait_exit() == 0
 
 
-@aio(60)
-async def test_a_terminal_says_what_it_waits_for(project: Project) -> None:
+@async_test(60)
+async def test_a_terminal_says_what_it_waits_for(project: AgentProject) -> None:
     rest = asyncio.Event()
-    async with scripted([wait(rest), say("Done.")]) as model:
+    async with serve_scripted([wait(rest), say("Done.")]) as model:
         project.write(model)
         async with TypingTerminal("run", "Think", cwd=project.path) as terminal:
-            await terminal.sees("the model is thinking 1 s")
+            await terminal.wait_for("the model is thinking 1 s")
             rest.set()
-            await terminal.sees("Done.")
-            assert await terminal.ends() == 0
+            await terminal.wait_for("Done.")
+            assert await terminal.wait_exit() == 0
             assert "\x1b[KDone." in terminal.raw, "the spinner is wiped before anything else is written"
 
 
-@aio(60)
-async def test_json_is_the_whole_result(project: Project) -> None:
-    async with scripted(call("image"), [say("A \u202e pixel"), spend(3, 4)]) as model:
-        project.write(model, project.npx("calc"))
-        done = await project.holodeck("run", "--json", "Show me")
+@async_test(60)
+async def test_json_is_the_whole_result(project: AgentProject) -> None:
+    async with serve_scripted(call("image"), [say("A \u202e pixel"), spend(3, 4)]) as model:
+        project.write(model, project.npx_server("calc"))
+        done = await project.run_holodeck("run", "--json", "Show me")
     result = json.loads(done.stdout)
     assert (result["status"], result["text"], result["turns"], result["tool_calls"]) == (
         "completed",
@@ -96,10 +96,10 @@ async def test_json_is_the_whole_result(project: Project) -> None:
     assert "\u202e" not in done.stdout, "a reordering character is an escape"
 
 
-@aio(60)
-async def test_events_come_as_numbered_lines_while_they_happen(project: Project) -> None:
+@async_test(60)
+async def test_events_come_as_numbered_lines_while_they_happen(project: AgentProject) -> None:
     rest = asyncio.Event()
-    async with scripted([say("Wait"), wait(rest), say(" for it")]) as model:
+    async with serve_scripted([say("Wait"), wait(rest), say(" for it")]) as model:
         project.write(model)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "holodeck", "run", "--events", "Go"),
@@ -118,23 +118,23 @@ async def test_events_come_as_numbered_lines_while_they_happen(project: Project)
     assert events[-1]["result"]["text"] == "Wait for it"
 
 
-@aio(60)
-async def test_exit_codes_tell_failed_from_incomplete(project: Project) -> None:
-    async with scripted(status(401), call("add", a=1, b=1), [say("half of"), finish("length")]) as model:
-        project.write(model, project.npx("calc"))
-        failed = await project.holodeck("run", "One")
+@async_test(60)
+async def test_exit_codes_tell_failed_from_incomplete(project: AgentProject) -> None:
+    async with serve_scripted(status(401), call("add", a=1, b=1), [say("half of"), finish("length")]) as model:
+        project.write(model, project.npx_server("calc"))
+        failed = await project.run_holodeck("run", "One")
         assert (failed.returncode, failed.stdout) == (1, "")
         assert "Error: Model 'scripted'" in failed.stderr
-        limited = await project.holodeck("run", "--max-turns", "1", "Two")
+        limited = await project.run_holodeck("run", "--max-turns", "1", "Two")
         assert limited.returncode == 3
         assert "Incomplete: The limit of 1 turn is reached; 1 more tool call was not run." in limited.stderr
-        cut = await project.holodeck("run", "-q", "Three")
+        cut = await project.run_holodeck("run", "-q", "Three")
         assert (cut.returncode, cut.stdout) == (3, "half of\n")
         assert "The answer was cut at the limit of tokens." in cut.stderr
 
 
-@aio(60)
-async def test_a_wrong_file_and_a_wrong_command_line_exit_with_2(project: Project) -> None:
+@async_test(60)
+async def test_a_wrong_file_and_a_wrong_command_line_exit_with_2(project: AgentProject) -> None:
     project.write(None, more="toolz: []\n")
     for args, words in (
         (["run", "Hello"], "Did you mean 'tools'?"),
@@ -144,145 +144,145 @@ async def test_a_wrong_file_and_a_wrong_command_line_exit_with_2(project: Projec
         (["run", "What", "is", "it?"], "put the question in quotes"),
         (["run", "--json", "--events", "Hello"], "not both"),
     ):
-        done = await project.holodeck(*args)
+        done = await project.run_holodeck(*args)
         assert (done.returncode, done.stdout) == (2, ""), args
         assert words in done.stderr
         assert "Traceback" not in done.stderr
 
 
-@aio(60)
-async def test_a_question_comes_from_standard_input_and_a_file_from_elsewhere(project: Project) -> None:
-    async with scripted(say("Read.")) as model:
+@async_test(60)
+async def test_a_question_comes_from_standard_input_and_a_file_from_elsewhere(project: AgentProject) -> None:
+    async with serve_scripted(say("Read.")) as model:
         project.write(model)
         moved = project.path / "team"
         moved.mkdir()
         (project.path / "agent.yaml").rename(moved / "agent.yaml")
-        done = await project.holodeck("run", "team", "-", stdin="line 1\nline 2 é\n")
+        done = await project.run_holodeck("run", "team", "-", stdin="line 1\nline 2 é\n")
         assert done.stdout == "Read.\n"
-        assert messages(model, 0)[-1]["content"] == "line 1\nline 2 é\n"
+        assert messages_of_turn(model, 0)[-1]["content"] == "line 1\nline 2 é\n"
 
 
-@aio(60)
-async def test_an_image_is_known_by_its_content_and_reaches_the_model(project: Project) -> None:
-    async with scripted(say("A pixel.")) as model:
+@async_test(60)
+async def test_an_image_is_known_by_its_content_and_reaches_the_model(project: AgentProject) -> None:
+    async with serve_scripted(say("A pixel.")) as model:
         project.write(model)
         (project.path / "picture.txt").write_bytes(PNG)
         (project.path / "fake.png").write_text("not a picture")
-        done = await project.holodeck("run", "--image", "picture.txt", "What is it?")
+        done = await project.run_holodeck("run", "--image", "picture.txt", "What is it?")
         assert done.stdout == "A pixel.\n"
-        text, image = messages(model, 0)[-1]["content"]
+        text, image = messages_of_turn(model, 0)[-1]["content"]
         assert text["text"] == "What is it?"
         assert image["image_url"]["url"] == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
-        wrong = await project.holodeck("run", "--image", "fake.png", "What is it?")
+        wrong = await project.run_holodeck("run", "--image", "fake.png", "What is it?")
         assert wrong.returncode == 2
         assert "not a PNG, JPEG, GIF or WebP" in wrong.stderr
         assert len(model.received) == 1
 
 
-@aio(60)
-async def test_ctrl_c_stops_the_model_and_the_servers(project: Project) -> None:
-    async with scripted(call("slow", seconds=600)) as model:
-        project.write(model, project.npx("calc"))
+@async_test(60)
+async def test_ctrl_c_stops_the_model_and_the_servers(project: AgentProject) -> None:
+    async with serve_scripted(call("slow", seconds=600)) as model:
+        project.write(model, project.npx_server("calc"))
         async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("> calc.slow")
-            terminal.types(CTRL_C)
-            await terminal.sees("Stopped.")
-            assert await terminal.ends() == 130
+            await terminal.wait_for("> calc.slow")
+            terminal.type_text(CTRL_C)
+            await terminal.wait_for("Stopped.")
+            assert await terminal.wait_exit() == 130
             assert "Traceback" not in terminal.text
-    await project.servers_gone()
+    await project.wait_servers_gone()
 
 
-@aio(60)
-async def test_an_interrupted_run_still_gives_its_json(project: Project) -> None:
-    async with scripted([say("So far so"), wait(asyncio.Event())]) as model:
+@async_test(60)
+async def test_an_interrupted_run_still_gives_its_json(project: AgentProject) -> None:
+    async with serve_scripted([say("So far so"), wait(asyncio.Event())]) as model:
         project.write(model)
         with (project.path / "out.json").open("w") as out:
             async with TypingTerminal("run", "--json", "Go", cwd=project.path, stdout=out.fileno()) as terminal:
-                await terminal.sees("the model is thinking 1 s")
+                await terminal.wait_for("the model is thinking 1 s")
                 terminal.process.send_signal(signal.SIGINT)
-                assert await terminal.ends() == 130
+                assert await terminal.wait_exit() == 130
         await asyncio.wait_for(model.left.wait(), 20)
     result = json.loads((project.path / "out.json").read_text())
     assert (result["status"], result["text"]) == ("cancelled", "So far so [stopped by the user]")
 
 
-@aio(60)
-async def test_a_call_that_needs_approval_is_refused_when_nobody_is_there(project: Project) -> None:
-    async with scripted(call("add", a=1, b=2), say("I may not.")) as model:
-        project.write(model, project.npx("calc", more=", approval: always"))
-        done = await project.holodeck("run", "Add")
+@async_test(60)
+async def test_a_call_that_needs_approval_is_refused_when_nobody_is_there(project: AgentProject) -> None:
+    async with serve_scripted(call("add", a=1, b=2), say("I may not.")) as model:
+        project.write(model, project.npx_server("calc", more=", approval: always"))
+        done = await project.run_holodeck("run", "Add")
         assert done.stdout == "I may not.\n"
-        assert "needs a person's approval" in messages(model, 1)[-1]["content"]
+        assert "needs a person's approval" in messages_of_turn(model, 1)[-1]["content"]
 
 
 @pytest.mark.parametrize(("answer", "told"), [("y\r", "3"), ("\r", "The person did not approve this call")])
-@aio(60)
-async def test_a_person_at_the_terminal_approves_or_refuses(project: Project, answer: str, told: str) -> None:
-    async with scripted(call("add", a=1, b=2), say("Well.")) as model:
-        project.write(model, project.npx("calc", more=", approval: always"))
+@async_test(60)
+async def test_a_person_at_the_terminal_approves_or_refuses(project: AgentProject, answer: str, told: str) -> None:
+    async with serve_scripted(call("add", a=1, b=2), say("Well.")) as model:
+        project.write(model, project.npx_server("calc", more=", approval: always"))
         async with TypingTerminal("run", "Add", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("May calc.add run with these arguments?")
-            assert '"a": 1,\n  "b": 2' in await terminal.sees("[y/N]")
-            terminal.types(answer)
-            await terminal.sees("Well.")
-            assert await terminal.ends() == 0
-        assert told in messages(model, 1)[-1]["content"]
+            await terminal.wait_for("May calc.add run with these arguments?")
+            assert '"a": 1,\n  "b": 2' in await terminal.wait_for("[y/N]")
+            terminal.type_text(answer)
+            await terminal.wait_for("Well.")
+            assert await terminal.wait_exit() == 0
+        assert told in messages_of_turn(model, 1)[-1]["content"]
 
 
-@aio(60)
-async def test_what_was_typed_before_a_question_is_no_answer_to_it(project: Project) -> None:
+@async_test(60)
+async def test_what_was_typed_before_a_question_is_no_answer_to_it(project: AgentProject) -> None:
     rest = asyncio.Event()
     hidden = "x" * 500 + " rm -rf"
-    async with scripted([say("Wait."), wait(rest), call("echo", text=hidden)], say("Well.")) as model:
-        project.write(model, project.npx("calc", more=", approval: always"))
+    async with serve_scripted([say("Wait."), wait(rest), call("echo", text=hidden)], say("Well.")) as model:
+        project.write(model, project.npx_server("calc", more=", approval: always"))
         async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("Wait.")
-            terminal.types("y\r")
-            await terminal.sees("y\n")
+            await terminal.wait_for("Wait.")
+            terminal.type_text("y\r")
+            await terminal.wait_for("y\n")
             rest.set()
-            assert hidden in await terminal.sees("[y/N]"), "all of the arguments are shown"
-            terminal.types("n\r")
-            await terminal.sees("Well.")
-        assert "did not approve" in messages(model, 1)[-1]["content"]
+            assert hidden in await terminal.wait_for("[y/N]"), "all of the arguments are shown"
+            terminal.type_text("n\r")
+            await terminal.wait_for("Well.")
+        assert "did not approve" in messages_of_turn(model, 1)[-1]["content"]
 
 
-@aio(60)
-async def test_a_server_that_asks_is_named_and_gets_the_answer(project: Project) -> None:
-    async with scripted(call("ask_elicitation"), say("Thanks.")) as model:
-        project.write(model, project.npx("calc"))
+@async_test(60)
+async def test_a_server_that_asks_is_named_and_gets_the_answer(project: AgentProject) -> None:
+    async with serve_scripted(call("ask_elicitation"), say("Thanks.")) as model:
+        project.write(model, project.npx_server("calc"))
         async with TypingTerminal("run", "Ask me", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("Server 'calc' asks: What is your name?")
-            await terminal.sees("Answer it? [y/N]")
-            terminal.types("y\r")
-            await terminal.sees("name: ")
-            terminal.types("Ada\r")
-            await terminal.sees("Thanks.")
-            assert await terminal.ends() == 0
-        told = json.loads(messages(model, 1)[-1]["content"])
+            await terminal.wait_for("Server 'calc' asks: What is your name?")
+            await terminal.wait_for("Answer it? [y/N]")
+            terminal.type_text("y\r")
+            await terminal.wait_for("name: ")
+            terminal.type_text("Ada\r")
+            await terminal.wait_for("Thanks.")
+            assert await terminal.wait_exit() == 0
+        told = json.loads(messages_of_turn(model, 1)[-1]["content"])
         assert told == {"action": "accept", "content": {"name": "Ada"}}
 
 
-@aio(60)
-async def test_words_of_a_model_or_a_server_cannot_draw_on_the_terminal(project: Project) -> None:
+@async_test(60)
+async def test_words_of_a_model_or_a_server_cannot_draw_on_the_terminal(project: AgentProject) -> None:
     bad = "\x1b[2J\x1b]0;title\x07\u202e"
-    async with scripted(call("echo", text=bad), say(f"Here: {bad}!")) as model:
-        project.write(model, project.npx("calc"))
+    async with serve_scripted(call("echo", text=bad), say(f"Here: {bad}!")) as model:
+        project.write(model, project.npx_server("calc"))
         async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("<U+202E>!")
-            assert await terminal.ends() == 0
+            await terminal.wait_for("<U+202E>!")
+            assert await terminal.wait_exit() == 0
             for dangerous in ("\x1b[2J", "\x1b]0", "\x07", "\u202e"):
                 assert dangerous not in terminal.raw
 
 
 @pytest.mark.proves("000:US5-1", "000:FR-021", "000:SC-006", "004:US1-3", "004:FR-017")
-@aio(60)
-async def test_a_server_that_cannot_start_is_reported_and_the_others_work(project: Project) -> None:
-    async with scripted(call("good__echo", text="hi"), say("Hi.")) as model, FaultyMCPServer() as good:
-        broken = project.npx("broken", "dies-at-start")
+@async_test(60)
+async def test_a_server_that_cannot_start_is_reported_and_the_others_work(project: AgentProject) -> None:
+    async with serve_scripted(call("good__echo", text="hi"), say("Hi.")) as model, FaultyMCPServer() as good:
+        broken = project.npx_server("broken", "dies-at-start")
         project.write(
             model, broken, f'  - {{type: mcp, name: good, description: d, transport: http, url: "{good.url}"}}'
         )
-        done = await project.holodeck("run", "Go")
+        done = await project.run_holodeck("run", "Go")
         assert (done.stdout, done.returncode) == ("Hi.\n", 0)
         assert "broken is not available" in done.stderr
         assert "API_KEY is not set" in done.stderr
@@ -291,28 +291,28 @@ async def test_a_server_that_cannot_start_is_reported_and_the_others_work(projec
 
 
 @pytest.mark.proves("000:US5-2", "000:FR-023", "004:US2-3", "004:FR-018")
-@aio(60)
-async def test_a_server_that_dies_during_a_call_is_reported_to_the_person_and_the_model(project: Project) -> None:
-    async with scripted(call("slow", seconds=600), say("It died.")) as model:
-        project.write(model, project.npx("calc"))
+@async_test(60)
+async def test_a_server_that_dies_during_a_call_is_reported_to_the_person_and_the_model(project: AgentProject) -> None:
+    async with serve_scripted(call("slow", seconds=600), say("It died.")) as model:
+        project.write(model, project.npx_server("calc"))
         async with TypingTerminal("run", "Go", cwd=project.path, env=project.env) as terminal:
-            await terminal.sees("> calc.slow")
+            await terminal.wait_for("> calc.slow")
             os.kill(project.pids()[-1], signal.SIGKILL)
-            await terminal.sees("x calc.slow")
-            await terminal.sees("It died.")
-            assert await terminal.ends() == 0
-        assert "calc" in messages(model, 1)[-1]["content"]
+            await terminal.wait_for("x calc.slow")
+            await terminal.wait_for("It died.")
+            assert await terminal.wait_exit() == 0
+        assert "calc" in messages_of_turn(model, 1)[-1]["content"]
 
 
-@aio(60)
-async def test_what_the_person_is_told_beside_the_answer_are_sentences(project: Project) -> None:
+@async_test(60)
+async def test_what_the_person_is_told_beside_the_answer_are_sentences(project: AgentProject) -> None:
     async with (
-        scripted(status(503), call("fail", message="No such page"), say("Well.")) as model,
+        serve_scripted(status(503), call("fail", message="No such page"), say("Well.")) as model,
         FaultyMCPServer() as first,
         FaultyMCPServer() as second,
     ):
-        project.write(model, at("first", first.url), at("second", second.url))
-        done = await project.holodeck("run", "Go")
+        project.write(model, server_at("first", first.url), server_at("second", second.url))
+        done = await project.run_holodeck("run", "Go")
     assert done.stdout == "Well.\n"
     assert re.search(r"Model 'scripted' .* 503.* It is tried again in \d\.\d s\.", done.stderr)
     assert re.search(r"tools with names that second uses, too; .* offered as second__add, ", done.stderr)
@@ -321,22 +321,22 @@ async def test_what_the_person_is_told_beside_the_answer_are_sentences(project: 
     assert "mcp." not in done.stderr
 
 
-@aio(60)
-async def test_broken_arguments_are_told_to_the_model_not_to_the_server(project: Project) -> None:
-    async with scripted(call_raw("add", '{"a": 1,'), call("add", a="one", b=2), say("Oh.")) as model:
-        project.write(model, project.npx("calc"))
-        done = await project.holodeck("run", "Go")
+@async_test(60)
+async def test_broken_arguments_are_told_to_the_model_not_to_the_server(project: AgentProject) -> None:
+    async with serve_scripted(call_raw("add", '{"a": 1,'), call("add", a="one", b=2), say("Oh.")) as model:
+        project.write(model, project.npx_server("calc"))
+        done = await project.run_holodeck("run", "Go")
         assert done.stdout == "Oh.\n"
-        assert "not valid JSON" in messages(model, 1)[-1]["content"]
-        assert "do not fit the tool" in messages(model, 2)[-1]["content"]
+        assert "not valid JSON" in messages_of_turn(model, 1)[-1]["content"]
+        assert "do not fit the tool" in messages_of_turn(model, 2)[-1]["content"]
     assert "tools/call" not in project.journal.read_text()
 
 
-@aio(60)
-async def test_warnings_of_the_file_are_shown_before_the_answer(project: Project) -> None:
-    async with scripted(say("Hello."), say("Hello.")) as model:
-        project.write(model, project.npx("calc").replace("description: d, ", ""))
-        loud, quiet = await project.holodeck("run", "Hi"), await project.holodeck("run", "-q", "Hi")
+@async_test(60)
+async def test_warnings_of_the_file_are_shown_before_the_answer(project: AgentProject) -> None:
+    async with serve_scripted(say("Hello."), say("Hello.")) as model:
+        project.write(model, project.npx_server("calc").replace("description: d, ", ""))
+        loud, quiet = await project.run_holodeck("run", "Hi"), await project.run_holodeck("run", "-q", "Hi")
         assert "1 warning" in loud.stderr
         assert quiet.stderr == ""
 
@@ -345,11 +345,11 @@ async def test_warnings_of_the_file_are_shown_before_the_answer(project: Project
     ("redirection", "code", "told"),
     [("> /dev/full", 1, "No space left on device"), ("| head -0", 0, ""), (">&-", 0, ""), ("<&- >&- 2>&-", 0, "")],
 )
-@aio(60)
+@async_test(60)
 async def test_an_answer_that_nobody_can_take_is_no_traceback(
-    project: Project, redirection: str, code: int, told: str
+    project: AgentProject, redirection: str, code: int, told: str
 ) -> None:
-    async with scripted(say("Hello.")) as model:
+    async with serve_scripted(say("Hello.")) as model:
         project.write(model)
         command = f"{sys.executable} -m holodeck run -q Hi {redirection}"
         process = await asyncio.create_subprocess_shell(command, cwd=project.path, stderr=asyncio.subprocess.PIPE)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents import Project, scripted
-from aio import aio
-from gateway.collector import collecting
+from agents import AgentProject, serve_scripted
+from aio import async_test
+from gateway.collector import run_collector
 
 from holodeck.testing import Journal
 from holodeck.testing.script import call, say
 
 
-@aio(60)
+@async_test(60)
 async def test_a_run_is_a_trace_that_reaches_into_the_process_of_the_server(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    async with collecting() as collector, scripted([call("echo", text="pomegranate")], say("Done.")) as model:
-        project.write(model, project.npx("calc"))
+    project = AgentProject(tmp_path)
+    async with run_collector() as collector, serve_scripted([call("echo", text="pomegranate")], say("Done.")) as model:
+        project.write(model, project.npx_server("calc"))
         project.env["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.url
-        done = await project.holodeck("run", "Go")
+        done = await project.run_holodeck("run", "Go")
     assert (done.stdout, done.returncode) == ("Done.\n", 0)
-    agent, sent = collector.one("invoke_agent demo"), collector.one("tools/call echo")
+    agent, sent = collector.span_named("invoke_agent demo"), collector.span_named("tools/call echo")
     assert collector.children(agent) == ["chat scripted", "chat scripted", "execute_tool echo"]
     assert sent.attributes["network.transport"] == "pipe"
     (received,) = await Journal(project.journal).received("tools/call")

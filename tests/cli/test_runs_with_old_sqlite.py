@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from agents import Project, scripted
-from aio import aio
+from agents import AgentProject, serve_scripted
+from aio import async_test
 
 from holodeck.testing.script import call, say
 
@@ -17,18 +17,18 @@ steps[:] = [step.replace("strftime('%s','now')", "unixepoch('subsec')") for step
 """
 
 
-@aio(60)
+@async_test(60)
 async def test_runs_are_kept_where_sqlite_does_not_know_fractions_of_a_second(tmp_path: Path) -> None:
     """The tables of DBOS are then those that it makes with Python 3.12; a SQLite since 3.42 has nothing to tell."""
-    project = Project(tmp_path)
+    project = AgentProject(tmp_path)
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(AS_PYTHON_312)
     project.env["PYTHONPATH"] = str(tmp_path / "site")
-    async with scripted(call("add", a=1, b=2), say("It is 3.")) as model:
-        project.write(model, project.npx("calc"))
-        done = await project.holodeck("run", "--durable", "Add")
+    async with serve_scripted(call("add", a=1, b=2), say("It is 3.")) as model:
+        project.write(model, project.npx_server("calc"))
+        done = await project.run_holodeck("run", "--durable", "Add")
         assert (done.returncode, done.stdout) == (0, "It is 3.\n"), done.stderr
-    listed = await project.holodeck("runs", "list")
+    listed = await project.run_holodeck("runs", "list")
     assert "completed" in listed.stdout
     file = project.path.parent / ".local" / "state" / "holodeck" / "runs.db"
     with closing(sqlite3.connect(file)) as database:

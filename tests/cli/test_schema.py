@@ -12,7 +12,7 @@ import jsonschema_rs
 import pytest
 import yaml
 from pydantic import BaseModel
-from terminal import holodeck
+from terminal import run_holodeck
 
 from holodeck.lib.errors import ConfigError
 from holodeck.models.agent import Agent, SharedSettings
@@ -28,7 +28,7 @@ MODELS: dict[str, type[BaseModel]] = {"agent": Agent, "gateway": GatewayFile, "c
 
 
 def _printed(*args: str, folder: Path) -> dict[str, Any]:
-    done = holodeck("schema", *args, cwd=folder)
+    done = run_holodeck("schema", *args, cwd=folder)
     assert done.returncode == 0
     result: dict[str, Any] = json.loads(done.stdout)
     jsonschema_rs.meta.validate(result)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from terminal import holodeck
+from terminal import run_holodeck
 
 MODEL = "models: [{name: fast, model: {provider: rehearsal}}]\n"
 AGENT = "name: demo\n"
@@ -54,7 +54,7 @@ def test_a_gateway_that_cannot_start_is_not_valid(
     tmp_path: Path, text: str, without: str, where: str, words: str
 ) -> None:
     project, env = _project(tmp_path, "gateway.yaml", text, without=without)
-    refusals = [holodeck(command, "gateway.yaml", cwd=project, env=env) for command in ("validate", "serve")]
+    refusals = [run_holodeck(command, "gateway.yaml", cwd=project, env=env) for command in ("validate", "serve")]
     for done in refusals:
         assert done.returncode == 2, done.stdout + done.stderr
         assert where in done.stderr
@@ -87,7 +87,7 @@ def test_a_gateway_that_cannot_start_is_not_valid(
 def test_an_agent_that_cannot_start_is_not_valid(tmp_path: Path, text: str, where: str, words: str) -> None:
     project, env = _project(tmp_path, "agent.yaml", text)
     for args in (["validate"], ["run", "Hello"], ["serve", "agent.yaml"]):
-        done = holodeck(*args, cwd=project, env=env)
+        done = run_holodeck(*args, cwd=project, env=env)
         assert done.returncode == 2, done.stdout + done.stderr
         assert where in done.stderr
         assert words in done.stderr
@@ -98,12 +98,12 @@ def test_an_agent_file_is_checked_with_the_variables_that_serve_reads(tmp_path: 
     project, env = _project(tmp_path, "agent.yaml", AGENT)
     env |= {"HOLODECK_LISTEN__HOST": "0.0.0.0", "HOLODECK_STORAGE__URL": "sqlite:////n0where/kept.db"}
     for command in ("validate", "serve"):
-        done = holodeck(command, "agent.yaml", cwd=project, env=env)
+        done = run_holodeck(command, "agent.yaml", cwd=project, env=env)
         assert done.returncode == 2
         assert "HOLODECK_LISTEN__HOST  listen.host" in done.stderr
         assert "HOLODECK_STORAGE__URL  storage.url" in done.stderr
         assert "n0where" not in done.stderr, "the value of a variable is never shown"
-    assert holodeck("run", "-q", "Hello", cwd=project, env=env).returncode == 0, "it does not listen"
+    assert run_holodeck("run", "-q", "Hello", cwd=project, env=env).returncode == 0, "it does not listen"
 
 
 INSTRUCTIONS = AGENT + "instructions: {file: NAME}\n"
@@ -130,7 +130,7 @@ def test_only_a_regular_file_is_read_for_a_file_that_a_file_names(
 ) -> None:
     project, env = _project(tmp_path, file, text.replace("NAME", name))
     _make_others(project)
-    done = holodeck("validate", file, cwd=project, env=env)
+    done = run_holodeck("validate", file, cwd=project, env=env)
     assert done.returncode == 2
     assert f"this is {kind}, not a file" in done.stderr
 
@@ -153,7 +153,7 @@ def _make_others(folder: Path) -> None:
 def test_only_a_regular_file_is_read_for_a_file_that_a_command_names(tmp_path: Path, args: list[str]) -> None:
     project, env = _project(tmp_path, "agent.yaml", AGENT)
     _make_others(project)
-    done = holodeck(*args, cwd=project, env=env)
+    done = run_holodeck(*args, cwd=project, env=env)
     assert done.returncode == 2
     assert "this is a pipe, not a file" in done.stderr
 
@@ -164,4 +164,4 @@ def test_a_secret_behind_symbolic_links_is_read_as_kubernetes_mounts_it(tmp_path
     (project / "mounted" / "..2026" / "seal").write_bytes(orjson.dumps(os.urandom(32).hex()))
     (project / "mounted" / "..data").symlink_to("..2026")
     (project / "mounted" / "seal").symlink_to("..data/seal")
-    assert holodeck("validate", "gateway.yaml", cwd=project, env=env).returncode == 0
+    assert run_holodeck("validate", "gateway.yaml", cwd=project, env=env).returncode == 0

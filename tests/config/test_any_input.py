@@ -14,7 +14,7 @@ from agentfile import AgentFolder
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holodeck.cli.summary import summary
+from holodeck.cli.summary import agent_summary
 from holodeck.config.loader import LoadedAgent
 from holodeck.lib.errors import ConfigError
 from holodeck.models.agent import Agent
@@ -57,7 +57,7 @@ def _load(content: bytes) -> LoadedAgent | ConfigError:
 def _everything_said(outcome: LoadedAgent | ConfigError) -> str:
     if isinstance(outcome, ConfigError):
         return str(outcome) + repr(outcome.problems)
-    return "".join(map(str, outcome.warnings)) + json.dumps(summary(outcome)) + repr(outcome.agent.tools)
+    return "".join(map(str, outcome.warnings)) + json.dumps(agent_summary(outcome)) + repr(outcome.agent.tools)
 
 
 @pytest.mark.proves("D-5")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agentfile import AgentFolder, tool
+from agentfile import AgentFolder, agent_with_tool
 
 from holodeck.lib.errors import ConfigError, MCPConfigError, MissingTransportFieldError, ValidationError
 from holodeck.models.tool import CommandType, MCPTool, TransportType
@@ -233,7 +233,7 @@ ERRORS = [
 def test_each_error_of_the_contract_has_its_text_and_class(
     folder: AgentFolder, lines: tuple[str, ...], kind: type[ConfigError], text: str
 ) -> None:
-    error = folder.error(tool(*lines))
+    error = folder.load_error(agent_with_tool(*lines))
     assert type(error) is kind
     assert text in str(error)
     assert "agent.yaml:" in str(error)
@@ -241,7 +241,7 @@ def test_each_error_of_the_contract_has_its_text_and_class(
 
 @pytest.mark.proves("000:FR-012", "001:DEC-3", "002:ENT-1", "002:ENT-2", "002:ENT-3", "D-7")
 def test_a_tool_has_the_defaults_of_the_contract(folder: AgentFolder) -> None:
-    loaded = folder.load(tool("command: npx", 'args: ["-y", "some-server"]'))
+    loaded = folder.load(agent_with_tool("command: npx", 'args: ["-y", "some-server"]'))
     (server,) = loaded.agent.tools
     assert isinstance(server, MCPTool)
     assert server.transport is TransportType.STDIO
@@ -252,7 +252,7 @@ def test_a_tool_has_the_defaults_of_the_contract(folder: AgentFolder) -> None:
 
 @pytest.mark.proves("003:LEGACY-1", "003:LEGACY-2", "003:LEGACY-3", "002:MIG-1", "002:MIG-2", "D-8")
 def test_a_bare_npm_name_is_started_with_npx_and_a_warning(folder: AgentFolder) -> None:
-    text = tool('server: "@modelcontextprotocol/server-memory"', "config: {key: value}")
+    text = agent_with_tool('server: "@modelcontextprotocol/server-memory"', "config: {key: value}")
     with pytest.warns(DeprecationWarning, match="command: npx"):
         loaded = folder.load(text)
     (server,) = loaded.agent.tools
@@ -264,7 +264,7 @@ def test_a_bare_npm_name_is_started_with_npx_and_a_warning(folder: AgentFolder) 
 @pytest.mark.proves("D-8", "002:RULE-5")
 @pytest.mark.parametrize("server", ["some-package", "./dir", "@scope", "@scope/a/b", "https://x.example/pkg.tgz"])
 def test_a_server_that_is_no_scoped_npm_name_needs_its_command(folder: AgentFolder, server: str) -> None:
-    (problem,) = folder.errors(tool(f"server: {server!r}"))
+    (problem,) = folder.load_errors(agent_with_tool(f"server: {server!r}"))
     assert problem.message == "'command' is required for stdio transport"
 
 
@@ -294,7 +294,7 @@ def test_a_field_of_another_transport_is_an_error(folder: AgentFolder, field: st
         if transport == "command: npx"
         else ["url: 'wss://h/'" if "web" in transport else "url: https://h/"]
     )
-    (problem,) = folder.errors(tool(transport, *rest, field))
+    (problem,) = folder.load_errors(agent_with_tool(transport, *rest, field))
     assert problem.key == f"tools[0].{field.split(':', maxsplit=1)[0]}"
     assert "has no meaning for" in problem.message
 
@@ -302,14 +302,14 @@ def test_a_field_of_another_transport_is_an_error(folder: AgentFolder, field: st
 @pytest.mark.parametrize("value", ["0", "-1", '"60"', "1e9", "1.5", "true", "null", "[]", ".inf", ".nan"])
 @pytest.mark.proves("000:FR-012", "002:RULE-8", "003:RULE-21")
 def test_a_request_timeout_is_a_whole_number_of_seconds_within_a_day(folder: AgentFolder, value: str) -> None:
-    (problem,) = folder.errors(tool("command: npx", "server: x", f"request_timeout: {value}"))
+    (problem,) = folder.load_errors(agent_with_tool("command: npx", "server: x", f"request_timeout: {value}"))
     assert problem.key == "tools[0].request_timeout"
     assert problem.message.startswith("'request_timeout' must be")
 
 
 @pytest.mark.parametrize(("value", "seconds"), [("1", 1), ("86400", 86400), ("6e1", 60), ("60.0", 60)])
 def test_whole_numbers_in_any_notation_are_a_request_timeout(folder: AgentFolder, value: str, seconds: int) -> None:
-    (server,) = folder.load(tool("command: npx", "server: x", f"request_timeout: {value}")).agent.tools
+    (server,) = folder.load(agent_with_tool("command: npx", "server: x", f"request_timeout: {value}")).agent.tools
     assert isinstance(server, MCPTool)
     assert server.request_timeout == seconds
 
@@ -317,13 +317,13 @@ def test_whole_numbers_in_any_notation_are_a_request_timeout(folder: AgentFolder
 @pytest.mark.proves("002:RULE-2", "003:RULE-1")
 def test_two_tools_of_one_name_are_an_error_that_shows_the_first(folder: AgentFolder) -> None:
     one = "  - {type: mcp, name: same, description: d, command: npx, server: a}\n"
-    (problem,) = folder.errors("name: demo\ntools:\n" + one * 2)
+    (problem,) = folder.load_errors("name: demo\ntools:\n" + one * 2)
     assert (problem.line, problem.key) == (4, "tools[1].name")
     assert "the first in line 3" in problem.message
 
 
 def test_a_tool_type_that_we_do_not_have_is_said_to_be_missing(folder: AgentFolder) -> None:
-    (problem,) = folder.errors("name: demo\ntools:\n  - {type: vectorstore, name: docs}\n")
+    (problem,) = folder.load_errors("name: demo\ntools:\n  - {type: vectorstore, name: docs}\n")
     assert problem.message == "Tool type 'vectorstore' is not supported. Supported types: mcp, function"
 
 
@@ -332,7 +332,7 @@ def test_a_transport_that_there_is_not_gets_the_one_that_was_meant(
     folder: AgentFolder, written: str, meant: str
 ) -> None:
     tool = f"{{type: mcp, name: docs, description: d, transport: {written}, url: 'https://mcp.example.com'}}"
-    (problem,) = folder.errors(f"name: demo\ntools:\n  - {tool}\n")
+    (problem,) = folder.load_errors(f"name: demo\ntools:\n  - {tool}\n")
     assert (problem.key, problem.fix) == ("tools[0].transport", f"Did you mean '{meant}'?")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcpfile import NPX, load, one, warnings
+from mcpfile import NPX, load_file, load_single_server, warnings_text
 
 from holodeck.lib.errors import ConfigError
 from holodeck.models.tool import MCPTool
@@ -28,7 +28,7 @@ from holodeck.models.tool import MCPTool
     ],
 )
 def test_each_program_lists_its_servers_in_its_own_way(tmp_path: Path, content: object) -> None:
-    loaded = load(tmp_path, content)
+    loaded = load_file(tmp_path, content)
     tool = loaded.tools[0].tool
     assert isinstance(tool, MCPTool)
     assert (tool.name, str(tool.command), tool.args, tool.cwd) == ("s", "npx", ["-y", "some-server"], str(tmp_path))
@@ -42,20 +42,20 @@ extensions:
   fetch: {type: stdio, cmd: uvx, args: [mcp-server-fetch], enabled: true, timeout: 300, envs: {A: 1}, env_keys: [TOKEN]}
   remote: {type: streamable_http, uri: "https://x.example/mcp", enabled: false, available_tools: []}
 """
-    loaded = load(tmp_path, text, name="config.yaml", env={"TOKEN": "t0ken"})
+    loaded = load_file(tmp_path, text, name="config.yaml", env={"TOKEN": "t0ken"})
     fetch, remote = (item.tool for item in loaded.tools)
     assert isinstance(fetch, MCPTool)
     assert isinstance(remote, MCPTool)
     assert {name: secret.reveal() for name, secret in fetch.env.items()} == {"A": "1", "TOKEN": "t0ken"}
     assert (fetch.request_timeout, remote.transport, remote.enabled) == (300, "http", False)
-    assert "'builtin' is a part of goose" in warnings(loaded)
+    assert "'builtin' is a part of goose" in warnings_text(loaded)
 
 
 def test_comments_trailing_commas_and_a_byte_order_mark_are_fine(tmp_path: Path) -> None:
     text = (
         '\ufeff// servers\n{\n\t"servers": { /* one */\n\t\t"s": {"url": "https://x.example//mcp",}, // "t"\n\t},\n}\n'
     )
-    tool = load(tmp_path, text).tools[0].tool
+    tool = load_file(tmp_path, text).tools[0].tool
     assert isinstance(tool, MCPTool)
     assert tool.url == "https://x.example//mcp"
 
@@ -80,7 +80,7 @@ def test_a_file_that_is_not_json_is_refused_with_its_line(
     tmp_path: Path, text: str, line: int | None, words: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        load(tmp_path, text)
+        load_file(tmp_path, text)
     problem = caught.value.problems[0]
     assert (problem.line, problem.file) == (line, str(tmp_path / "mcp.json"))
     assert words in problem.message
@@ -106,7 +106,7 @@ def test_a_file_that_is_not_json_is_refused_with_its_line(
     ],
 )
 def test_the_transport_is_what_the_entry_means(tmp_path: Path, entry: dict[str, Any], transport: str) -> None:
-    assert one(tmp_path, entry).transport == transport
+    assert load_single_server(tmp_path, entry).transport == transport
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_the_transport_is_what_the_entry_means(tmp_path: Path, entry: dict[str, 
 def test_a_timeout_is_in_the_unit_of_its_program(
     tmp_path: Path, name: str, entry: dict[str, Any], seconds: int
 ) -> None:
-    assert one(tmp_path, {**NPX, **entry}, name=name).request_timeout == seconds
+    assert load_single_server(tmp_path, {**NPX, **entry}, name=name).request_timeout == seconds
 
 
 def test_the_arithmetic_of_a_timeout_is_said(tmp_path: Path) -> None:
-    loaded = load(tmp_path, {"mcpServers": {"s": {**NPX, "timeout": 30_000}}}, name=".mcp.json")
-    assert "'timeout: 30000' is milliseconds to Claude Code: calls may take 30 s here" in warnings(loaded)
+    loaded = load_file(tmp_path, {"mcpServers": {"s": {**NPX, "timeout": 30_000}}}, name=".mcp.json")
+    assert "'timeout: 30000' is milliseconds to Claude Code: calls may take 30 s here" in warnings_text(loaded)
 
 
 def test_a_bad_server_is_refused_with_the_fix_and_the_others_stay_usable(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_bad_server_is_refused_with_the_fix_and_the_others_stay_usable(tmp_pat
         "kind": {"type": "carrier-pigeon", "url": "https://x.example"},
         "nothing": {},
     }
-    loaded = load(tmp_path, {"mcpServers": entries})
+    loaded = load_file(tmp_path, {"mcpServers": entries})
     assert [item.tool.name for item in loaded.tools] == ["good"]
     assert list(loaded.refused) == [name for name in entries if name != "good"]
     node = loaded.refused["node"][0]
@@ -157,12 +157,14 @@ def test_a_bad_server_is_refused_with_the_fix_and_the_others_stay_usable(tmp_pat
 
 
 def test_a_person_may_allow_unsafe_arguments_in_their_own_file(tmp_path: Path) -> None:
-    assert one(tmp_path, {"command": "npx", "args": ["-c", "x"], "allow_unsafe_args": True}).allow_unsafe_args
+    assert load_single_server(
+        tmp_path, {"command": "npx", "args": ["-c", "x"], "allow_unsafe_args": True}
+    ).allow_unsafe_args
 
 
 def test_names_that_ours_cannot_have_are_changed_and_stay_apart(tmp_path: Path) -> None:
     names = ["GitHub MCP", "GitHub/MCP", "io.github.x/y", "1st", "né"]
-    loaded = load(tmp_path, {"mcpServers": dict.fromkeys(names, NPX)})
+    loaded = load_file(tmp_path, {"mcpServers": dict.fromkeys(names, NPX)})
     assert [item.tool.name for item in loaded.tools] == [
         "GitHub-MCP",
         "GitHub-MCP-2",
@@ -170,7 +172,7 @@ def test_names_that_ours_cannot_have_are_changed_and_stay_apart(tmp_path: Path) 
         "server-1st",
         "n",
     ]
-    assert "'io.github.x/y' is called 'io-github-x-y' here" in warnings(loaded)
+    assert "'io.github.x/y' is called 'io-github-x-y' here" in warnings_text(loaded)
 
 
 def test_the_servers_of_the_folder_one_is_in_come_first_in_a_file_of_projects(tmp_path: Path) -> None:
@@ -182,9 +184,9 @@ def test_the_servers_of_the_folder_one_is_in_come_first_in_a_file_of_projects(tm
             other: {"mcpServers": {"x": NPX}},
         },
     }
-    loaded = load(tmp_path, content, name=".claude.json", cwd=tmp_path / "work" / "deep")
+    loaded = load_file(tmp_path, content, name=".claude.json", cwd=tmp_path / "work" / "deep")
     tools = {item.tool.name: item.tool for item in loaded.tools}
     both = tools["both"]
     assert isinstance(both, MCPTool)
     assert (set(tools), both.args, both.cwd) == ({"user", "both"}, ["x", inside], inside)
-    assert "1 servers for another folder are not used here" in warnings(loaded)
+    assert "1 servers for another folder are not used here" in warnings_text(loaded)

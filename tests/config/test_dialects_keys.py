@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcpfile import NPX, load, one, warnings
+from mcpfile import NPX, load_file, load_single_server, warnings_text
 
 from holodeck.lib.errors import ConfigError
 from holodeck.models.tool import MCPTool
@@ -22,7 +22,9 @@ def test_variables_of_editors_are_replaced(tmp_path: Path) -> None:
         "${workspaceFolderBasename}",
         "a${/}b${pathSeparator}c",
     ]
-    tool = one(tmp_path, {"command": "uvx", "args": ["x", *words]}, name="proj/.vscode/mcp.json", env={"A": "1"})
+    tool = load_single_server(
+        tmp_path, {"command": "uvx", "args": ["x", *words]}, name="proj/.vscode/mcp.json", env={"A": "1"}
+    )
     project = tmp_path / "proj"
     assert tool.args == ["x", "1", "1", "b", str(project), "proj", "a/b/c"]
     assert tool.cwd == str(project), "the folder of the project, not that of the editor's settings"
@@ -36,10 +38,10 @@ def test_an_input_is_answered_by_the_environment_or_by_its_default(tmp_path: Pat
         ],
         "servers": {"s": {**NPX, "env": {"KEY": "${input:api-key}", "REGION": "${input:region}"}}},
     }
-    tool = load(tmp_path, content, env={"INPUT_API_KEY": "k3y"}).tools[0].tool
+    tool = load_file(tmp_path, content, env={"INPUT_API_KEY": "k3y"}).tools[0].tool
     assert isinstance(tool, MCPTool)
     assert {name: value.reveal() for name, value in tool.env.items()} == {"KEY": "k3y", "REGION": "eu"}
-    problem = load(tmp_path, content).refused["s"][0]
+    problem = load_file(tmp_path, content).refused["s"][0]
     assert (problem.key, problem.message) == (
         "servers.s.env.KEY",
         "the input 'api-key' has no answer (Key of the service)",
@@ -60,7 +62,7 @@ def test_an_input_is_answered_by_the_environment_or_by_its_default(tmp_path: Pat
     ],
 )
 def test_what_only_an_editor_knows_is_refused_for_that_server(tmp_path: Path, text: str, words: str) -> None:
-    loaded = load(tmp_path, {"servers": {"s": {"command": "uvx", "args": ["x", text]}, "other": NPX}})
+    loaded = load_file(tmp_path, {"servers": {"s": {"command": "uvx", "args": ["x", text]}, "other": NPX}})
     assert words in loaded.refused["s"][0].message
     assert loaded.refused["s"][0].key == "servers.s.args[1]"
     assert [item.tool.name for item in loaded.tools] == ["other"]
@@ -71,14 +73,14 @@ def test_variables_of_the_process_may_be_numbers_null_or_in_a_file(tmp_path: Pat
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "x.env").write_text("FROM_FILE=f\nA=file\n")
     entry = {**NPX, "env": {"A": 1.10, "B": True, "C": None, "D": "d"}, "envFile": "x.env"}
-    tool = one(tmp_path, entry, name="conf/mcp.json")
+    tool = load_single_server(tmp_path, entry, name="conf/mcp.json")
     values = {name: value.reveal() for name, value in tool.env.items()}
     assert values == {"FROM_FILE": "f", "A": "1.1", "B": "true", "D": "d"}
 
 
 def test_a_broken_file_of_variables_is_an_error_of_the_server_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "bad.env").write_text("A=1\n=what\n")
-    loaded = load(
+    loaded = load_file(
         tmp_path, {"servers": {"s": {**NPX, "envFile": "bad.env"}, "other": NPX, "t": {**NPX, "envFile": "no"}}}
     )
     assert loaded.refused["s"][0].line == 2
@@ -114,7 +116,7 @@ def test_a_broken_file_of_variables_is_an_error_of_the_server_that_names_it(tmp_
     ],
 )
 def test_permissions_become_ours(tmp_path: Path, entry: dict[str, Any], ours: dict[str, Any]) -> None:
-    dumped = one(tmp_path, {**NPX, **entry}).model_dump()
+    dumped = load_single_server(tmp_path, {**NPX, **entry}).model_dump()
     assert {key: dumped[key] for key in ours} == ours
 
 
@@ -136,7 +138,7 @@ def test_permissions_become_ours(tmp_path: Path, entry: dict[str, Any], ours: di
     ],
 )
 def test_logins_become_ours(tmp_path: Path, entry: dict[str, Any], ours: dict[str, Any]) -> None:
-    tool = one(tmp_path, {"url": "https://x.example/mcp", **entry}, env={"T": "t"})
+    tool = load_single_server(tmp_path, {"url": "https://x.example/mcp", **entry}, env={"T": "t"})
     assert tool.auth is not None
     dumped = tool.auth.model_dump()
     assert {key: dumped[key] for key in ours} == ours
@@ -155,25 +157,25 @@ def test_every_key_without_a_meaning_here_is_spoken_of(tmp_path: Path) -> None:
         "colour": "blue",
         "headers": {"A": "b"},
     }
-    loaded = load(tmp_path, {"servers": {"s": entry}, "sandbox": {}, "extra": 1})
+    loaded = load_file(tmp_path, {"servers": {"s": entry}, "sandbox": {}, "extra": 1})
     assert not loaded.refused
     told = {problem.key for problem in loaded.problems}
     assert told == {"sandbox", "extra", *(f"servers.s.{key}" for key in entry if key not in {"command", "args"})}
-    assert "it is a shell command, and none is run" in warnings(loaded)
+    assert "it is a shell command, and none is run" in warnings_text(loaded)
 
 
 def test_a_server_that_is_switched_off_may_be_incomplete(tmp_path: Path) -> None:
     entries = {"off": {"command": "node", "args": ["${MISSING}"], "disabled": True}, "on": NPX}
-    loaded = load(tmp_path, {"mcpServers": entries})
+    loaded = load_file(tmp_path, {"mcpServers": entries})
     assert not loaded.refused
     assert [getattr(item.tool, "enabled", None) for item in loaded.tools] == [False, True]
-    assert "'node' could not be started" in warnings(loaded)
+    assert "'node' could not be started" in warnings_text(loaded)
 
 
 def test_a_secret_in_the_file_is_advised_against_and_never_shown(tmp_path: Path) -> None:
-    loaded = load(tmp_path, {"mcpServers": {"s": {**NPX, "env": {"API_KEY": "sk-l1teral"}}}})
-    assert "this looks like a secret" in warnings(loaded)
-    assert "l1teral" not in warnings(loaded) + repr(loaded.tools[0].tool)
+    loaded = load_file(tmp_path, {"mcpServers": {"s": {**NPX, "env": {"API_KEY": "sk-l1teral"}}}})
+    assert "this looks like a secret" in warnings_text(loaded)
+    assert "l1teral" not in warnings_text(loaded) + repr(loaded.tools[0].tool)
 
 
 @pytest.mark.parametrize(

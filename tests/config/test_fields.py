@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agentfile import AgentFolder, tool
+from agentfile import AgentFolder, agent_with_tool
 
 STDIO = ("command: npx", "server: some-server")
 HTTP = ("transport: http", "url: https://h.example/")
@@ -85,7 +85,7 @@ REFUSED = [
 @pytest.mark.proves("002:RULE-9", "002:RULE-10", "002:RULE-11", "002:RULE-12")
 @pytest.mark.parametrize(("base", "line"), ACCEPTED)
 def test_a_field_takes_what_it_is_for(folder: AgentFolder, base: tuple[str, ...], line: str) -> None:
-    assert folder.load(tool(*base, line), {"T": "t"})
+    assert folder.load(agent_with_tool(*base, line), {"T": "t"})
 
 
 @pytest.mark.proves("003:RULE-5", "003:RULE-8", "003:RULE-17", "003:RULE-18", "003:RULE-20", "002:RULE-4", "D-12")
@@ -93,21 +93,21 @@ def test_a_field_takes_what_it_is_for(folder: AgentFolder, base: tuple[str, ...]
 def test_a_field_refuses_everything_else_in_its_place(
     folder: AgentFolder, base: tuple[str, ...], line: str, key: str
 ) -> None:
-    text = tool(*(part for part in base if part.split(":")[0] != line.split(":", maxsplit=1)[0]), line)
+    text = agent_with_tool(*(part for part in base if part.split(":")[0] != line.split(":", maxsplit=1)[0]), line)
     text = text.replace("    description: d\n", "") if line.startswith("description") else text
-    assert [problem.key for problem in folder.errors(text, {"T": "t"})] == [f"tools[0].{key}"]
+    assert [problem.key for problem in folder.load_errors(text, {"T": "t"})] == [f"tools[0].{key}"]
 
 
 @pytest.mark.proves("002:RULE-1", "003:RULE-1", "003:RULE-3")
 @pytest.mark.parametrize(("written", "fix"), [("'3'", "Write the number without quotes."), ("three", "")])
 def test_quotes_are_blamed_only_where_they_are_the_fault(folder: AgentFolder, written: str, fix: str) -> None:
-    (problem,) = folder.errors(f"name: demo\nmax_turns: {written}\n")
+    (problem,) = folder.load_errors(f"name: demo\nmax_turns: {written}\n")
     assert (problem.message, problem.fix) == ("'max_turns' must be a whole number", fix)
 
 
 @pytest.mark.parametrize("name", ["1st", "café", "a" * 129])
 def test_the_name_of_an_agent_is_judged_by_the_rule_that_is_told(folder: AgentFolder, name: str) -> None:
-    (problem,) = folder.errors(f"name: {name}\n")
+    (problem,) = folder.load_errors(f"name: {name}\n")
     assert "letters (a to z), digits, spaces, '_', '.' and '-' (at most 128)" in problem.message
     assert folder.load(f"name: {'A 1_.-'.ljust(128, 'z')}\n")
 
@@ -124,12 +124,12 @@ def test_the_name_of_an_agent_is_judged_by_the_rule_that_is_told(folder: AgentFo
     ],
 )
 def test_a_tool_has_a_name_and_a_type(folder: AgentFolder, entry: str, key: str) -> None:
-    assert [problem.key for problem in folder.errors(f"name: demo\ntools: [{entry}]\n")] == [key]
+    assert [problem.key for problem in folder.load_errors(f"name: demo\ntools: [{entry}]\n")] == [key]
 
 
 @pytest.mark.proves("003:RULE-7", "002:RULE-13", "001:DEC-11")
 @pytest.mark.parametrize("command", ["NPX", "/usr/bin/npx", "npx -y x", "sh", "python", "node", "npx;id", "$(id)"])
 def test_no_other_command_is_ever_accepted(folder: AgentFolder, command: str) -> None:
-    (problem,) = folder.errors(tool(f"command: '{command}'", "server: x"))
+    (problem,) = folder.load_errors(agent_with_tool(f"command: '{command}'", "server: x"))
     assert problem.message == f"Invalid command '{command}'. Supported commands: npx, uvx, docker"
     assert problem.fix

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from agentfile import AgentFolder
-from canary import canary
+from canary import run_canary
 
 from holodeck.lib.limits import MAX_SCHEMA_BYTES, MAX_SCHEMA_NODES
 from holodeck.models.llm import Provider
@@ -25,7 +25,7 @@ def test_instructions_are_text_inline_or_a_file(folder: AgentFolder) -> None:
 def test_instructions_of_any_other_form_are_an_error(folder: AgentFolder, value: str) -> None:
     folder.write("say.md", "x")
     assert all(
-        problem.key.startswith("instructions") for problem in folder.errors(f"name: demo\ninstructions: {value}\n")
+        problem.key.startswith("instructions") for problem in folder.load_errors(f"name: demo\ninstructions: {value}\n")
     )
 
 
@@ -40,7 +40,7 @@ def test_a_response_format_is_a_schema_here_or_in_a_file(folder: AgentFolder) ->
 def test_a_response_format_that_is_no_schema_is_an_error(folder: AgentFolder, value: str) -> None:
     folder.write("bad.json", "{")
     folder.write("list.json", "[1]")
-    (problem,) = folder.errors(f"name: demo\nresponse_format: {value}\n")
+    (problem,) = folder.load_errors(f"name: demo\nresponse_format: {value}\n")
     assert problem.key == "response_format"
 
 
@@ -48,7 +48,7 @@ def test_a_function_tool_is_looked_up_without_being_run(folder: AgentFolder) -> 
     folder.write("tools.py", "raise SystemExit('ran')\nasync def greet(name: str) -> str: ...\n")
     text = "name: demo\ntools: [{type: function, name: g, file: tools.py, function: %s}]\n"
     assert folder.load(text % "greet").agent.tools[0].name == "g"
-    (problem,) = folder.errors(text % "great")
+    (problem,) = folder.load_errors(text % "great")
     assert problem.key == "tools[0].function"
     assert "greet" in problem.fix
 
@@ -57,7 +57,7 @@ def test_a_function_tool_is_looked_up_without_being_run(folder: AgentFolder) -> 
 def test_a_function_outside_the_project_or_unreadable_is_an_error(folder: AgentFolder, file: str) -> None:
     folder.write("broken.py", "def (\n")
     folder.write("../outside.py", "def f(): ...\n")
-    (problem,) = folder.errors(f"name: demo\ntools: [{{type: function, name: g, file: '{file}', function: f}}]\n")
+    (problem,) = folder.load_errors(f"name: demo\ntools: [{{type: function, name: g, file: '{file}', function: f}}]\n")
     assert problem.key == "tools[0].file"
 
 
@@ -82,7 +82,7 @@ def test_without_a_model_the_rehearsal_model_is_used(folder: AgentFolder) -> Non
     ],
 )
 def test_a_model_that_cannot_be_asked_is_an_error(folder: AgentFolder, model: str, key: str) -> None:
-    assert [problem.key for problem in folder.errors(f"name: demo\nmodel: {model}\n")] == [key]
+    assert [problem.key for problem in folder.load_errors(f"name: demo\nmodel: {model}\n")] == [key]
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
@@ -124,7 +124,7 @@ def test_agents_share_servers_and_the_nearest_definition_wins(folder: AgentFolde
 
 def test_a_problem_in_shared_settings_names_their_file(folder: AgentFolder) -> None:
     folder.write("config.yaml", "mcp_servers:\n  - {name: a, comand: npx}\n")
-    problems = folder.errors("name: demo\n")
+    problems = folder.load_errors("name: demo\n")
     assert {problem.file for problem in problems} == {str(folder.path / "config.yaml")}
     assert "Did you mean 'command'?" in problems[0].fix
 
@@ -146,7 +146,7 @@ ELSEWHERE = (
 
 @pytest.mark.parametrize("schema", ELSEWHERE)
 def test_a_schema_that_is_elsewhere_is_an_error_with_its_name_and_not_fetched(folder: AgentFolder, schema: str) -> None:
-    with canary() as bird:
+    with run_canary() as bird:
         schema = schema.replace("URL", bird.url)
         folder.write("answer.json", schema)
         folder.write("mine.py", "def f(): pass\n")
@@ -156,10 +156,10 @@ def test_a_schema_that_is_elsewhere_is_an_error_with_its_name_and_not_fetched(fo
             ("response_format: answer.json", "response_format", 2),
             (f"tools:\n  - {function}", "tools[0].parameters", 3),
         ):
-            (problem,) = folder.errors(f"name: demo\n{text}\n")
+            (problem,) = folder.load_errors(f"name: demo\n{text}\n")
             assert (problem.key, problem.line) == (key, line)
             assert bird.url in problem.message
-        assert bird.visits == 0
+        assert bird.connections == 0
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_a_schema_that_is_elsewhere_is_an_error_with_its_name_and_not_fetched(fo
 )
 def test_a_schema_that_is_too_large_is_an_error(folder: AgentFolder, schema: dict[str, Any], says: str) -> None:
     folder.write("answer.json", json.dumps(schema))
-    (problem,) = folder.errors("name: demo\nresponse_format: answer.json\n")
+    (problem,) = folder.load_errors("name: demo\nresponse_format: answer.json\n")
     assert problem.key == "response_format"
     assert says in problem.message
 
 
 def test_an_error_about_a_schema_does_not_show_the_value_of_a_variable(folder: AgentFolder) -> None:
     text = 'name: demo\nresponse_format: {$schema: "https://example.com/${TOKEN}"}\n'
-    (problem,) = folder.errors(text, {"TOKEN": "s3cret"})
+    (problem,) = folder.load_errors(text, {"TOKEN": "s3cret"})
     assert problem.key == "response_format"
     assert "s3cret" not in f"{problem.message} {problem.fix}"

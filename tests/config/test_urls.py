@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agentfile import AgentFolder, tool
+from agentfile import AgentFolder, agent_with_tool
 
 from holodeck.lib.errors import ConfigError
 from holodeck.runtime import read_gateway
@@ -91,27 +91,27 @@ ACCEPTED = [
 def test_a_url_that_leaves_the_machine_in_the_clear_or_misleads_is_refused(
     folder: AgentFolder, transport: str, url: str
 ) -> None:
-    problems = folder.errors(tool(f"transport: {transport}", f'url: "{url}"'))
+    problems = folder.load_errors(agent_with_tool(f"transport: {transport}", f'url: "{url}"'))
     assert [problem.key for problem in problems] == ["tools[0].url"]
 
 
 @pytest.mark.proves("D-12", "003:RULE-13", "003:RULE-15")
 @pytest.mark.parametrize(("transport", "url"), ACCEPTED)
 def test_https_anywhere_and_http_on_this_machine_are_accepted(folder: AgentFolder, transport: str, url: str) -> None:
-    assert folder.load(tool(f"transport: {transport}", f'url: "{url}"')).warnings == ()
+    assert folder.load(agent_with_tool(f"transport: {transport}", f'url: "{url}"')).warnings == ()
 
 
 @pytest.mark.proves("D-12")
 def test_a_host_that_the_operator_lists_may_be_reached_by_http(folder: AgentFolder) -> None:
     lines = ("transport: http", "url: http://mcp.tools.svc:8080/mcp")
-    assert folder.errors(tool(*lines))
-    assert folder.load(tool(*lines, "allow_insecure_hosts: [MCP.tools.svc]"))
-    assert folder.errors(tool(*lines, "allow_insecure_hosts: [tools.svc]"))
+    assert folder.load_errors(agent_with_tool(*lines))
+    assert folder.load(agent_with_tool(*lines, "allow_insecure_hosts: [MCP.tools.svc]"))
+    assert folder.load_errors(agent_with_tool(*lines, "allow_insecure_hosts: [tools.svc]"))
 
 
 @pytest.mark.proves("D-12")
 def test_a_plain_websocket_off_this_machine_warns(folder: AgentFolder) -> None:
-    loaded = folder.load(tool("transport: websocket", "url: ws://mcp.example.com/"))
+    loaded = folder.load(agent_with_tool("transport: websocket", "url: ws://mcp.example.com/"))
     assert [warning.key for warning in loaded.warnings] == ["tools[0].url"]
 
 
@@ -124,7 +124,7 @@ KEYS = {"KEY": "k3y", "OPENAI_API_KEY": "k3y"}
 @pytest.mark.parametrize("host", ["models.internal:8000", "10.0.0.1", "localhost.evil.example"])
 def test_a_models_key_is_not_sent_in_the_clear_off_this_machine(folder: AgentFolder, model: str, host: str) -> None:
     text = f"name: a\nmodel: {{{model}, endpoint: 'http://{host}/v1'}}\n"
-    assert [problem.key for problem in folder.errors(text, KEYS)] == ["model.endpoint"]
+    assert [problem.key for problem in folder.load_errors(text, KEYS)] == ["model.endpoint"]
     folder.write("gateway.yaml", f"models: [{{name: m, model: {{{model}, endpoint: 'http://{host}/v1'}}}}]\n")
     with pytest.raises(ConfigError, match=r"models\[0\].model.endpoint"):
         read_gateway(folder.path / "gateway.yaml", environ=KEYS, home=folder.home)
@@ -177,5 +177,5 @@ def test_a_collectors_headers_are_not_sent_in_the_clear(folder: AgentFolder, ote
 def test_a_secret_among_arguments_warns_that_everybody_sees_it(
     folder: AgentFolder, args: str, warned: list[str]
 ) -> None:
-    loaded = folder.load(tool("command: npx", f"args: {args}"), {"MY": "x", "DB_PASSWORD": "y"})
+    loaded = folder.load(agent_with_tool("command: npx", f"args: {args}"), {"MY": "x", "DB_PASSWORD": "y"})
     assert [warning.key for warning in loaded.warnings] == warned

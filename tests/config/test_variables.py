@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from agentfile import AgentFolder, tool
+from agentfile import AgentFolder, agent_with_tool
 
 from holodeck.config.env_loader import get_env_var, load_env_file, substitute_env_vars
 from holodeck.lib.errors import ConfigError
@@ -20,7 +20,7 @@ def _env(folder: AgentFolder, text: str, env: dict[str, str]) -> dict[str, str]:
 
 
 def stdio(*lines: str) -> str:
-    return tool("command: npx", "server: some-server", *lines)
+    return agent_with_tool("command: npx", "server: some-server", *lines)
 
 
 @pytest.mark.proves("000:FR-010", "003:ENV-1", "D-6")
@@ -49,7 +49,7 @@ def test_a_reference_is_replaced_after_parsing(
 
 @pytest.mark.proves("000:FR-010", "000:EDGE-5", "003:ENV-2", "003:RULE-10", "002:RULE-7", "D-6")
 def test_every_missing_name_is_reported_with_its_place(folder: AgentFolder) -> None:
-    problems = folder.errors(stdio("env:", "  A: ${ONE}", "  B: x${TWO}y${THREE}", "  C: ${ONE}"))
+    problems = folder.load_errors(stdio("env:", "  A: ${ONE}", "  B: x${TWO}y${THREE}", "  C: ${ONE}"))
     found = [(problem.key, problem.message) for problem in problems]
     assert found == [
         ("tools[0].env.A", "Environment variable 'ONE' not found"),
@@ -67,7 +67,7 @@ def test_a_reference_in_a_comment_or_a_key_is_left_alone(folder: AgentFolder) ->
 
 @pytest.mark.parametrize("written", ["${}", "${1A}", "${A B}", "${input:token}", "${command:x}", "${A"])
 def test_what_only_looks_like_a_reference_is_an_error_that_shows_the_way_out(folder: AgentFolder, written: str) -> None:
-    (problem,) = folder.errors(stdio(f"env: {{X: '{written}'}}"), {"A": "v"})
+    (problem,) = folder.load_errors(stdio(f"env: {{X: '{written}'}}"), {"A": "v"})
     assert "$${" in problem.fix
 
 
@@ -95,7 +95,7 @@ def test_a_tools_file_reaches_its_server_and_env_wins_over_it(folder: AgentFolde
 @pytest.mark.proves("D-6")
 def test_both_spellings_of_env_file_at_once_are_an_error(folder: AgentFolder) -> None:
     folder.write("a.env", "A=1\n")
-    (problem,) = folder.errors(stdio("envFile: a.env", "env_file: a.env"))
+    (problem,) = folder.load_errors(stdio("envFile: a.env", "env_file: a.env"))
     assert "are the same key" in problem.message
 
 
@@ -123,7 +123,7 @@ def test_an_env_file_is_read_as_people_write_it(tmp_path: Path, content: bytes, 
 @pytest.mark.parametrize(("content", "line"), [(b"A=1\nthis is not a line\n", 2), (b"A=1\nB=\xff\n", 2)])
 def test_a_bad_line_of_an_env_file_is_named_without_its_text(folder: AgentFolder, content: bytes, line: int) -> None:
     folder.write("x.env", content)
-    (problem,) = folder.errors(stdio("envFile: x.env"))
+    (problem,) = folder.load_errors(stdio("envFile: x.env"))
     assert problem.file.endswith("x.env")
     assert problem.line == line
     assert "this is not a line" not in str(problem)
@@ -132,7 +132,7 @@ def test_a_bad_line_of_an_env_file_is_named_without_its_text(folder: AgentFolder
 @pytest.mark.parametrize(("name", "reason"), [("gone.env", "no such file"), ("folder", "a folder")])
 def test_an_env_file_that_cannot_be_read_is_an_error_at_its_key(folder: AgentFolder, name: str, reason: str) -> None:
     (folder.path / "folder").mkdir()
-    (problem,) = folder.errors(stdio(f"envFile: {name}"))
+    (problem,) = folder.load_errors(stdio(f"envFile: {name}"))
     assert problem.key == "tools[0].envFile"
     assert reason in problem.message
 
@@ -141,7 +141,7 @@ def test_a_number_may_come_from_a_variable_but_not_from_quotes(folder: AgentFold
     (server,) = folder.load(stdio("request_timeout: ${T}", "load_prompts: ${P}"), {"T": "7", "P": "false"}).agent.tools
     assert isinstance(server, MCPTool)
     assert (server.request_timeout, server.load_prompts) == (7, False)
-    (problem,) = folder.errors(stdio("request_timeout: ${T}"), {"T": "s3cret"})
+    (problem,) = folder.load_errors(stdio("request_timeout: ${T}"), {"T": "s3cret"})
     assert "does not hold a number" in problem.message
     assert "s3cret" not in str(problem)
 

@@ -33,14 +33,14 @@ HAZARDS = {
 @pytest.mark.parametrize(("content", "words"), HAZARDS.values(), ids=HAZARDS)
 @pytest.mark.proves("000:SC-004", "D-5")
 def test_a_bad_file_is_an_error_that_says_what_is_wrong(folder: AgentFolder, content: bytes, words: str) -> None:
-    assert words in str(folder.error(content))
+    assert words in str(folder.load_error(content))
 
 
 @pytest.mark.proves("D-5")
 def test_a_yaml_bomb_is_refused_before_it_unfolds(folder: AgentFolder) -> None:
     lines = ['a0: &a0 ["x", "x", "x", "x", "x", "x", "x", "x", "x"]']
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
-    assert "expands to more than" in str(folder.error("\n".join(lines)))
+    assert "expands to more than" in str(folder.load_error("\n".join(lines)))
 
 
 def test_anchors_and_merge_keys_work_as_people_use_them(folder: AgentFolder) -> None:
@@ -80,7 +80,7 @@ tools:
     url: http://example.com
     headers: {X: "${GONE}"}
 """
-    found = [(problem.line, problem.key) for problem in folder.errors(text)]
+    found = [(problem.line, problem.key) for problem in folder.load_errors(text)]
     assert found == [
         (2, "modle"),
         (2, "model.name"),
@@ -112,10 +112,10 @@ tools:
 )
 def test_an_unknown_key_or_word_gets_a_suggestion(folder: AgentFolder, text: str, suggestion: str) -> None:
     folder.write("f.py", "def f(): ...\n")
-    assert any(f"Did you mean {suggestion}?" in problem.fix for problem in folder.errors(text))
+    assert any(f"Did you mean {suggestion}?" in problem.fix for problem in folder.load_errors(text))
 
 
 def test_a_file_that_is_not_there_and_a_folder_are_errors(folder: AgentFolder) -> None:
-    assert "no such file" in str(folder.error())
+    assert "no such file" in str(folder.load_error())
     (folder.path / "agent.yaml").mkdir()
-    assert "a folder" in str(folder.error())
+    assert "a folder" in str(folder.load_error())

@@ -27,10 +27,10 @@ from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.client_identity import PublicClient, SecretInHeader, SignedAssertion
-from holodeck.tools.mcp.auth.door import AuthDoor
+from holodeck.tools.mcp.auth.door import AuthHTTPClient
 from holodeck.tools.mcp.auth.dpop import ProofKey
 from holodeck.tools.mcp.auth.jwt_bearer import JwtBearer
-from holodeck.tools.mcp.auth.machine import MachineAuth
+from holodeck.tools.mcp.auth.machine import TokenGrantAuth
 from holodeck.tools.mcp.auth.oauth_flow import Login
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider, NoAuth
 from holodeck.tools.mcp.callbacks import Callbacks
@@ -70,7 +70,7 @@ async def call_every_tool(plugin: MCPPlugin, context: Context) -> int:
     return report(calls, results)
 
 
-async def call_as_told(plugin: MCPPlugin, context: Context) -> int:
+async def call_listed_tools(plugin: MCPPlugin, context: Context) -> int:
     await plugin.list_tools()
     results = [await plugin.call(call["name"], call["arguments"]) for call in context["toolCalls"]]
     return report([call["name"] for call in context["toolCalls"]], results)
@@ -113,7 +113,7 @@ STEPS: Mapping[str, Callable[[MCPPlugin, Context], Awaitable[int]]] = {
     "initialize": list_only,
     "json-schema-ref-no-deref": list_only,
     "json-schema-2020-12-preservation": echo_schema,
-    "http-custom-headers": call_as_told,
+    "http-custom-headers": call_listed_tools,
     "http-standard-headers": use_everything,
     "sep-2640-client-no-prefetch": list_skills,
     "sep-2640-client-verify-digest": use_skills,
@@ -149,22 +149,22 @@ async def agree(params: Mapping[str, Any]) -> Mapping[str, Any]:
 async def auth_for(scenario: str, url: str, context: Context) -> MCPAuthProvider:
     if not scenario.startswith("auth/"):
         return NoAuth()
-    door = AuthDoor(NAME)
+    door = AuthHTTPClient(NAME)
     match scenario.removeprefix("auth/"):
         case "client-credentials-basic" | "client-credentials-jwt":
-            return await client_credentials(url, context, door)
+            return await client_credentials_grant(url, context, door)
         case "enterprise-managed-authorization":
-            return await enterprise(url, context, door)
+            return await enterprise_grant(url, context, door)
         case "wif-jwt-bearer":
-            endpoint = await pinned_endpoint(url, door)
-            workload = given(context["valid_jwt"])
+            endpoint = await find_token_endpoint(url, door)
+            workload = constant_source(context["valid_jwt"])
             public = PublicClient(context["client_id"])
-            return MachineAuth(NAME, JwtBearer(endpoint, lambda _: public, workload, resource=url))
+            return TokenGrantAuth(NAME, JwtBearer(endpoint, lambda _: public, workload, resource=url))
         case kind:
-            return person(url, context, door, proof=ProofKey() if kind.startswith("dpop") else None)
+            return browser_login(url, context, door, proof=ProofKey() if kind.startswith("dpop") else None)
 
 
-def person(url: str, context: Context, door: AuthDoor, *, proof: ProofKey | None) -> AuthorizationCode:
+def browser_login(url: str, context: Context, http: AuthHTTPClient, *, proof: ProofKey | None) -> AuthorizationCode:
     secret = context.get("client_secret")
     login = Login(
         server=NAME,
@@ -174,49 +174,49 @@ def person(url: str, context: Context, door: AuthDoor, *, proof: ProofKey | None
         client_metadata_url=CLIENT_METADATA_URL,
         issuer=context.get("issuer"),
     )
-    return AuthorizationCode(login, door=door, store=MemoryTokens(), show=browser, proof=proof)
+    return AuthorizationCode(login, http=http, store=MemoryTokens(), show=follow_login, proof=proof)
 
 
-async def client_credentials(url: str, context: Context, door: AuthDoor) -> MachineAuth:
-    endpoint = await pinned_endpoint(url, door)
+async def client_credentials_grant(url: str, context: Context, http: AuthHTTPClient) -> TokenGrantAuth:
+    endpoint = await find_token_endpoint(url, http)
     if key := context.get("private_key_pem"):
         signed = SignedAssertion(context["client_id"], Secret(key), algorithm=context["signing_algorithm"], server=NAME)
-        return MachineAuth(NAME, ClientCredentials(endpoint, lambda _: signed, resource=url))
+        return TokenGrantAuth(NAME, ClientCredentials(endpoint, lambda _: signed, resource=url))
     basic = SecretInHeader(context["client_id"], Secret(context["client_secret"]))
-    return MachineAuth(NAME, ClientCredentials(endpoint, lambda _: basic, resource=url))
+    return TokenGrantAuth(NAME, ClientCredentials(endpoint, lambda _: basic, resource=url))
 
 
-async def enterprise(url: str, context: Context, door: AuthDoor) -> MachineAuth:
-    endpoint = await pinned_endpoint(url, door)
+async def enterprise_grant(url: str, context: Context, http: AuthHTTPClient) -> TokenGrantAuth:
+    endpoint = await find_token_endpoint(url, http)
     vouched = IdentityAssertion(
         server=NAME,
-        door=door,
+        http=http,
         token_url=context["idp_token_endpoint"],
         identity=PublicClient(context["idp_client_id"]),
-        id_token=given(context["idp_id_token"]),
+        id_token=constant_source(context["idp_id_token"]),
         target=endpoint,
         resource=url,
     )
     identity = SecretInHeader(context["client_id"], Secret(context["client_secret"]))
-    return MachineAuth(NAME, JwtBearer(endpoint, lambda _: identity, vouched, resource=url))
+    return TokenGrantAuth(NAME, JwtBearer(endpoint, lambda _: identity, vouched, resource=url))
 
 
-async def pinned_endpoint(url: str, door: AuthDoor) -> TokenEndpoint:
+async def find_token_endpoint(url: str, http: AuthHTTPClient) -> TokenEndpoint:
     """Here the test plays the operator, who would write this issuer into the file."""
     origin, _, path = url.rpartition("/")
-    answer = await door("GET", f"{origin}/.well-known/oauth-protected-resource/{path}")
+    answer = await http("GET", f"{origin}/.well-known/oauth-protected-resource/{path}")
     issuer = (answer.json() or {})["authorization_servers"][0]
-    return TokenEndpoint(server=NAME, door=door, issuer=issuer)
+    return TokenEndpoint(server=NAME, http=http, issuer=issuer)
 
 
-def given(token: str) -> Callable[[], Awaitable[Secret]]:
+def constant_source(token: str) -> Callable[[], Awaitable[Secret]]:
     async def source() -> Secret:
         return Secret(token)
 
     return source
 
 
-async def browser(url: str) -> None:
+async def follow_login(url: str) -> None:
     """A person who agrees at once: follows the redirects back to the loopback address."""
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         await response.read()

@@ -8,7 +8,7 @@ from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.auth.client_credentials import TokenEndpoint
 from holodeck.tools.mcp.auth.client_identity import ClientIdentity
-from holodeck.tools.mcp.auth.door import Door
+from holodeck.tools.mcp.auth.door import AuthHTTP
 from holodeck.tools.mcp.auth.jwt_bearer import AssertionSource
 from holodeck.tools.mcp.auth.token import read_token
 
@@ -25,7 +25,7 @@ class IdentityAssertion:
         self,
         *,
         server: str,
-        door: Door,
+        http: AuthHTTP,
         token_url: str,
         identity: ClientIdentity,
         id_token: AssertionSource,
@@ -34,7 +34,7 @@ class IdentityAssertion:
         clock: Clock = wall_clock,
     ) -> None:
         self._server = server
-        self._door = door
+        self._http = http
         self._token_url = token_url
         self._identity = identity
         self._id_token = id_token
@@ -54,7 +54,7 @@ class IdentityAssertion:
         }
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         await self._identity.sign(form, headers, audience=self._token_url)
-        answer = await self._door("POST", self._token_url, headers=headers, body=urlencode(form).encode())
+        answer = await self._http("POST", self._token_url, headers=headers, body=urlencode(form).encode())
         secrets = (*self._identity.secrets(), id_token)
         return read_token(
             answer, server=self._server, endpoint=self._token_url, now=self._clock(), secrets=secrets, kind="n_a"

@@ -21,7 +21,7 @@ MAX_FRONTMATTER_BYTES = 64 * KIB
 PHASE = "skills"
 _FENCE = "---"
 
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+SendRequest = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends one request to the server and gives its result."""
 
 
@@ -56,9 +56,9 @@ class Skill:
 class Skills:
     """The skills of one server."""
 
-    def __init__(self, server: str, ask: Ask) -> None:
+    def __init__(self, server: str, send_request: SendRequest) -> None:
         self._server = server
-        self._ask = ask
+        self._send_request = send_request
 
     async def list(self) -> list[Skill]:
         """All entries of all pages; one that makes no sense is left out."""
@@ -66,7 +66,7 @@ class Skills:
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(MAX_SKILL_PAGES):
-            page = await self._ask("skills/list", {"cursor": cursor} if cursor else {})
+            page = await self._send_request("skills/list", {"cursor": cursor} if cursor else {})
             entries = page.get("skills")
             found.extend(filter(None, map(_skill, entries if isinstance(entries, list) else [])))
             cursor = page.get("nextCursor")
@@ -81,26 +81,26 @@ class Skills:
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError:
-            raise self._bad(skill.uri, "it is not UTF-8 text") from None
+            raise self._skill_error(skill.uri, "it is not UTF-8 text") from None
         if read_frontmatter(text) != dict(skill.frontmatter):
-            raise self._bad(skill.uri, "its frontmatter is not the one in the list")
+            raise self._skill_error(skill.uri, "its frontmatter is not the one in the list")
         return text
 
     async def read(self, skill: Skill, uri: str) -> bytes:
         """One file of a skill, when it is what the entry promises."""
         promised = skill.files.get(uri) if skill.files is not None else None
         if skill.files is not None and promised is None:
-            raise self._bad(uri, f"it is not a file of the skill '{skill.name}'")
-        content = _content(await self._ask("resources/read", {"uri": uri}), uri)
+            raise self._skill_error(uri, f"it is not a file of the skill '{skill.name}'")
+        content = _content(await self._send_request("resources/read", {"uri": uri}), uri)
         if content is None:
-            raise self._bad(uri, "the server sent no content for it")
+            raise self._skill_error(uri, "the server sent no content for it")
         if promised is not None and len(content) != promised.size:
-            raise self._bad(uri, f"it has {len(content)} bytes, not the {promised.size} of the list")
+            raise self._skill_error(uri, f"it has {len(content)} bytes, not the {promised.size} of the list")
         if promised is not None and not hmac.compare_digest(_digest(content), promised.digest):
-            raise self._bad(uri, "its content does not match the digest of the list")
+            raise self._skill_error(uri, "its content does not match the digest of the list")
         return content
 
-    def _bad(self, uri: str, why: str) -> MCPProtocolError:
+    def _skill_error(self, uri: str, why: str) -> MCPProtocolError:
         message = f"Server '{self._server}' ({PHASE}): {uri} is not used: {why}."
         return MCPProtocolError(message, server=self._server, phase=PHASE, details={"uri": uri})
 

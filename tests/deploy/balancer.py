@@ -19,12 +19,12 @@ class Balancer:
         self.gateways = list(gateways)
         self.url = ""
         self.refusals = 0
-        self._given = 0
+        self._connection_count = 0
         self._pumps: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[Balancer]:
-        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        server = await asyncio.start_server(self._serve_connection, "127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         try:
             yield self
@@ -34,10 +34,10 @@ class Balancer:
                 pump.cancel()
             await asyncio.gather(*self._pumps, return_exceptions=True)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in self.gateways:
-            gateway = urlsplit(self.gateways[self._given % len(self.gateways)])
-            self._given += 1
+            gateway = urlsplit(self.gateways[self._connection_count % len(self.gateways)])
+            self._connection_count += 1
             try:
                 answers, questions = await asyncio.open_connection(gateway.hostname, gateway.port)
                 break

@@ -27,7 +27,7 @@ class Instruction:
 Stage = Sequence[Instruction]
 
 
-def stages(path: Path) -> Sequence[Stage]:
+def read_stages(path: Path) -> Sequence[Stage]:
     """What stands after each FROM, which is the first instruction of its stage."""
     lines = [line for line in path.read_text().splitlines() if line.strip() and not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
@@ -41,17 +41,17 @@ def stages(path: Path) -> Sequence[Stage]:
     return found
 
 
-def texts(stage: Stage, word: str) -> list[str]:
+def arguments_of(stage: Stage, word: str) -> list[str]:
     """The arguments of every instruction of this kind, in order."""
     return [each.text for each in stage if each.word == word]
 
 
-def copied(stage: Stage) -> list[tuple[list[str], str]]:
+def copied_paths(stage: Stage) -> list[tuple[list[str], str]]:
     """Sources and destination of every COPY from the build context."""
-    words = [text.split() for text in texts(stage, "COPY") if not text.startswith("--from")]
+    words = [text.split() for text in arguments_of(stage, "COPY") if not text.startswith("--from")]
     return [(parts[:-1], parts[-1]) for parts in words]
 
 
-def variables(stage: Stage) -> dict[str, str]:
+def env_variables(stage: Stage) -> dict[str, str]:
     """What ENV sets."""
-    return dict(part.split("=", 1) for text in texts(stage, "ENV") for part in text.split())
+    return dict(part.split("=", 1) for text in arguments_of(stage, "ENV") for part in text.split())

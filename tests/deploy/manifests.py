@@ -15,17 +15,17 @@ KEY = "hd-team"
 VARIABLES = {"TEAM_KEY_HASH": hash_key(KEY), "DOCS_MCP_TOKEN": "t0ken"}
 
 
-def documents(path: Path) -> list[dict[str, Any]]:
+def read_documents(path: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(path.read_text()))
 
 
-class Form:
+class ManifestSet:
     """A folder of manifests."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.files = sorted((DEPLOY / "kubernetes" / name).iterdir())
-        self.all = [document for path in self.files for document in documents(path)]
+        self.all = [document for path in self.files for document in read_documents(path)]
         self.pod: dict[str, Any] = self.of_kind("StatefulSet")["spec"]["template"]["spec"]
         (self.container,) = self.pod["containers"]
         self.gateway: str = self.of_kind("ConfigMap")["data"]["gateway.yaml"]
@@ -35,7 +35,7 @@ class Form:
         (found,) = [document for document in self.all if document["kind"] == kind]
         return found
 
-    def mounted(self, folder: Path, files: Mapping[str, str] | None = None) -> Path:
+    def mount_config(self, folder: Path, files: Mapping[str, str] | None = None) -> Path:
         """The config volume: each name is a link into a folder that can be swapped as a whole. `files`: its secrets."""
         data = folder / "..2026"
         for source in self.pod["volumes"][0]["projected"]["sources"]:
@@ -60,5 +60,5 @@ def _write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-ONE, MANY = Form("one"), Form("many")
-FORMS = (ONE, MANY)
+ONE, MANY = ManifestSet("one"), ManifestSet("many")
+MANIFEST_SETS = (ONE, MANY)

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 _IS_SERVING = '"event":"gateway.serving"'
-LIMIT = 60  # seconds for a process that is starting or stopping on a busy machine
+TIMEOUT = 60  # seconds for a process that is starting or stopping on a busy machine
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gateway:
+class ImageGateway:
     """A process that answers."""
 
     process: subprocess.Popen[str]
@@ -31,7 +31,7 @@ class Gateway:
 
     def send(self, method: str, path: str, headers: Mapping[str, str], body: object = None) -> tuple[int, Any]:
         """Status and data of one answer."""
-        connection = http.client.HTTPConnection(self.address, timeout=LIMIT)
+        connection = http.client.HTTPConnection(self.address, timeout=TIMEOUT)
         try:
             given = {"Content-Type": "application/json", **headers}
             connection.request(method, path, headers=given, body=None if body is None else json.dumps(body))
@@ -42,20 +42,20 @@ class Gateway:
 
 
 @contextmanager
-def served(file: Path, env: Mapping[str, str], folder: Path) -> Iterator[Gateway]:
+def serve_as_image(file: Path, env: Mapping[str, str], folder: Path) -> Iterator[ImageGateway]:
     """`holodeck serve FILE` on a free port of loopback."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), **env}
     environ |= {"HOLODECK_LISTEN__HOST": "127.0.0.1", "HOLODECK_LISTEN__PORT": "0"}
     command = [sys.executable, "-m", "holodeck", "serve", str(file)]
     with subprocess.Popen(command, env=environ, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        limit = threading.Timer(2 * LIMIT, process.kill)
+        limit = threading.Timer(2 * TIMEOUT, process.kill)
         limit.start()
         try:
             said = next((line for line in process.stderr if line.startswith("Serving") or _IS_SERVING in line), "")
             match = re.search(r"http://([^/]+)/v1", said)
             assert match, "the gateway did not start"
-            yield Gateway(process=process, address=match[1])
+            yield ImageGateway(process=process, address=match[1])
         finally:
             limit.cancel()
             process.kill()

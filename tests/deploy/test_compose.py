@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import yaml
-from deploy.containerfile import stages, texts
-from deploy.manifests import DEPLOY, FORMS
-from deploy.served import LIMIT, served
+from deploy.containerfile import arguments_of, read_stages
+from deploy.manifests import DEPLOY, MANIFEST_SETS
+from deploy.served import TIMEOUT, serve_as_image
 from storage.postgres_server import PostgresServer
 
 import holodeck as package
@@ -55,8 +55,8 @@ def test_the_gateways_are_of_this_version_and_have_stable_names_and_time_to_drai
         assert (service["hostname"], service["image"]) == (name, f"holodeck:{package.__version__}")
         seconds = int(service["stop_grace_period"].removesuffix("s"))
         assert seconds > limits["drain_seconds"] + CONNECTIONS_GRACE
-        assert {seconds} == {form.pod["terminationGracePeriodSeconds"] for form in FORMS}
-        assert [service["user"]] == texts(stages(DEPLOY / "Containerfile")[1], "USER")
+        assert {seconds} == {form.pod["terminationGracePeriodSeconds"] for form in MANIFEST_SETS}
+        assert [service["user"]] == arguments_of(read_stages(DEPLOY / "Containerfile")[1], "USER")
 
 
 def test_nothing_runs_with_rights_it_does_not_need_and_only_loopback_is_reachable() -> None:
@@ -89,11 +89,11 @@ def test_both_gateways_answer_for_what_one_of_them_made(tmp_path: Path, postgres
     env = {"DATABASE_URL": postgres.new_database(), "SEAL_KEY": "s3al" * 8, "TEAM_KEY_HASH": hash_key(KEY)}
     assert set(env) == set(FILE["x-gateway"]["environment"])
     file = FOLDER / "gateway.yaml"
-    with served(file, env, tmp_path) as first, served(file, env, tmp_path) as second:
+    with serve_as_image(file, env, tmp_path) as first, serve_as_image(file, env, tmp_path) as second:
         body = {"model": "demo", "input": "Hello"}
         status, made = first.send("POST", "/v1/responses", CALLER, body)
         assert status == 200, made
         assert second.send("GET", f"/v1/responses/{made['id']}", CALLER) == (200, made)
         first.process.send_signal(signal.SIGTERM)
-        assert first.process.wait(LIMIT) == 0
+        assert first.process.wait(TIMEOUT) == 0
         assert second.send("POST", "/v1/responses", CALLER, body | {"previous_response_id": made["id"]})[0] == 200

@@ -9,14 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from deploy.containerfile import Instruction, copied, stages, texts, variables
-from terminal import holodeck
+from deploy.containerfile import Instruction, arguments_of, copied_paths, env_variables, read_stages
+from terminal import run_holodeck
 
 import holodeck as package
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "Containerfile"
-BUILD, IMAGE = stages(FILE)
+BUILD, IMAGE = read_stages(FILE)
 ENVIRONMENT = "/opt/holodeck"
 
 
@@ -26,23 +26,23 @@ def _one(word: str) -> Instruction:
 
 
 def test_the_build_copies_only_what_exists_and_what_the_ignore_file_lets_through() -> None:
-    sources = {source for many, _ in copied(BUILD) for source in many}
+    sources = {source for many, _ in copied_paths(BUILD) for source in many}
     assert [source for source in sources if not (ROOT / source).exists()] == []
     ignored = (FILE.parent / "Containerfile.dockerignore").read_text().splitlines()
     assert {line[1:] for line in ignored if line.startswith("!")} == sources
-    assert copied(IMAGE) == []
+    assert copied_paths(IMAGE) == []
 
 
 def test_the_steps_of_the_build_make_an_environment_with_the_locked_versions(tmp_path: Path) -> None:
     """As an engine would run them, in a folder that stands for the image."""
     context, target = tmp_path / "context", tmp_path / "environment"
-    for sources, destination in copied(BUILD):
+    for sources, destination in copied_paths(BUILD):
         for source in sources:
             place = context / (source if destination == "./" else destination)
             place.parent.mkdir(parents=True, exist_ok=True)
             (shutil.copytree if (ROOT / source).is_dir() else shutil.copy)(ROOT / source, place)
     bin_folder = Path(sys.executable).parent
-    for step in texts(BUILD, "RUN"):
+    for step in arguments_of(BUILD, "RUN"):
         if "pip install --no-cache-dir uv==" in step:
             continue  # the tests bring their own uv
         command = step.replace(ENVIRONMENT, str(target))
@@ -52,7 +52,7 @@ def test_the_steps_of_the_build_make_an_environment_with_the_locked_versions(tmp
         )
         assert done.returncode == 0, f"{step}\n{done.stderr}"
     program = target / "bin" / "holodeck"
-    assert package.__version__ in holodeck("--version", cwd=tmp_path, program=program).stdout
+    assert package.__version__ in run_holodeck("--version", cwd=tmp_path, program=program).stdout
     installed = {path.name.split("-")[0].lower() for path in target.rglob("*.dist-info")}
     assert {"uvicorn", "asyncpg", "dbos", "opentelemetry_sdk"} <= installed
     assert installed & {"pytest", "mypy", "kubernetes_validate"} == set()
@@ -64,7 +64,7 @@ def test_the_steps_of_the_build_make_an_environment_with_the_locked_versions(tmp
 
 def test_uv_has_the_version_that_the_makefile_uses() -> None:
     (used,) = re.findall(r"^UV_VERSION := (\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert f"uv=={used}" in "\n".join(texts(BUILD, "RUN"))
+    assert f"uv=={used}" in "\n".join(arguments_of(BUILD, "RUN"))
 
 
 def test_the_image_runs_the_gateway_without_root_and_without_a_shell() -> None:
@@ -73,7 +73,7 @@ def test_the_image_runs_the_gateway_without_root_and_without_a_shell() -> None:
     assert int(group) > 0
     command = [*_one("ENTRYPOINT").exec_form, *_one("CMD").exec_form]
     assert command == [f"{ENVIRONMENT}/bin/holodeck", "serve", "/etc/holodeck/gateway.yaml"]
-    assert f"--from=build {ENVIRONMENT} {ENVIRONMENT}" in texts(IMAGE, "COPY")
-    assert variables(IMAGE)["HOLODECK_LISTEN__HOST"] == "0.0.0.0"
+    assert f"--from=build {ENVIRONMENT} {ENVIRONMENT}" in arguments_of(IMAGE, "COPY")
+    assert env_variables(IMAGE)["HOLODECK_LISTEN__HOST"] == "0.0.0.0"
     assert _one("VOLUME").exec_form == ["/var/lib/holodeck", "/tmp"]
-    assert texts(BUILD, "FROM")[0].removesuffix(" AS build") == texts(IMAGE, "FROM")[0]
+    assert arguments_of(BUILD, "FROM")[0].removesuffix(" AS build") == arguments_of(IMAGE, "FROM")[0]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 from deploy.manifests import KEY, MANY, ONE, VARIABLES
-from deploy.served import served
+from deploy.served import serve_as_image
 from storage.postgres_server import PostgresServer
 
 CALLER = {"Authorization": f"Bearer {KEY}"}
@@ -47,8 +47,8 @@ def test_the_forms_differ_only_where_they_must() -> None:
 
 
 def test_two_configured_gateways_on_one_database_are_one_to_a_client(tmp_path: Path, postgres: PostgresServer) -> None:
-    file = MANY.mounted(tmp_path / "etc", {"database-url": postgres.new_database()})
-    with served(file, VARIABLES, tmp_path) as first, served(file, VARIABLES, tmp_path) as second:
+    file = MANY.mount_config(tmp_path / "etc", {"database-url": postgres.new_database()})
+    with serve_as_image(file, VARIABLES, tmp_path) as first, serve_as_image(file, VARIABLES, tmp_path) as second:
         assert first.status("/readyz", {}) == second.status("/readyz", {}) == 200
         status, made = first.send("POST", "/v1/conversations", CALLER, {"metadata": {"topic": "ships"}})
         assert status == 200, made

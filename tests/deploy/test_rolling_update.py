@@ -9,9 +9,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aio import aio
+from aio import async_test
 from deploy.balancer import Balancer
-from gateway.process import Served, process_of, start, write_file
+from gateway.process import GatewayProcess, run_gateway_process, start_gateway, write_gateway_file
 from openai import AsyncOpenAI
 
 from holodeck.testing import ScriptedModel, say, wait
@@ -19,20 +19,20 @@ from holodeck.testing import ScriptedModel, say, wait
 SECONDS = 120.0  # two processes start, on a machine that may have much to do
 
 
-async def drains(served: Served) -> None:
+async def drains(served: GatewayProcess) -> None:
     """Wait until it says that it is leaving."""
     while (await served.send("GET", "/readyz"))[0] != 503:  # noqa: ASYNC110 - another process changes it
         await asyncio.sleep(0.02)
 
 
-async def refuses(served: Served) -> None:
+async def refuses(served: GatewayProcess) -> None:
     """Wait until it takes no connection."""
     with suppress(aiohttp.ClientConnectorError):
         while True:
             await served.send("GET", "/healthz", headers={"connection": "close"})
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_client_with_an_open_connection_to_a_gateway_that_leaves_is_answered_by_the_other(
     tmp_path: Path,
 ) -> None:
@@ -40,10 +40,10 @@ async def test_a_client_with_an_open_connection_to_a_gateway_that_leaves_is_answ
     answers = [say("again")] * 10
     async with ScriptedModel(say("first"), [say("slowly "), wait(go), say("done")], *answers).serve() as scripted:
         limits = {"drain_seconds": SECONDS}
-        file = write_file(tmp_path, scripted.url, background={"durable": False}, limits=limits)
+        file = write_gateway_file(tmp_path, scripted.url, background={"durable": False}, limits=limits)
         async with (
-            process_of(file) as leaving,
-            process_of(file) as staying,
+            run_gateway_process(file) as leaving,
+            run_gateway_process(file) as staying,
             Balancer(leaving.url).serve() as balancer,
             AsyncOpenAI(base_url=f"{balancer.url}/v1", api_key="hd-anybody") as client,
             AsyncOpenAI(base_url=f"{leaving.url}/v1", api_key="hd-anybody") as other,
@@ -59,10 +59,10 @@ async def test_a_client_with_an_open_connection_to_a_gateway_that_leaves_is_answ
             assert {answer.output_text for answer in await asyncio.gather(*asked)} == {"again"}
             go.set()
             assert [event.type async for event in stream][-1] == "response.completed"
-            assert await leaving.ended() == 0
+            assert await leaving.wait_exit() == 0
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_refusal_of_a_gateway_that_leaves_ends_its_connection_and_says_when_to_come_back(
     tmp_path: Path,
 ) -> None:
@@ -70,9 +70,9 @@ async def test_a_refusal_of_a_gateway_that_leaves_ends_its_connection_and_says_w
     limits = {"drain_seconds": SECONDS}
     async with (
         ScriptedModel([say("slowly "), wait(go), say("done")]).serve() as scripted,
-        process_of(write_file(tmp_path, scripted.url, limits=limits)) as served,
+        run_gateway_process(write_gateway_file(tmp_path, scripted.url, limits=limits)) as served,
     ):
-        running = asyncio.create_task(served.ask())
+        running = asyncio.create_task(served.create_response())
         while not scripted.received:  # noqa: ASYNC110 - another process asks
             await asyncio.sleep(0.02)
         served.stop()
@@ -84,19 +84,19 @@ async def test_a_refusal_of_a_gateway_that_leaves_ends_its_connection_and_says_w
         assert (status, headers["connection"]) == (200, "close"), "what costs nothing is answered, once"
         go.set()
         assert (await running)[0] == 200
-        assert await served.ended() == 0
+        assert await served.wait_exit() == 0
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_socket_of_a_gateway_that_leaves_is_closed_and_none_is_opened(tmp_path: Path) -> None:
     go = asyncio.Event()
     limits = {"drain_seconds": SECONDS}
     async with (
         ScriptedModel([say("slowly "), wait(go), say("done")]).serve() as scripted,
-        process_of(write_file(tmp_path, scripted.url, limits=limits)) as served,
+        run_gateway_process(write_gateway_file(tmp_path, scripted.url, limits=limits)) as served,
         served.session.ws_connect(f"{served.url}/v1/responses") as socket,
     ):
-        running = asyncio.create_task(served.ask())
+        running = asyncio.create_task(served.create_response())
         while not scripted.received:  # noqa: ASYNC110 - another process asks
             await asyncio.sleep(0.02)
         served.stop()
@@ -110,10 +110,10 @@ async def test_a_socket_of_a_gateway_that_leaves_is_closed_and_none_is_opened(tm
         assert refused.value.status == 503
         go.set()
         assert (await running)[0] == 200
-        assert await served.ended() == 0
+        assert await served.wait_exit() == 0
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_behind_a_balancer_that_asks_nobody_a_gateway_closes_first_and_no_request_is_refused(
     tmp_path: Path,
 ) -> None:
@@ -121,13 +121,13 @@ async def test_behind_a_balancer_that_asks_nobody_a_gateway_closes_first_and_no_
     answers = [say("again")] * 10
     async with ScriptedModel([say("slowly "), wait(go), say("done")], *answers).serve() as scripted:
         config: dict[str, Any] = {"limits": {"drain_seconds": SECONDS}, "listen": {"port": 0, "closes_first": True}}
-        file = write_file(tmp_path, scripted.url, **config)
+        file = write_gateway_file(tmp_path, scripted.url, **config)
         async with (
-            process_of(file) as leaving,
-            process_of(file) as staying,
+            run_gateway_process(file) as leaving,
+            run_gateway_process(file) as staying,
             Balancer(leaving.url, staying.url).serve() as balancer,
         ):
-            running = asyncio.create_task(leaving.ask())
+            running = asyncio.create_task(leaving.create_response())
             while not scripted.received:  # noqa: ASYNC110 - another process asks
                 await asyncio.sleep(0.02)
             leaving.stop()
@@ -138,11 +138,11 @@ async def test_behind_a_balancer_that_asks_nobody_a_gateway_closes_first_and_no_
             assert balancer.refusals > 0
             go.set()
             assert (await running)[0] == 200, "what has begun goes on"
-            assert await leaving.ended() == 0
-            assert "Traceback" not in "".join(leaving.said)
+            assert await leaving.wait_exit() == 0
+            assert "Traceback" not in "".join(leaving.stderr_lines)
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_gateway_that_is_still_starting_ends_by_itself_when_it_is_told_to(tmp_path: Path) -> None:
     """As the first process of a container it would not be ended by a signal that it does not catch."""
     is_asked = asyncio.Event()
@@ -157,8 +157,8 @@ async def test_a_gateway_that_is_still_starting_ends_by_itself_when_it_is_told_t
 
     silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
-    file = write_file(tmp_path, "http://127.0.0.1:9/v1", storage={"url": f"postgresql://me@127.0.0.1:{port}/x"})
-    process = await start(file)
+    file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", storage={"url": f"postgresql://me@127.0.0.1:{port}/x"})
+    process = await start_gateway(file)
     try:
         await is_asked.wait()
         process.terminate()

@@ -26,69 +26,71 @@ class Boundaries:
     """Counts what is reached, and ends the process at the one that was chosen."""
 
     def __init__(self, chosen: str) -> None:
-        self._left = set(chosen.split(" and "))
+        self._remaining = set(chosen.split(" and "))
         self._reached: Counter[tuple[str, str]] = Counter()
         self._response = ""
 
-    def reached(self, seam: str, moment: str, response: str) -> None:
+    def reach(self, seam: str, moment: str, response: str) -> None:
         if seam == "submit":
             self._response = self._response or response
         if response != self._response:
             return
         self._reached[seam, moment] += 1
         point = f"{seam} {self._reached[seam, moment]} {moment}"
-        if self._left == {point}:
+        if self._remaining == {point}:
             os.kill(os.getpid(), signal.SIGKILL)
-        self._left.discard(point)
+        self._remaining.discard(point)
 
-    def around(self, owner: type[Any], method: str, seam: str, response: Callable[[Any], str | None]) -> None:
+    def wrap_method(
+        self, wrapped_class: type[Any], method: str, seam: str, response: Callable[[Any], str | None]
+    ) -> None:
         """Tell before and after a method of a class. `response` says whose it is, by the first argument."""
-        inner = getattr(owner, method)
+        inner = getattr(wrapped_class, method)
 
-        async def told(this: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
+        async def wrapper(this: Any, first: Any, *args: Any, **kwargs: Any) -> Any:
             whose = response(first) or ""
-            self.reached(seam, "before", whose)
+            self.reach(seam, "before", whose)
             result = await inner(this, first, *args, **kwargs)
-            self.reached(seam, "after", whose)
+            self.reach(seam, "after", whose)
             return result
 
-        setattr(owner, method, told)
+        setattr(wrapped_class, method, wrapper)
 
-    def around_stream(self, owner: type[Any]) -> None:
+    def wrap_stream(self, wrapped_class: type[Any]) -> None:
         """Tell of every piece of the stream that is kept, `grow`, and of each event in it."""
-        inner = owner.grow
+        inner = wrapped_class.append_events
 
         async def grow(this: Any, response: str, first: int, events: Sequence[bytes], **state: Any) -> Any:
             seams = ["grow", *(json.loads(event)["type"] for event in events)]
             for seam in seams:
-                self.reached(seam, "before", response)
+                self.reach(seam, "before", response)
             result = await inner(this, response, first, events, **state)
             for seam in seams:
-                self.reached(seam, "after", response)
+                self.reach(seam, "after", response)
             return result
 
-        owner.grow = grow
+        wrapped_class.append_events = grow
 
-    def around_steps(self, owner: type[Any]) -> None:
+    def wrap_steps(self, wrapped_class: type[Any]) -> None:
         """Tell of every checkpoint: `turn`, `send` and `call`."""
         from dbos import DBOS
 
-        inner = owner.step
+        inner = wrapped_class.step
 
         async def step(checkpoints: Any, name: str, work: Callable[[], Awaitable[Any]]) -> Any:
             seam, whose = name.partition(" ")[0], DBOS.workflow_id or ""
 
             async def do() -> Any:
                 result = await work()
-                self.reached(seam, "done", whose)
+                self.reach(seam, "done", whose)
                 return result
 
-            self.reached(seam, "before", whose)
+            self.reach(seam, "before", whose)
             result = await inner(checkpoints, name, do)
-            self.reached(seam, "after", whose)
+            self.reach(seam, "after", whose)
             return result
 
-        owner.step = step
+        wrapped_class.step = step
 
 
 def main() -> None:
@@ -101,13 +103,13 @@ def main() -> None:
     from holodeck.tools.mcp.executor import MCPExecutor
 
     boundaries = Boundaries(os.environ.get(AT, ""))
-    boundaries.around_steps(dbos_engine._Checkpoints)
-    boundaries.around(dbos_engine.DBOSEngine, "submit", "submit", str)
-    boundaries.around(MCPExecutor, "execute_at", "dispatch", lambda _: DBOS.workflow_id)
+    boundaries.wrap_steps(dbos_engine._Checkpoints)
+    boundaries.wrap_method(dbos_engine.DBOSEngine, "submit", "submit", str)
+    boundaries.wrap_method(MCPExecutor, "execute_at", "dispatch", lambda _: DBOS.workflow_id)
     for store in (SQLiteStore, PostgresStore):
-        boundaries.around_stream(store)
-        boundaries.around(store, "finish", "finish", lambda record: record.id)
-        boundaries.around(store, "add_items", "add_items", lambda _: DBOS.workflow_id)
+        boundaries.wrap_stream(store)
+        boundaries.wrap_method(store, "finish", "finish", lambda record: record.id)
+        boundaries.wrap_method(store, "add_items", "add_items", lambda _: DBOS.workflow_id)
     holodeck()
 
 

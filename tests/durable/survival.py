@@ -13,8 +13,8 @@ from typing import Any
 import aiohttp
 import orjson
 from durable.crashing_gateway import AT, PROGRAM
-from gateway.process import Served, process_of, write_file
-from gateway.stand import events_of
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.stand import parse_events
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel
 from holodeck.testing.script import Turn
@@ -28,17 +28,17 @@ Script = Callable[[list[dict[str, Any]]], Turn]
 """A turn for the messages that the model is given."""
 
 
-def tools(url: str, **more: Any) -> dict[str, Any]:
+def mcp_server_entry(url: str, **more: Any) -> dict[str, Any]:
     """An MCP server as a gateway file has it."""
     return {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": url, **more}
 
 
-def answers(messages: Sequence[dict[str, Any]]) -> list[str]:
+def tool_answers(messages: Sequence[dict[str, Any]]) -> list[str]:
     """What the tools have answered by now, as the model got it."""
     return [str(message["content"]) for message in messages if message["role"] == "tool"]
 
 
-async def ended(served: Served, response_id: str) -> dict[str, Any]:
+async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]:
     """A response, once it has come to an end."""
     while True:
         status, found, _ = await served.send("GET", f"/v1/responses/{response_id}")
@@ -48,19 +48,19 @@ async def ended(served: Served, response_id: str) -> dict[str, Any]:
         await asyncio.sleep(POLL)
 
 
-async def asked(model: ScriptedServer, times: int) -> None:
+async def wait_model_requests(model: ScriptedServer, times: int) -> None:
     """Wait until the model has been asked so many times."""
     while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
         await asyncio.sleep(POLL)
 
 
-async def stream(served: Served, response_id: str, after: int = -1) -> list[dict[str, Any]]:
+async def read_stream(served: GatewayProcess, response_id: str, after: int = -1) -> list[dict[str, Any]]:
     """The stream of a response after a number, to its end."""
     path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
-    return events_of((await served.send("GET", path))[1])
+    return parse_events((await served.send("GET", path))[1])
 
 
-async def heard(served: Served, response_id: str, until: str = "") -> list[dict[str, Any]]:
+async def read_stream_until(served: GatewayProcess, response_id: str, until: str = "") -> list[dict[str, Any]]:
     """A stream up to the first event of a type; without one, for as long as its gateway lives."""
     events: list[dict[str, Any]] = []
     try:
@@ -76,35 +76,35 @@ async def heard(served: Served, response_id: str, until: str = "") -> list[dict[
 
 
 @dataclass(kw_only=True)
-class Survivor:
+class SurvivedResponse:
     """What came of one response whose gateway died."""
 
     id: str = ""
-    before: list[dict[str, Any]] = field(default_factory=list)
+    events_before: list[dict[str, Any]] = field(default_factory=list)
     """The events that a client had when it died."""
-    found: dict[str, Any] = field(default_factory=dict)
+    response: dict[str, Any] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
-    rest: list[dict[str, Any]] = field(default_factory=list)
+    events_after: list[dict[str, Any]] = field(default_factory=list)
     executed: list[str] = field(default_factory=list)
     """The text of every call that reached a tool."""
     keys: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    model_tool_answers: list[str] = field(default_factory=list)
     """The answers of tools that the model was given last."""
 
     def check_stream(self) -> None:
         """One stream, whoever reads it and in however many pieces; and it says what the response says."""
         assert [event["sequence_number"] for event in self.events] == list(range(len(self.events)))
-        assert self.events[: len(self.before)] == self.before
-        assert self.events[len(self.before) :] == self.rest
-        assert self.events[-1]["response"] == self.found
+        assert self.events[: len(self.events_before)] == self.events_before
+        assert self.events[len(self.events_before) :] == self.events_after
+        assert self.events[-1]["response"] == self.response
         done = {e["output_index"]: e["item"] for e in self.events if e["type"] == "response.output_item.done"}
-        assert [done[place] for place in sorted(done)] == self.found["output"]
+        assert [done[place] for place in sorted(done)] == self.response["output"]
 
     def check_once(self) -> None:
         """No item was announced or done twice, and every delta belongs to what its item became."""
         for kind in ("added", "done"):
             places = [e["output_index"] for e in self.events if e["type"] == f"response.output_item.{kind}"]
-            assert sorted(places) == list(range(len(self.found["output"])))
+            assert sorted(places) == list(range(len(self.response["output"])))
         texts: dict[str, str] = {}
         for event in self.events:
             if event["type"].endswith(".delta"):
@@ -116,7 +116,7 @@ class Survivor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class CrashCase:
     """One response, and where its gateway dies."""
 
     name: str
@@ -124,48 +124,57 @@ class Case:
     point: str
     script: Script
     body: Mapping[str, Any] = field(default_factory=dict)
-    prepare: Callable[[Served], Awaitable[Mapping[str, Any]]] | None = None
+    prepare: Callable[[GatewayProcess], Awaitable[Mapping[str, Any]]] | None = None
     """Awaited before; returns more of the request."""
-    look: Callable[[Served, Survivor], Awaitable[None]] | None = None
+    inspect: Callable[[GatewayProcess, SurvivedResponse], Awaitable[None]] | None = None
     """Awaited after."""
 
 
-async def survivors(folder: Path, cases: Sequence[Case], **server: Any) -> dict[str, Survivor]:
+async def run_crash_cases(folder: Path, cases: Sequence[CrashCase], **server: Any) -> dict[str, SurvivedResponse]:
     """What came of each: its gateway dies, the next one finishes it, and then dies in the middle of the next case."""
     by_name = {case.name: case for case in cases}
-    model = ScriptedModel(lambda received: _case(by_name, received.json["messages"]).script(received.json["messages"]))
-    found: dict[str, Survivor] = {}
+    model = ScriptedModel(
+        lambda received: _case_of(by_name, received.json["messages"]).script(received.json["messages"])
+    )
+    found: dict[str, SurvivedResponse] = {}
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        file = write_file(folder, scripted.url, mcp_servers=[tools(mcp.url, **server)], background={"durable": True})
-        left: Case | None = None
+        file = write_gateway_file(
+            folder, scripted.url, mcp_servers=[mcp_server_entry(mcp.url, **server)], background={"durable": True}
+        )
+        left: CrashCase | None = None
         for case in (*cases, None):
             environ = {AT: case.point if case is not None else ""}
-            async with asyncio.timeout(CASE_SECONDS), process_of(file, program=PROGRAM, environ=environ) as served:
+            async with (
+                asyncio.timeout(CASE_SECONDS),
+                run_gateway_process(file, program=PROGRAM, environ=environ) as served,
+            ):
                 if left is not None:
                     try:
-                        await _finished(served, left, found[left.name])
+                        await _collect_finished(served, left, found[left.name])
                     except asyncio.CancelledError:
-                        raise AssertionError(f"{left.name} is not finished: {''.join(served.said)}") from None
+                        raise AssertionError(f"{left.name} is not finished: {''.join(served.stderr_lines)}") from None
                 if case is not None:
-                    found[case.name] = await _begun(served, case, folder)
+                    found[case.name] = await _start_and_crash(served, case, folder)
                 left = case
         for name, survivor in found.items():
             calls = [one for one in mcp.calls() if name in str(one.params["arguments"])]
             survivor.executed = [one.params["arguments"]["text"].removeprefix(f"{name} ") for one in calls]
             survivor.keys = [one.params.get("_meta", {}).get("holodeck/idempotency-key", "") for one in calls]
             asked = [one.json["messages"] for one in scripted.received]
-            survivor.told = answers([messages for messages in asked if _case(by_name, messages).name == name][-1])
+            survivor.model_tool_answers = tool_answers(
+                [messages for messages in asked if _case_of(by_name, messages).name == name][-1]
+            )
     return found
 
 
-def _case(cases: Mapping[str, Case], messages: Sequence[dict[str, Any]]) -> Case:
+def _case_of(cases: Mapping[str, CrashCase], messages: Sequence[dict[str, Any]]) -> CrashCase:
     said = [str(message["content"]) for message in messages if message["role"] == "user"]
     return next(cases[text] for text in reversed(said) if text in cases)
 
 
-async def _begun(served: Served, case: Case, folder: Path) -> Survivor:
+async def _start_and_crash(served: GatewayProcess, case: CrashCase, folder: Path) -> SurvivedResponse:
     """A response whose gateway has died."""
-    survivor = Survivor()
+    survivor = SurvivedResponse()
     more = await case.prepare(served) if case.prepare is not None else {}
     try:
         body = {"model": "demo", "input": case.name, "background": True, **case.body, **more}
@@ -173,23 +182,23 @@ async def _begun(served: Served, case: Case, folder: Path) -> Survivor:
         assert status == 200, begun
         survivor.id = begun["id"]
     except aiohttp.ClientError:  # nobody was told of it
-        survivor.id = latest(folder)
+        survivor.id = latest_response_id(folder)
     else:
-        survivor.before = await heard(served, survivor.id)
-    assert await served.ended() == -signal.SIGKILL, f"{case.name} never came to '{case.point}'"
+        survivor.events_before = await read_stream_until(served, survivor.id)
+    assert await served.wait_exit() == -signal.SIGKILL, f"{case.name} never came to '{case.point}'"
     return survivor
 
 
-async def _finished(served: Served, case: Case, survivor: Survivor) -> None:
-    survivor.found = await ended(served, survivor.id)
-    survivor.events = await stream(served, survivor.id)
-    last = survivor.before[-1]["sequence_number"] if survivor.before else -1
-    survivor.rest = await stream(served, survivor.id, last)
-    if case.look is not None:
-        await case.look(served, survivor)
+async def _collect_finished(served: GatewayProcess, case: CrashCase, survivor: SurvivedResponse) -> None:
+    survivor.response = await wait_ended(served, survivor.id)
+    survivor.events = await read_stream(served, survivor.id)
+    last = survivor.events_before[-1]["sequence_number"] if survivor.events_before else -1
+    survivor.events_after = await read_stream(served, survivor.id, last)
+    if case.inspect is not None:
+        await case.inspect(served, survivor)
 
 
-def latest(folder: Path) -> str:
+def latest_response_id(folder: Path) -> str:
     """The id of the response that was kept last."""
     database = sqlite3.connect(next(folder.glob("**/*.db")))
     try:

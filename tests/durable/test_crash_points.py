@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from durable.survival import UNKNOWN, Case, Survivor, answers, survivors
+from aio import async_test
+from durable.survival import UNKNOWN, CrashCase, SurvivedResponse, run_crash_cases, tool_answers
 
 from holodeck.testing import call, say
 from holodeck.testing.script import Turn
@@ -34,12 +34,12 @@ BEGUN = ["dispatch 1 after", "call 1 done"]
 """Where the first call was made, and its result was not kept."""
 
 
-def case(point: str) -> Case:
+def case(point: str) -> CrashCase:
     """Two calls, one after the other, and an answer."""
     name = f"<{point}>"
 
     def script(messages: list[dict[str, Any]]) -> Turn:
-        match len(answers(messages)):
+        match len(tool_answers(messages)):
             case 0:
                 return [say("I begin."), call("echo", text=f"{name} one")]
             case 1:
@@ -47,33 +47,33 @@ def case(point: str) -> Case:
             case _:
                 return say("done")
 
-    return Case(name=name, point=point, script=script)
+    return CrashCase(name=name, point=point, script=script)
 
 
-async def killed_at(folder: Path, *chains: list[str]) -> dict[str, Survivor]:
+async def killed_at(folder: Path, *chains: list[str]) -> dict[str, SurvivedResponse]:
     """What came of a run for each boundary. Each chain has gateways of its own."""
-    found: dict[str, Survivor] = {}
+    found: dict[str, SurvivedResponse] = {}
     async with asyncio.TaskGroup() as group:
         tasks = []
         for number, points in enumerate(chains):
             place = folder / str(number)
             place.mkdir()
-            tasks.append(group.create_task(survivors(place, [case(point) for point in points])))
+            tasks.append(group.create_task(run_crash_cases(place, [case(point) for point in points])))
     for task in tasks:
         found |= task.result()
     return found
 
 
 @pytest.mark.proves("D-32", "D-28", "D-16")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_run_survives_a_kill_at_every_boundary(tmp_path: Path) -> None:
     found = await killed_at(tmp_path, [*QUIET, *NOT_BEGUN], [*LATER, *BEGUN])
     assert len(found) == len([*QUIET, *LATER, *NOT_BEGUN, *BEGUN])
     for name, survivor in found.items():
         point = name.strip("<>")
-        assert survivor.found["status"] == "completed", point
+        assert survivor.response["status"] == "completed", point
         assert survivor.executed == (["two"] if point in NOT_BEGUN else ["one", "two"]), point
-        first, second, _ = survivor.told
+        first, second, _ = survivor.model_tool_answers
         is_unknown = point in {*NOT_BEGUN, *BEGUN}
         assert (UNKNOWN in first) == is_unknown, point
         assert is_unknown or first == f"{name} one", point

@@ -12,11 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from agents import Project, scripted
-from aio import aio
-from cli.durable_run import asked, begun, listed
-from durable.survival import ended
-from gateway.process import process_of, write_file
+from agents import AgentProject, serve_scripted
+from aio import async_test
+from cli.durable_run import list_runs, start_command, wait_model_requests
+from durable.survival import wait_ended
+from gateway.process import run_gateway_process, write_gateway_file
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
@@ -62,23 +62,23 @@ def poison(database: Path, table: str, column: str, form: str, trace: Path) -> N
 
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize(("table", "column", "form"), ROWS)
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_pickle_in_the_work_file_is_not_run_and_its_response_fails(
     tmp_path: Path, table: str, column: str, form: str
 ) -> None:
     never, trace = asyncio.Event(), tmp_path / "run"
     async with FaultyMCPServer() as mcp, ScriptedModel(call("echo", text="hi"), [wait(never)]).serve() as model:
         tools = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": mcp.url}
-        file = write_file(tmp_path, model.url, mcp_servers=[tools], background={"durable": True})
-        async with process_of(file) as first:
-            status, begun, _ = await first.ask(background=True)
+        file = write_gateway_file(tmp_path, model.url, mcp_servers=[tools], background={"durable": True})
+        async with run_gateway_process(file) as first:
+            status, begun, _ = await first.create_response(background=True)
             assert status == 200, begun
-            await asked(model, 2)
+            await wait_model_requests(model, 2)
             first.stop(signal.SIGKILL)
-            await first.ended()
+            await first.wait_exit()
         poison(next(tmp_path.rglob("*.work")), table, column, form, trace)  # noqa: ASYNC240
-        async with process_of(file) as second:
-            found = await ended(second, begun["id"])
+        async with run_gateway_process(file) as second:
+            found = await wait_ended(second, begun["id"])
         assert (found["status"], "damaged" in found["error"]["message"]) == ("failed", True), found["error"]
         assert len(model.received) == 2, "no model was asked for it"
         assert len(mcp.calls()) == 1
@@ -87,24 +87,24 @@ async def test_a_pickle_in_the_work_file_is_not_run_and_its_response_fails(
 
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize(("table", "column"), ENDED_ROWS)
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_pickle_in_the_runs_of_a_person_is_not_run_and_the_others_are_listed(
     tmp_path: Path, table: str, column: str
 ) -> None:
-    project, trace = Project(tmp_path), tmp_path / "run"
-    async with scripted(say("one"), [wait(asyncio.Event())]) as model:
+    project, trace = AgentProject(tmp_path), tmp_path / "run"
+    async with serve_scripted(say("one"), [wait(asyncio.Event())]) as model:
         project.write(model)
-        async with begun(project, "run", "--durable", "First") as run:
-            first = await run.run_id()
-            await run.ends()
-        async with begun(project, "run", "--durable", "Second") as run:
-            second = await run.run_id()
-            await asked(model, 2)
-            await run.ends(signal.SIGKILL)
+        async with start_command(project, "run", "--durable", "First") as run:
+            first = await run.wait_run_id()
+            await run.wait_exit()
+        async with start_command(project, "run", "--durable", "Second") as run:
+            second = await run.wait_run_id()
+            await wait_model_requests(model, 2)
+            await run.wait_exit(signal.SIGKILL)
         database = next(tmp_path.rglob("runs.db"))  # noqa: ASYNC240
         poison(database, table, column, "py_pickle", trace)
-        shown = await project.holodeck("runs", "show", first)
+        shown = await project.run_holodeck("runs", "show", first)
         assert (shown.returncode, "Traceback" in shown.stderr) == (1, False)
         assert f"What is kept of {first} is damaged" in " ".join(shown.stderr.split())
-        assert second in {run["id"] for run in await listed(project)}
+        assert second in {run["id"] for run in await list_runs(project)}
     assert not trace.exists()

@@ -8,8 +8,8 @@ from typing import Any
 
 import openai
 import pytest
-from aio import aio
-from gateway.process import Served, process_of, write_file
+from aio import async_test
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
 from openai import AsyncOpenAI
 from storage.postgres_server import PostgresServer
 
@@ -27,13 +27,13 @@ async def follow(client: AsyncOpenAI, response_id: str, after: int, events: list
             seen.set()
 
 
-def client_of(served: Served) -> AsyncOpenAI:
+def client_of(served: GatewayProcess) -> AsyncOpenAI:
     return AsyncOpenAI(base_url=f"{served.url}/v1", api_key="anybody", max_retries=0)
 
 
 @pytest.mark.proves("D-28", "D-32")
 @pytest.mark.parametrize("where", ["sqlite", "postgres"])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_stream_that_its_gateway_leaves_is_cut_and_goes_on_at_the_next(
     tmp_path: Path, where: str, request: pytest.FixtureRequest
 ) -> None:
@@ -44,9 +44,9 @@ async def test_a_stream_that_its_gateway_leaves_is_cut_and_goes_on_at_the_next(
     gate = asyncio.Event()
     model = ScriptedModel([say("One"), wait(gate)], say("One, two."))
     async with model.serve() as scripted:
-        file = write_file(tmp_path, scripted.url, background={"durable": True}, limits={"drain_seconds": 5})
+        file = write_gateway_file(tmp_path, scripted.url, background={"durable": True}, limits={"drain_seconds": 5})
         before: list[Any] = []
-        async with process_of(file, environ=environ) as served, client_of(served) as client:
+        async with run_gateway_process(file, environ=environ) as served, client_of(served) as client:
             made = await client.responses.create(model="demo", input="Count", background=True)
             seen = asyncio.Event()
             following = asyncio.create_task(follow(client, made.id, -1, before, seen))
@@ -54,11 +54,11 @@ async def test_a_stream_that_its_gateway_leaves_is_cut_and_goes_on_at_the_next(
             served.stop()
             with pytest.raises(openai.APIConnectionError):
                 await following
-            assert await served.ended() == 0
-            assert not [line for line in served.said if " ERROR " in line or "Traceback" in line]
+            assert await served.wait_exit() == 0
+            assert not [line for line in served.stderr_lines if " ERROR " in line or "Traceback" in line]
         assert before[-1].type == "response.output_text.delta"
         rest: list[Any] = []
-        async with process_of(file, environ=environ) as served, client_of(served) as client:
+        async with run_gateway_process(file, environ=environ) as served, client_of(served) as client:
             await follow(client, made.id, before[-1].sequence_number, rest, asyncio.Event())
             assert (await client.responses.retrieve(made.id)).output_text.endswith("One, two.")
         assert rest[-1].type == "response.completed"
@@ -66,17 +66,17 @@ async def test_a_stream_that_its_gateway_leaves_is_cut_and_goes_on_at_the_next(
 
 
 @pytest.mark.proves("D-28", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_stream_of_what_another_gateway_makes_is_cut_when_its_own_gateway_leaves(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     environ = {"HOLODECK_STORAGE__URL": await asyncio.to_thread(postgres.new_database)}
     gate = asyncio.Event()
     async with ScriptedModel([say("One"), wait(gate), say(", two.")]).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, background={"durable": True})
+        file = write_gateway_file(tmp_path, scripted.url, background={"durable": True})
         async with (
-            process_of(file, environ=environ) as maker,
-            process_of(file, environ=environ) as served,
+            run_gateway_process(file, environ=environ) as maker,
+            run_gateway_process(file, environ=environ) as served,
             client_of(maker) as client,
             client_of(served) as reader,
         ):
@@ -88,7 +88,7 @@ async def test_a_stream_of_what_another_gateway_makes_is_cut_when_its_own_gatewa
             served.stop()
             with pytest.raises(openai.APIConnectionError):
                 await following
-            assert await served.ended() == 0
+            assert await served.wait_exit() == 0
             gate.set()
             rest: list[Any] = []
             await follow(client, made.id, before[-1].sequence_number, rest, seen)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
+from aio import async_test
 from durable.crashing_gateway import AT, PROGRAM
-from durable.survival import ended, stream, tools
-from gateway.process import process_of, write_file
+from durable.survival import mcp_server_entry, read_stream, wait_ended
+from gateway.process import run_gateway_process, write_gateway_file
 from storage.postgres_server import PostgresServer
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -46,7 +46,7 @@ class Work:
 
 @pytest.mark.proves("D-32", "D-16", "D-28")
 @pytest.mark.parametrize("is_shared", [False, True], ids=["sqlite", "postgres"])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_work_whose_response_is_stored_is_ended_and_not_done_again(
     tmp_path: Path, request: pytest.FixtureRequest, is_shared: bool
 ) -> None:
@@ -59,17 +59,17 @@ async def test_work_whose_response_is_stored_is_ended_and_not_done_again(
         config["storage"] = {"url_file": str(tmp_path / "url")}
     work = Work(tmp_path, postgres, storage)
     async with FaultyMCPServer() as mcp, ScriptedModel(call("echo", text="one"), say("done")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], **config)
-        async with process_of(file, program=PROGRAM, environ={AT: "finish 1 after"}) as served:
-            _, begun, _ = await served.ask("Go", background=True)
-            await served.ended()
+        file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)], **config)
+        async with run_gateway_process(file, program=PROGRAM, environ={AT: "finish 1 after"}) as served:
+            _, begun, _ = await served.create_response("Go", background=True)
+            await served.wait_exit()
         assert await asyncio.to_thread(work.stages) == ["PENDING"], "it died in the right moment"
-        async with process_of(file) as served:
-            found = await ended(served, begun["id"])
-            events = await stream(served, begun["id"])
+        async with run_gateway_process(file) as served:
+            found = await wait_ended(served, begun["id"])
+            events = await read_stream(served, begun["id"])
             await work.over()
-            assert await ended(served, begun["id"]) == found
-            assert await stream(served, begun["id"]) == events
+            assert await wait_ended(served, begun["id"]) == found
+            assert await read_stream(served, begun["id"]) == events
     assert (found["status"], events[-1]["response"]) == ("completed", found)
     assert (len(mcp.calls()), len(scripted.received)) == (1, 2)
     assert len(await asyncio.to_thread(work.stages)) == 1

@@ -12,9 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from durable.survival import UNKNOWN, answers, asked, ended, heard, stream, tools
-from gateway.process import Served, process_of, write_file
+from aio import async_test
+from durable.survival import (
+    UNKNOWN,
+    mcp_server_entry,
+    read_stream,
+    read_stream_until,
+    tool_answers,
+    wait_ended,
+    wait_model_requests,
+)
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
 from storage.postgres_server import PostgresServer
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
@@ -29,7 +37,7 @@ DRAIN = 30.0
 class Scene:
     """Gateways on one database, and what stands behind them."""
 
-    gateways: list[Served]
+    gateways: list[GatewayProcess]
     mcp: FaultyMCPServer
     model: ScriptedServer
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,7 +50,7 @@ class Scene:
 
     def told(self, name: str) -> list[str]:
         """What tools have answered, as the model was given it last for a response."""
-        return answers([m for m in (one.json["messages"] for one in self.model.received) if _name(m) == name][-1])
+        return tool_answers([m for m in (one.json["messages"] for one in self.model.received) if _name(m) == name][-1])
 
 
 class Script:
@@ -54,7 +62,7 @@ class Script:
 
     def __call__(self, received: Any) -> Turn:
         messages = received.json["messages"]
-        name, known = _name(messages), len(answers(messages))
+        name, known = _name(messages), len(tool_answers(messages))
         self._times[name, known] += 1
         is_first = self._times[name, known] == 1
         if name.startswith("<watched"):
@@ -81,31 +89,33 @@ async def gateways(folder: Path, url: str, count: int, **config: Any) -> AsyncIt
     async with AsyncExitStack() as stack:
         mcp = await stack.enter_async_context(FaultyMCPServer())
         model = await stack.enter_async_context(ScriptedModel(Script(gate)).serve())
-        file = write_file(
+        file = write_gateway_file(
             folder,
             model.url,
             **{
-                "mcp_servers": [tools(mcp.url)],
+                "mcp_servers": [mcp_server_entry(mcp.url)],
                 "storage": {"url": "${DATABASE_URL}"},
                 "background": {"durable": True},
                 "limits": {"drain_seconds": DRAIN},
                 **config,
             },
         )
-        serving = [stack.enter_async_context(process_of(file, environ={"DATABASE_URL": url})) for _ in range(count)]
+        serving = [
+            stack.enter_async_context(run_gateway_process(file, environ={"DATABASE_URL": url})) for _ in range(count)
+        ]
         yield Scene(gateways=list(await asyncio.gather(*serving)), mcp=mcp, model=model, gate=gate)
 
 
-async def begun(served: Served, name: str) -> str:
+async def begun(served: GatewayProcess, name: str) -> str:
     """The id of a background response."""
-    status, made, _ = await served.ask(name, background=True)
+    status, made, _ = await served.create_response(name, background=True)
     assert status == 200, made
     return str(made["id"])
 
 
-async def check_whole(served: Served, response_id: str) -> dict[str, Any]:
+async def check_whole(served: GatewayProcess, response_id: str) -> dict[str, Any]:
     """A response that has a stream without a gap, which says what it says."""
-    found, events = await ended(served, response_id), await stream(served, response_id)
+    found, events = await wait_ended(served, response_id), await read_stream(served, response_id)
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     assert events[-1]["response"] == found
     done = {e["output_index"]: e["item"] for e in events if e["type"] == "response.output_item.done"}
@@ -114,22 +124,22 @@ async def check_whole(served: Served, response_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.proves("D-32", "D-28", "D-16")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: Path, postgres: PostgresServer) -> None:
     url = await asyncio.to_thread(postgres.new_database)
     async with gateways(tmp_path, url, 3) as scene:
         first, second, third = scene.gateways
 
         watched = await begun(second, "<watched>")
-        live = asyncio.create_task(stream(first, watched))
-        before = await heard(first, watched, "response.output_text.delta")
+        live = asyncio.create_task(read_stream(first, watched))
+        before = await read_stream_until(first, watched, "response.output_text.delta")
         _, polled, _ = await first.send("GET", f"/v1/responses/{watched}")
         assert polled["status"] == "in_progress"
 
         unwanted, stuck, gone = [await begun(second, name) for name in ("<watched 2>", "<slow>", "<watched 3>")]
         await scene.mcp.received("tools/call")
-        await heard(second, unwanted, "response.output_text.delta")
-        await heard(second, gone, "response.output_text.delta")
+        await read_stream_until(second, unwanted, "response.output_text.delta")
+        await read_stream_until(second, gone, "response.output_text.delta")
         scene.model.left.clear()
         _, cancelled, _ = await first.send("POST", f"/v1/responses/{unwanted}/cancel")
         assert cancelled["status"] == "cancelled"
@@ -143,15 +153,15 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
 
         scene.gate.set()
         events = await live
-        assert events == await stream(second, watched) == await stream(third, watched)
+        assert events == await read_stream(second, watched) == await read_stream(third, watched)
         assert events[: len(before)] == before
         assert (await check_whole(first, watched))["output"][0]["content"][0]["text"] == "Hello"
         assert (await second.send("GET", f"/v1/responses/{gone}"))[0] == 404
 
         scene.gate.clear()
         killed = await begun(second, "<two killed>")
-        seen = await heard(first, killed, "response.output_text.delta")
-        following = asyncio.create_task(stream(third, killed))
+        seen = await read_stream_until(first, killed, "response.output_text.delta")
+        following = asyncio.create_task(read_stream(third, killed))
         second.stop(signal.SIGKILL)
         found = await check_whole(first, killed)
         assert found["status"] == "completed"
@@ -164,7 +174,7 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
         handed = await begun(third, "<long>")
         await scene.mcp.received("tools/call", count=calls + 1)
         third.stop(signal.SIGTERM)
-        assert await third.ended() == 0
+        assert await third.wait_exit() == 0
         found = await check_whole(first, handed)
         assert found["status"] == "completed"
         assert UNKNOWN not in scene.told("<long>")[0], "the call was finished before the gateway left"
@@ -172,7 +182,7 @@ async def test_three_gateways_answer_for_each_other_until_one_is_left(tmp_path: 
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_database_that_restarts_under_two_gateways_loses_nothing(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
@@ -181,7 +191,7 @@ async def test_a_database_that_restarts_under_two_gateways_loses_nothing(
         names = [f"<two {number}>" for number in range(4)]
         made = [await begun(scene.gateways[number % 2], name) for number, name in enumerate(names)]
         for response_id in made:
-            await heard(scene.gateways[0], response_id, "response.output_text.delta")
+            await read_stream_until(scene.gateways[0], response_id, "response.output_text.delta")
         calls = len(scene.mcp.calls())
         acting = await begun(scene.gateways[0], "<long>")
         await scene.mcp.received("tools/call", count=calls + 1)
@@ -197,7 +207,7 @@ async def test_a_database_that_restarts_under_two_gateways_loses_nothing(
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_what_waits_for_room_is_taken_by_whichever_gateway_has_it(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
@@ -207,7 +217,7 @@ async def test_what_waits_for_room_is_taken_by_whichever_gateway_has_it(
         made = [await begun(busy, f"<watched {number}>") for number in range(5)]
         while "holodeck_background_running 1" not in (await idle.send("GET", "/metrics"))[1]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
-        await asked(scene.model, 2)
+        await wait_model_requests(scene.model, 2)
         scene.gate.set()
         for response_id in made:
             assert (await check_whole(idle, response_id))["status"] == "completed"

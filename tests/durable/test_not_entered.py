@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from durable.survival import UNKNOWN, answers, asked, ended, tools
-from gateway.process import Served, process_of, write_file
+from aio import async_test
+from durable.survival import UNKNOWN, mcp_server_entry, tool_answers, wait_ended, wait_model_requests
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
 from storage.postgres_server import PostgresServer
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
@@ -68,7 +68,7 @@ def environ(url: str) -> dict[str, str]:
     return {"HOLODECK_STORAGE__URL": url}
 
 
-async def until_taken(served: Served, body: dict[str, Any]) -> dict[str, Any]:
+async def until_taken(served: GatewayProcess, body: dict[str, Any]) -> dict[str, Any]:
     """Ask until storage is as it was: what it refused to put back is put back a moment later."""
     while True:
         status, answer, _ = await served.send("POST", "/v1/responses", body)
@@ -81,20 +81,20 @@ async def until_taken(served: Served, body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.proves("D-26", "D-28")
 @pytest.mark.parametrize("what", [each for each in REFUSED if each != "the end"])
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in the process"])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_what_waited_in_a_conversation_waits_again_when_storage_did_not_take_the_response(
     tmp_path: Path, storage: tuple[str, Administer], what: str, is_durable: bool
 ) -> None:
     url, administer = storage
     begin, end = refusals(url, what)
-    model = ScriptedModel(lambda got: say("Done.") if answers(got.json["messages"]) else call("add", a=1, b=2))
+    model = ScriptedModel(lambda got: say("Done.") if tool_answers(got.json["messages"]) else call("add", a=1, b=2))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
         limits = {"key": {"background": 1}, "drain_seconds": 0}
-        config: dict[str, Any] = {"mcp_servers": [tools(mcp.url)], "background": {"durable": is_durable}}
-        file = write_file(tmp_path, scripted.url, limits=limits, **config)
-        async with process_of(file, environ=environ(url)) as served:
+        config: dict[str, Any] = {"mcp_servers": [mcp_server_entry(mcp.url)], "background": {"durable": is_durable}}
+        file = write_gateway_file(tmp_path, scripted.url, limits=limits, **config)
+        async with run_gateway_process(file, environ=environ(url)) as served:
             place = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
-            _, before, _ = await served.ask("Go", **place)
+            _, before, _ = await served.create_response("Go", **place)
             yes = {"type": "mcp_approval_response", "approval_request_id": before["output"][-1]["id"], "approve": True}
             body = {"model": "demo", "input": [yes], "background": True, **place}
             for statement in begin:
@@ -104,15 +104,15 @@ async def test_what_waited_in_a_conversation_waits_again_when_storage_did_not_ta
             for statement in end:
                 await asyncio.to_thread(administer, statement)
             queued = await until_taken(served, body)
-            assert (await ended(served, queued["id"]))["status"] == "completed"
+            assert (await wait_ended(served, queued["id"]))["status"] == "completed"
             assert len(mcp.calls("add")) == 1
-            assert answers(scripted.received[-1].json["messages"]) == ["3"]
+            assert tool_answers(scripted.received[-1].json["messages"]) == ["3"]
             kept = await asyncio.to_thread(administer, "SELECT id FROM responses")
             assert {row[0] for row in kept} == {before["id"], queued["id"]}  # type: ignore[attr-defined]
 
 
 @pytest.mark.proves("D-26", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_what_waited_in_a_conversation_waits_again_when_the_response_is_cancelled_before_it_began(
     tmp_path: Path, storage: tuple[str, Administer]
 ) -> None:
@@ -121,16 +121,19 @@ async def test_what_waited_in_a_conversation_waits_again_when_the_response_is_ca
     def turn(got: Any) -> Any:
         if got.json["messages"][-1]["content"] == "Wait":
             return [wait(gate), say("Done.")]
-        return say("Done.") if answers(got.json["messages"]) else call("add", a=1, b=2)
+        return say("Done.") if tool_answers(got.json["messages"]) else call("add", a=1, b=2)
 
     async with FaultyMCPServer() as mcp, ScriptedModel(turn).serve() as scripted:
-        config: dict[str, Any] = {"mcp_servers": [tools(mcp.url)], "background": {"durable": True, "at_once": 1}}
-        file = write_file(tmp_path, scripted.url, **config)
-        async with process_of(file, environ=environ(storage[0])) as served:
+        config: dict[str, Any] = {
+            "mcp_servers": [mcp_server_entry(mcp.url)],
+            "background": {"durable": True, "at_once": 1},
+        }
+        file = write_gateway_file(tmp_path, scripted.url, **config)
+        async with run_gateway_process(file, environ=environ(storage[0])) as served:
             place = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
-            _, before, _ = await served.ask("Go", **place)
-            assert (await served.ask("Wait", background=True))[0] == 200
-            await asked(scripted, 2)
+            _, before, _ = await served.create_response("Go", **place)
+            assert (await served.create_response("Wait", background=True))[0] == 200
+            await wait_model_requests(scripted, 2)
             yes = {"type": "mcp_approval_response", "approval_request_id": before["output"][-1]["id"], "approve": True}
             body = {"model": "demo", "input": [yes], "background": True, **place}
             _, queued, _ = await served.send("POST", "/v1/responses", body)
@@ -139,25 +142,25 @@ async def test_what_waited_in_a_conversation_waits_again_when_the_response_is_ca
             gate.set()
             status, queued, _ = await served.send("POST", "/v1/responses", body)
             assert status == 200, queued
-            assert (await ended(served, queued["id"]))["status"] == "completed"
+            assert (await wait_ended(served, queued["id"]))["status"] == "completed"
             assert len(mcp.calls("add")) == 1
-            assert answers(scripted.received[-1].json["messages"]) == ["3"]
+            assert tool_answers(scripted.received[-1].json["messages"]) == ["3"]
 
 
 @pytest.mark.proves("D-26", "D-31")
 @pytest.mark.parametrize("is_streamed", [True, False])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_conversation_goes_on_after_a_response_that_could_not_be_kept(
     tmp_path: Path, storage: tuple[str, Administer], is_streamed: bool
 ) -> None:
     url, administer = storage
     begin, end = refusals(url, "the end")
-    model = ScriptedModel(lambda got: say("Done.") if answers(got.json["messages"]) else call("add", a=1, b=2))
+    model = ScriptedModel(lambda got: say("Done.") if tool_answers(got.json["messages"]) else call("add", a=1, b=2))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)])
-        async with process_of(file, environ=environ(url)) as served:
+        file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)])
+        async with run_gateway_process(file, environ=environ(url)) as served:
             place = {"conversation": (await served.send("POST", "/v1/conversations", {}))[1]["id"], "tools": [ASKING]}
-            _, before, _ = await served.ask("Go", **place)
+            _, before, _ = await served.create_response("Go", **place)
             yes = {"type": "mcp_approval_response", "approval_request_id": before["output"][-1]["id"], "approve": True}
             body = {"model": "demo", "input": [yes], **place}
             for statement in begin:
@@ -169,4 +172,4 @@ async def test_a_conversation_goes_on_after_a_response_that_could_not_be_kept(
             status, answer, _ = await served.send("POST", "/v1/responses", body)
             assert (status, answer["error"]) == (200, None), answer
             assert len(mcp.calls("add")) == 1, "what has run is not run again"
-            assert UNKNOWN in answers(scripted.received[-1].json["messages"])[0]
+            assert UNKNOWN in tool_answers(scripted.received[-1].json["messages"])[0]

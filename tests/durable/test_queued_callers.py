@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from durable.survival import asked
-from gateway.process import Served, process_of, write_file
+from aio import async_test
+from durable.survival import wait_model_requests
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
 from openai import AsyncOpenAI, RateLimitError
 from storage.postgres_server import PostgresServer
 
@@ -35,16 +35,16 @@ def held(gate: asyncio.Event) -> ScriptedModel:
     return ScriptedModel(lambda received: [wait(gate), say("done")])
 
 
-async def send(served: Served, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any, Any]:
+async def send(served: GatewayProcess, key: str, method: str, path: str, body: Any = None) -> tuple[int, Any, Any]:
     return await served.send(method, path, body, {"authorization": f"Bearer {key}"})
 
 
-async def queue(served: Served, key: str, text: str = "hi") -> tuple[int, Any, Any]:
+async def queue(served: GatewayProcess, key: str, text: str = "hi") -> tuple[int, Any, Any]:
     """Ask for a background response."""
     return await send(served, key, "POST", "/v1/responses", {"model": "demo", "input": text, "background": True})
 
 
-async def done(served: Served, key: str, response_id: str) -> None:
+async def done(served: GatewayProcess, key: str, response_id: str) -> None:
     """Wait until a response is completed."""
     while (await send(served, key, "GET", f"/v1/responses/{response_id}"))[1]["status"] != "completed":  # noqa: ASYNC110 - it is elsewhere
         await asyncio.sleep(0.02)
@@ -60,14 +60,14 @@ def kept(folder: Path) -> int:
 
 
 @pytest.mark.proves("D-29", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_caller_has_only_so_many_background_responses_and_none_more_after_a_restart(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with held(gate).serve() as model:
         background = {"durable": True, "at_once": 1}
-        file = write_file(tmp_path, model.url, keys=keys(bob={"background": 1}), background=background)
+        file = write_gateway_file(tmp_path, model.url, keys=keys(bob={"background": 1}), background=background)
         environ = {"HOLODECK_LIMITS__KEY__BACKGROUND": f"{MOST}"}
-        async with process_of(file, environ=environ) as served:
+        async with run_gateway_process(file, environ=environ) as served:
             asking = [await queue(served, ALICE) for _ in range(MOST)]
             assert [status for status, _, _ in asking] == [200] * MOST
             made = [answer["id"] for _, answer, _ in asking]
@@ -86,8 +86,8 @@ async def test_a_caller_has_only_so_many_background_responses_and_none_more_afte
             await send(served, ALICE, "POST", f"/v1/responses/{made[1]}/cancel")
             assert [(await queue(served, ALICE))[0] for _ in range(2)] == [200, 429]
             served.stop(signal.SIGKILL)
-            await served.ended()
-        async with process_of(file, environ=environ) as served:
+            await served.wait_exit()
+        async with run_gateway_process(file, environ=environ) as served:
             assert (await queue(served, ALICE))[0] == 429
             gate.set()
             await done(served, ALICE, made[0])
@@ -96,11 +96,11 @@ async def test_a_caller_has_only_so_many_background_responses_and_none_more_afte
 
 
 @pytest.mark.proves("D-28", "D-29", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_gateways_that_share_a_database_count_together(tmp_path: Path, postgres: PostgresServer) -> None:
     url, gate = await asyncio.to_thread(postgres.new_database), asyncio.Event()
     async with held(gate).serve() as model:
-        file = write_file(
+        file = write_gateway_file(
             tmp_path,
             model.url,
             keys=keys(),
@@ -109,7 +109,10 @@ async def test_gateways_that_share_a_database_count_together(tmp_path: Path, pos
             limits={"key": {"background": MOST}, "drain_seconds": 0},
         )
         environ = {"DATABASE_URL": url}
-        async with process_of(file, environ=environ) as first, process_of(file, environ=environ) as second:
+        async with (
+            run_gateway_process(file, environ=environ) as first,
+            run_gateway_process(file, environ=environ) as second,
+        ):
             asking = [queue(each, key) for _ in range(MOST * 2) for each in (first, second) for key in (ALICE, BOB)]
             answers = await asyncio.gather(*asking)
             assert sorted(status for status, _, _ in answers) == [200] * 2 * MOST + [429] * 6 * MOST
@@ -122,14 +125,14 @@ async def test_gateways_that_share_a_database_count_together(tmp_path: Path, pos
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_callers_take_turns_when_there_is_room(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with held(gate).serve() as model:
-        file = write_file(tmp_path, model.url, keys=keys(), background={"durable": True, "at_once": 1})
-        async with process_of(file) as served:
+        file = write_gateway_file(tmp_path, model.url, keys=keys(), background={"durable": True, "at_once": 1})
+        async with run_gateway_process(file) as served:
             mine = [(await queue(served, ALICE, f"alice {number}"))[1]["id"] for number in range(5)]
-            await asked(model, 1)
+            await wait_model_requests(model, 1)
             theirs = [(BOB, (await queue(served, BOB, f"bob {number}"))[1]["id"]) for number in range(2)]
             theirs.append((CAROL, (await queue(served, CAROL, "carol 0"))[1]["id"]))
             gate.set()
@@ -143,14 +146,14 @@ async def test_callers_take_turns_when_there_is_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
-async def test_who_asks_again_and_again_does_not_get_ahead_of_who_waits(tmp_path: Path) -> None:
+@async_test(SECONDS)
+async def test_a_caller_that_keeps_submitting_does_not_overtake_callers_in_the_queue(tmp_path: Path) -> None:
     gate = asyncio.Event()
     async with held(gate).serve() as model:
-        file = write_file(tmp_path, model.url, keys=keys(), background={"durable": True, "at_once": 1})
-        async with process_of(file) as served:
+        file = write_gateway_file(tmp_path, model.url, keys=keys(), background={"durable": True, "at_once": 1})
+        async with run_gateway_process(file) as served:
             last = (await queue(served, ALICE, "alice 0"))[1]["id"]
-            await asked(model, 1)
+            await wait_model_requests(model, 1)
             waiting = (await queue(served, BOB, "bob"))[1]["id"]
             gate.set()
             for number in range(1, 4):

@@ -12,10 +12,10 @@ from typing import Any
 
 import jwt
 import pytest
-from aio import aio
+from aio import async_test
 from cryptography.hazmat.primitives.asymmetric import ec
-from durable.survival import asked, ended
-from gateway.process import process_of, write_file
+from durable.survival import wait_ended, wait_model_requests
+from gateway.process import run_gateway_process, write_gateway_file
 
 from holodeck.gateway.callers import hash_key
 from holodeck.testing import ScriptedModel, say, wait
@@ -49,7 +49,7 @@ def token() -> str:
     ],
     ids=["removed", "keys instead of none", "another issuer", "still there"],
 )
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_response_of_a_caller_who_was_removed_fails_and_no_model_is_asked_for_it(
     tmp_path: Path, before: Mapping[str, Any], after: Mapping[str, Any], credential: str, is_known: bool
 ) -> None:
@@ -57,20 +57,20 @@ async def test_a_response_of_a_caller_who_was_removed_fails_and_no_model_is_aske
     (tmp_path / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": "k1"}]}))
     durable = {"background": {"durable": True}}
     async with ScriptedModel([wait(asyncio.Event())], say("Hi.")).serve() as model:
-        async with process_of(write_file(tmp_path, model.url, **before, **durable)) as first:
+        async with run_gateway_process(write_gateway_file(tmp_path, model.url, **before, **durable)) as first:
             headers = {"authorization": f"Bearer {credential}"}
             body = {"model": "demo", "input": "hi", "background": True}
             status, begun, _ = await first.send("POST", "/v1/responses", body, headers)
             assert status == 200, begun
-            await asked(model, 1)
+            await wait_model_requests(model, 1)
             first.stop(signal.SIGKILL)
-            await first.ended()
-        async with process_of(write_file(tmp_path, model.url, **after, **durable)) as second:
-            while not any(begun["id"] in line for line in second.said):  # noqa: ASYNC110 - its log says so
+            await first.wait_exit()
+        async with run_gateway_process(write_gateway_file(tmp_path, model.url, **after, **durable)) as second:
+            while not any(begun["id"] in line for line in second.stderr_lines):  # noqa: ASYNC110 - its log says so
                 await asyncio.sleep(0.02)
-        async with process_of(write_file(tmp_path, model.url, **before, **durable)) as third:
+        async with run_gateway_process(write_gateway_file(tmp_path, model.url, **before, **durable)) as third:
             third.session.headers["authorization"] = f"Bearer {credential}"
-            found = await ended(third, begun["id"])
+            found = await wait_ended(third, begun["id"])
         assert len(model.received) == 1 + is_known
     if is_known:
         assert found["status"] == "completed"

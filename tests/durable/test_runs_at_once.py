@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from durable.survival import ended, tools
-from gateway.process import process_of, write_file
+from aio import async_test
+from durable.survival import mcp_server_entry, wait_ended
+from gateway.process import run_gateway_process, write_gateway_file
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import Turn
@@ -41,24 +41,29 @@ class _Crowd:
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_new_runs_and_those_that_waited_or_were_recovered_are_as_many_as_the_file_says(tmp_path: Path) -> None:
     crowd = _Crowd()
     async with FaultyMCPServer() as mcp, ScriptedModel(crowd).serve() as model:
         background = {"durable": True, "at_once": AT_ONCE}
-        file = write_file(tmp_path, model.url, mcp_servers=[tools(mcp.url)], background=background)
-        async with process_of(file) as served:
-            begun = await asyncio.gather(*(served.ask(f"{number}", background=True) for number in range(RUNS)))
+        file = write_gateway_file(tmp_path, model.url, mcp_servers=[mcp_server_entry(mcp.url)], background=background)
+        async with run_gateway_process(file) as served:
+            begun = await asyncio.gather(
+                *(served.create_response(f"{number}", background=True) for number in range(RUNS))
+            )
             assert [status for status, _, _ in begun] == [200] * RUNS
             made = [answer["id"] for _, answer, _ in begun]
             for response_id in made[:AT_ONCE]:
-                await ended(served, response_id)
+                await wait_ended(served, response_id)
             await crowd.is_full.wait()
             served.stop(signal.SIGKILL)
-            await served.ended()
-        async with process_of(file) as served:
-            more = [(await served.ask(f"{number}", background=True))[1]["id"] for number in range(RUNS, RUNS + 2)]
+            await served.wait_exit()
+        async with run_gateway_process(file) as served:
+            more = [
+                (await served.create_response(f"{number}", background=True))[1]["id"]
+                for number in range(RUNS, RUNS + 2)
+            ]
             for response_id in [*made, *more]:
-                assert (await ended(served, response_id))["status"] == "completed"
+                assert (await wait_ended(served, response_id))["status"] == "completed"
     assert crowd.most == AT_ONCE
     assert not crowd.running

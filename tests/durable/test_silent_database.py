@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import aio
-from gateway.process import process_of, write_file
-from storage.network import network
+from aio import async_test
+from gateway.process import run_gateway_process, write_gateway_file
+from storage.network import run_network
 from storage.postgres_server import PostgresServer
 
 from holodeck.testing import ScriptedModel, say
@@ -19,19 +19,21 @@ def database(postgres: PostgresServer) -> str:
     return postgres.new_database()
 
 
-@aio(90)  # ten seconds for a statement and ten for a connection, then the end
+@async_test(90)  # ten seconds for a statement and ten for a connection, then the end
 async def test_a_gateway_whose_database_has_fallen_silent_is_watched_and_ended_all_the_same(
     tmp_path: Path, postgres: PostgresServer, database: str
 ) -> None:
-    async with network(postgres.port) as (between, port), ScriptedModel(lambda _: say("hi")).serve() as scripted:
+    async with run_network(postgres.port) as (between, port), ScriptedModel(lambda _: say("hi")).serve() as scripted:
         url = database.replace(str(postgres.port), str(port))
-        file = write_file(tmp_path, scripted.url, storage={"url": "${DATABASE_URL}"}, background={"durable": True})
-        async with process_of(file, environ={"DATABASE_URL": url}) as served:
-            assert (await served.ask(background=True))[0] == 200
+        file = write_gateway_file(
+            tmp_path, scripted.url, storage={"url": "${DATABASE_URL}"}, background={"durable": True}
+        )
+        async with run_gateway_process(file, environ={"DATABASE_URL": url}) as served:
+            assert (await served.create_response(background=True))[0] == 200
             between.freeze()
-            asked = asyncio.create_task(served.ask())
+            asked = asyncio.create_task(served.create_response())
             status, text, _ = await served.send("GET", "/metrics")
             assert (status, "holodeck_background_waiting nan" in text) == (200, True)
             assert (await asked)[0] == 503, "it could not be kept"
             served.stop()
-            assert await served.ended() == 0
+            assert await served.wait_exit() == 0

@@ -17,13 +17,13 @@ from holodeck.runtime import People, load_agent
 from holodeck.testing import FaultyMCPServer
 
 
-def server(name: str, url: str, **settings: Any) -> dict[str, Any]:
+def server_entry(name: str, url: str, **settings: Any) -> dict[str, Any]:
     """An MCP server at a URL, as it stands in an agent file."""
     return {"type": "mcp", "name": name, "description": "d", "transport": "http", "url": url, **settings}
 
 
 @asynccontextmanager
-async def agent_with(
+async def open_agent(
     folder: Path,
     model: ModelProvider,
     tools: Sequence[Mapping[str, Any]] = (),
@@ -39,17 +39,17 @@ async def agent_with(
 
 
 @asynccontextmanager
-async def agent_of_one(
+async def open_agent_with_server(
     folder: Path, model: ModelProvider, server_settings: Mapping[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[holodeck.Agent, FaultyMCPServer]]:
     """An agent with one MCP server named `calc`."""
     async with FaultyMCPServer() as mcp:
-        tools = [server("calc", mcp.url, **(server_settings or {}))]
-        async with agent_with(folder, model, tools, **settings) as agent:
+        tools = [server_entry("calc", mcp.url, **(server_settings or {}))]
+        async with open_agent(folder, model, tools, **settings) as agent:
             yield agent, mcp
 
 
-def outputs(request: ModelRequest) -> dict[str, tuple[str, bool]]:
+def tool_outputs(request: ModelRequest) -> dict[str, tuple[str, bool]]:
     """What the model was told about each call: its words, and whether it was an error."""
     return {
         item.call_id: ("".join(part.text for part in item.content if isinstance(part, TextContent)), item.is_error)
@@ -58,6 +58,6 @@ def outputs(request: ModelRequest) -> dict[str, tuple[str, bool]]:
     }
 
 
-def offered(request: ModelRequest) -> set[str]:
+def offered_tools(request: ModelRequest) -> set[str]:
     """The names of the tools that the model was offered."""
     return {spec.name for spec in request.tools}

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Project, messages, scripted
-from aio import aio
-from engine.scene import agent_of_one, agent_with
-from gateway.stand import MODEL, serving
+from agents import AgentProject, messages_of_turn, serve_scripted
+from aio import async_test
+from engine.scene import open_agent, open_agent_with_server
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, MIB
 from holodeck.models.items import Message
@@ -27,14 +27,14 @@ COSTLY = {"type": "object", "properties": {"code": {"type": "string", "pattern":
 FORMAT: Any = {"type": "json_schema", "name": "sum", "schema": SCHEMA}
 
 
-@aio
+@async_test
 async def test_a_wrong_answer_is_told_to_the_model_with_the_reason_and_only_the_right_one_is_given(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(
         [say('{"total": "three"}'), spend(10, 1)], [say("Sorry!"), spend(20, 2)], [say('{"total": 3}'), spend(30, 3)]
     )
-    async with agent_with(tmp_path, model, response_format=SCHEMA) as agent:
+    async with open_agent(tmp_path, model, response_format=SCHEMA) as agent:
         result = await agent.run("Add")
     assert (result.status, result.text, result.turns) == ("completed", '{"total": 3}', 1)
     assert [item.text for item in result.items if isinstance(item, Message)] == ['{"total": 3}']
@@ -47,10 +47,10 @@ async def test_a_wrong_answer_is_told_to_the_model_with_the_reason_and_only_the_
     assert "not valid JSON" in second
 
 
-@aio
+@async_test
 async def test_a_model_that_never_fits_fails_the_run_after_two_corrections(tmp_path: Path) -> None:
     model = ScriptedModel(*[say('{"sum": 3}')] * 3)
-    async with agent_with(tmp_path, model, response_format=SCHEMA) as agent:
+    async with open_agent(tmp_path, model, response_format=SCHEMA) as agent:
         result = await agent.run("Add")
     assert result.status == "failed"
     assert result.error is not None
@@ -59,48 +59,48 @@ async def test_a_model_that_never_fits_fails_the_run_after_two_corrections(tmp_p
     assert len(model.requests) == 3
 
 
-@aio
+@async_test
 async def test_a_schema_that_takes_long_to_check_is_enforced_too(tmp_path: Path) -> None:
     model = ScriptedModel(say('{"code": "abc"}'), say('{"code": "ABC"}'))
-    async with agent_with(tmp_path, model, response_format=COSTLY) as agent:
+    async with open_agent(tmp_path, model, response_format=COSTLY) as agent:
         result = await agent.run("Code?")
     assert (result.status, result.text) == ("completed", '{"code": "ABC"}')
 
 
-@aio
+@async_test
 async def test_words_before_a_tool_call_and_an_answer_that_was_cut_are_not_corrected(tmp_path: Path) -> None:
     model = ScriptedModel([say("Let me see."), call("add", a=1, b=2)], [say('{"tot'), finish("length")])
-    async with agent_of_one(tmp_path, model, response_format=SCHEMA) as (agent, _):
+    async with open_agent_with_server(tmp_path, model, response_format=SCHEMA) as (agent, _):
         result = await agent.run("Add")
     assert (result.status, result.tool_calls, len(model.requests)) == ("incomplete", 1, 2)
 
 
-@aio
+@async_test
 async def test_an_answer_without_end_is_cut_and_not_held_until_it_fits(tmp_path: Path) -> None:
     model = ScriptedModel([say("x" * MIB) for _ in range(64)])
-    async with agent_with(tmp_path, model, response_format=SCHEMA) as agent:
+    async with open_agent(tmp_path, model, response_format=SCHEMA) as agent:
         result = await agent.run("Add")
     assert (result.status, result.cause, len(model.requests)) == ("incomplete", "max_output_tokens", 1)
     assert len(result.text) == DEFAULT_ANSWER_BYTES
 
 
-@aio(60)
+@async_test(60)
 async def test_a_command_whose_model_never_fits_ends_with_1_and_the_reason(tmp_path: Path) -> None:
-    project = Project(tmp_path)
-    async with scripted(*[say("three")] * 3) as model:
+    project = AgentProject(tmp_path)
+    async with serve_scripted(*[say("three")] * 3) as model:
         project.write(model, more=f"response_format: {json.dumps(SCHEMA)}\n")
-        done = await project.holodeck("run", "Add")
+        done = await project.run_holodeck("run", "Add")
         assert done.returncode == 1
         assert done.stdout == ""
         assert "no answer that fits 'response_format' in 3 tries: it is not valid JSON" in done.stderr
-        assert "does not fit the JSON Schema" in messages(model, 2)[-1]["content"]
+        assert "does not fit the JSON Schema" in messages_of_turn(model, 2)[-1]["content"]
 
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
-@aio
+@async_test
 async def test_a_gateway_streams_an_answer_only_once_it_fits(tmp_path: Path, path: str) -> None:
-    async with serving(tmp_path, ScriptedModel(say('{"sum": 3}'), say('{"total": 3}'), chunk=2)) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path, ScriptedModel(say('{"sum": 3}'), say('{"total": 3}'), chunk=2)) as stand:
+        client = await stand.openai_client()
         if path == "/v1/responses":
             async with client.responses.stream(model=MODEL, input="Add", text={"format": FORMAT}) as stream:
                 answer = (await stream.get_final_response()).output_text
@@ -110,12 +110,12 @@ async def test_a_gateway_streams_an_answer_only_once_it_fits(tmp_path: Path, pat
             async with client.chat.completions.stream(model=MODEL, messages=asked, response_format=format_) as chunks:
                 answer = (await chunks.get_final_completion()).choices[0].message.content or ""
         assert json.loads(answer) == {"total": 3}
-        assert len(stand.asked) == 2
+        assert len(stand.model_requests) == 2
 
 
-@aio
+@async_test
 async def test_a_gateway_says_why_no_answer_fits(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(*[say("three")] * 6)) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(*[say("three")] * 6)) as stand:
         body = {"model": MODEL, "input": "Add", "text": {"format": FORMAT}}
         status, said = await stand.send("POST", "/v1/responses", body)
         assert status == 500
@@ -126,11 +126,11 @@ async def test_a_gateway_says_why_no_answer_fits(tmp_path: Path) -> None:
         assert events[-1]["response"]["output"] == []
 
 
-@aio
+@async_test
 async def test_a_format_that_is_no_schema_is_refused_before_the_model_is_asked(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("{}"))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("{}"))) as stand:
         wrong = {**FORMAT, "schema": {"type": "banana"}}
         body = {"model": MODEL, "input": "Add", "text": {"format": wrong}}
         status, said = await stand.send("POST", "/v1/responses", body)
-        assert (status, stand.asked) == (400, [])
+        assert (status, stand.model_requests) == (400, [])
         assert "not a valid JSON Schema" in said["error"]["message"]

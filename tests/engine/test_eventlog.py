@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import aio
-from engine.scene import agent_of_one
+from aio import async_test
+from engine.scene import open_agent_with_server
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.models.events import CallAdded, ItemFinished, RunFinished, RunResult, RunStarted, TextAdded, TurnStarted
@@ -16,7 +16,7 @@ from holodeck.testing import ScriptedModel, call, say
 END = RunFinished(result=RunResult(status="completed", text=""))
 
 
-@aio
+@async_test
 async def test_early_late_and_returning_readers_see_the_same_events() -> None:
     log = EventLog()
     early = asyncio.create_task(_collect(log))
@@ -38,7 +38,7 @@ def test_nothing_follows_the_end() -> None:
         log.append(RunStarted(run_id="r", model="m"))
 
 
-@aio
+@async_test
 async def test_a_reader_that_leaves_does_not_disturb_the_others() -> None:
     log = EventLog()
     leaving = asyncio.create_task(_collect(log))
@@ -49,10 +49,10 @@ async def test_a_reader_that_leaves_does_not_disturb_the_others() -> None:
     assert len(await staying) == 1
 
 
-@aio
+@async_test
 async def test_a_run_is_told_from_its_start_to_its_end_with_stable_ids(tmp_path: Path) -> None:
     model = ScriptedModel([say("let me add"), call("add", a=1, b=2)], say("three"), chunk=4)
-    async with agent_of_one(tmp_path, model) as (agent, _):
+    async with open_agent_with_server(tmp_path, model) as (agent, _):
         events = [event async for event in agent.stream("add")]
     assert isinstance(events[0], RunStarted)
     assert isinstance(events[-1], RunFinished)

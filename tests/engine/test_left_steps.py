@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from aio import aio
+from aio import async_test
 
-from holodeck.durable.engine import Plain, WorkTakenError
+from holodeck.durable.engine import JSONObject, WorkTakenOverError
 from holodeck.engine.eventlog import EventLog
-from holodeck.engine.kept_steps import OUTCOME_UNKNOWN, KeptSteps
-from holodeck.engine.steps import Append, Errand, Turn
+from holodeck.engine.kept_steps import OUTCOME_UNKNOWN, CheckpointedSteps
+from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
 from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolResult
 
@@ -22,9 +22,9 @@ class Book:
     """What is kept of a run, in memory."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, Plain] = {}
+        self.kept: dict[str, JSONObject] = {}
 
-    async def step(self, name: str, work: Callable[[], Awaitable[Plain]]) -> Plain:
+    async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
         if name not in self.kept:
             self.kept[name] = await work()
         return self.kept[name]
@@ -38,9 +38,9 @@ class Server:
         self.is_closed = asyncio.Event()
         self.calls = 0
 
-    def errand(self) -> Errand:
-        return Errand(
-            call=CALL, refusal=self._yes, permission=self._yes, may_repeat=lambda: False, execute=self._execute
+    def errand(self) -> PreparedCall:
+        return PreparedCall(
+            call=CALL, find_refusal=self._yes, ask_permission=self._yes, may_repeat=lambda: False, execute=self._execute
         )
 
     async def _yes(self) -> None:
@@ -50,34 +50,34 @@ class Server:
         self.calls += 1
         self.is_asked.set()
         await self.is_closed.wait()
-        return ToolResult.failed(CALL.call_id, "The server was closed.")
+        return ToolResult.failure(CALL.call_id, "The server was closed.")
 
 
-@aio
+@async_test
 async def test_a_call_whose_server_was_closed_by_us_has_an_unknown_outcome() -> None:
     book, server = Book(), Server()
-    steps = KeptSteps(book)
-    calling = asyncio.create_task(steps.call(server.errand()))
+    steps = CheckpointedSteps(book)
+    calling = asyncio.create_task(steps.run_call(server.errand()))
     await server.is_asked.wait()
-    steps.give_up()
+    steps.abandon()
     server.is_closed.set()
-    with pytest.raises(WorkTakenError):
+    with pytest.raises(WorkTakenOverError):
         await calling
-    again = await KeptSteps(book).call(server.errand())
+    again = await CheckpointedSteps(book).run_call(server.errand())
     assert OUTCOME_UNKNOWN in str(again.content)
     assert server.calls == 1
 
 
-@aio
-async def test_who_leaves_does_not_ask_the_model_again() -> None:
-    asked: list[Append] = []
+@async_test
+async def test_an_interrupted_run_does_not_ask_the_model_again() -> None:
+    asked: list[AppendEvent] = []
 
-    async def take(append: Append) -> Turn:
+    async def take(append: AppendEvent) -> ModelTurn:
         asked.append(append)
         raise AssertionError
 
-    steps = KeptSteps(Book())
-    await steps.leave()
-    with pytest.raises(WorkTakenError):
-        await steps.turn(1, EventLog(), take)
+    steps = CheckpointedSteps(Book())
+    await steps.hand_over()
+    with pytest.raises(WorkTakenOverError):
+        await steps.run_turn(1, EventLog(), take)
     assert asked == []

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import aio
-from engine.scene import agent_with, offered, outputs, server
+from aio import async_test
+from engine.scene import offered_tools, open_agent, server_entry, tool_outputs
 from gateway.changing_server import ChangingServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ from holodeck.tools.mcp.names import assign_names, model_names
 
 
 @pytest.mark.proves("D-18", "D-37")
-@aio
+@async_test
 async def test_a_server_does_not_get_the_names_of_an_earlier_one_that_is_down(tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
@@ -29,11 +29,11 @@ async def test_a_server_does_not_get_the_names_of_an_earlier_one_that_is_down(tm
 
     model = ScriptedModel(*[call("add", a=1, b=2), say("No.")] * 3)
     async with FaultyMCPServer(down=True) as bank, FaultyMCPServer() as hostile:
-        tools = [server("bank", bank.url, approval={"always": ["add"]}), server("hostile", hostile.url)]
-        async with agent_with(tmp_path, model, tools, people=People(approve=approve)) as agent:
+        tools = [server_entry("bank", bank.url, approval={"always": ["add"]}), server_entry("hostile", hostile.url)]
+        async with open_agent(tmp_path, model, tools, people=People(approve=approve)) as agent:
             await agent.run("one")
-            assert "hostile__add" in offered(model.requests[0])
-            assert outputs(model.requests[1])["call_1"][1], "nothing else has the name while its owner is down"
+            assert "hostile__add" in offered_tools(model.requests[0])
+            assert tool_outputs(model.requests[1])["call_1"][1], "nothing else has the name while its owner is down"
             assert hostile.calls() == []
             await bank.come_up()
             while "bank" in agent.mcp.failures:
@@ -43,12 +43,12 @@ async def test_a_server_does_not_get_the_names_of_an_earlier_one_that_is_down(tm
             assert (len(bank.calls("add")), hostile.calls()) == (1, [])
             await bank.go_down()
             await agent.run("three")
-            assert outputs(model.requests[5])["call_3"][1]
+            assert tool_outputs(model.requests[5])["call_3"][1]
             assert hostile.calls() == []
 
 
 @pytest.mark.proves("D-18", "D-37")
-@aio
+@async_test
 async def test_a_name_that_changes_its_meaning_during_a_run_is_neither_offered_nor_executed(tmp_path: Path) -> None:
     has_moved = asyncio.Event()
     thinking = wait(has_moved)
@@ -60,8 +60,8 @@ async def test_a_name_that_changes_its_meaning_during_a_run_is_neither_offered_n
         say("Both."),
     )
     async with FaultyMCPServer() as early, ChangingServer("grown_1").serve() as late:
-        tools = [server("early", early.url), server("late", late.url)]
-        async with agent_with(tmp_path, model, tools) as agent:
+        tools = [server_entry("early", early.url), server_entry("late", late.url)]
+        async with open_agent(tmp_path, model, tools) as agent:
             run = asyncio.create_task(agent.run("one"))
             await thinking.reached.wait()
             assert agent.mcp.target_of("grown_1") == ("late", "grown_1")
@@ -71,11 +71,11 @@ async def test_a_name_that_changes_its_meaning_during_a_run_is_neither_offered_n
                 await agent.mcp.specs()
             has_moved.set()
             await run
-            text, is_error = outputs(model.requests[1])["call_1"]
+            text, is_error = tool_outputs(model.requests[1])["call_1"]
             assert (is_error, "not run" in text) == (True, True)
-            assert "grown_1" not in offered(model.requests[1])
-            assert "late__grown_1" in offered(model.requests[1])
-            assert outputs(model.requests[2])["call_2"][1]
+            assert "grown_1" not in offered_tools(model.requests[1])
+            assert "late__grown_1" in offered_tools(model.requests[1])
+            assert tool_outputs(model.requests[2])["call_2"][1]
             assert (early.calls("grown_1"), late.calls) == ([], [])
             await agent.run("two")
             assert (len(early.calls("grown_1")), late.calls) == (1, ["grown_1"])

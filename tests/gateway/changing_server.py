@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from aiohttp import web
-from website import website
+from website import serve_site
 
 _VERSION = "2025-06-18"
 _INVALID_PARAMS = -32602
@@ -23,7 +23,7 @@ class ChangingServer:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[Self]:
-        async with website(self._answer) as origin:
+        async with serve_site(self._answer) as origin:
             self.url = f"{origin}/mcp"
             yield self
 

@@ -12,7 +12,7 @@ P = ParamSpec("P")
 REAL_SECONDS = 30.0
 
 
-class HurriedLoop(asyncio.SelectorEventLoop):
+class MovableClockLoop(asyncio.SelectorEventLoop):
     """Whatever waits for a time in this loop has waited `ahead` seconds longer."""
 
     ahead = 0.0
@@ -21,15 +21,15 @@ class HurriedLoop(asyncio.SelectorEventLoop):
         return super().time() + self.ahead
 
 
-async def later(seconds: float) -> None:
+async def advance_clock(seconds: float) -> None:
     """Let time pass, and the loop look at its clock before it hears of anything else."""
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, HurriedLoop)
+    assert isinstance(loop, MovableClockLoop)
     loop.ahead += seconds
     await asyncio.sleep(0)
 
 
-def hurried(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def with_movable_clock(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run an async test in such a loop, within a limit in real seconds."""
 
     @wraps(test)
@@ -44,7 +44,7 @@ def hurried(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
             finally:
                 alarm.cancel()
 
-        with asyncio.Runner(loop_factory=HurriedLoop) as runner:
+        with asyncio.Runner(loop_factory=MovableClockLoop) as runner:
             runner.run(within())
 
     return run

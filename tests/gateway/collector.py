@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-from website import website
+from website import serve_site
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Span:
 
 
 @dataclass
-class Collector:
+class OTLPCollector:
     """What has arrived so far."""
 
     url: str = ""
@@ -40,7 +40,7 @@ class Collector:
     headers: list[Mapping[str, str]] = field(default_factory=list)
     raw: list[bytes] = field(default_factory=list)
 
-    def one(self, name: str) -> Span:
+    def span_named(self, name: str) -> Span:
         """The only span of this name."""
         found = [span for span in self.spans if span.name == name]
         assert len(found) == 1, f"{len(found)} of '{name}' in {sorted(span.name for span in self.spans)}"
@@ -50,7 +50,7 @@ class Collector:
         """The names of a span's children, in order."""
         return sorted(span.name for span in self.spans if span.parent == parent.id)
 
-    async def _take(self, request: web.Request) -> web.Response:
+    async def _receive_export(self, request: web.Request) -> web.Response:
         if request.path != "/v1/traces":
             return web.Response(status=404)
         body = await request.read()
@@ -68,10 +68,10 @@ class Collector:
 
 
 @asynccontextmanager
-async def collecting() -> AsyncIterator[Collector]:
+async def run_collector() -> AsyncIterator[OTLPCollector]:
     """A collector on a free port."""
-    collector = Collector()
-    async with website(collector._take) as origin:
+    collector = OTLPCollector()
+    async with serve_site(collector._receive_export) as origin:
         collector.url = origin
         yield collector
 

@@ -4,50 +4,52 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.stand import MODEL, Stand
+from gateway.stand import MODEL, RunningGateway
 
 from holodeck.testing import call
 
 GET_TIME = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
-DECLARED = {"type": "mcp", "server_label": "sums", "require_approval": "never"}
-ASKING = {"type": "mcp", "server_label": "sums", "require_approval": {"always": {"tool_names": ["add"]}}}
-MIXED = [call("add", a=1, b=2), call("get_time")]
+DECLARED_SERVER = {"type": "mcp", "server_label": "sums", "require_approval": "never"}
+APPROVAL_SERVER = {"type": "mcp", "server_label": "sums", "require_approval": {"always": {"tool_names": ["add"]}}}
+MIXED_CALLS = [call("add", a=1, b=2), call("get_time")]
 
 
-async def begin(stand: Stand) -> dict[str, Any]:
+async def create_conversation(gateway: RunningGateway) -> dict[str, Any]:
     """A new conversation, as requests name it."""
-    _, conversation = await stand.send("POST", "/v1/conversations", {})
+    _, conversation = await gateway.send("POST", "/v1/conversations", {})
     return {"conversation": conversation["id"]}
 
 
-async def ask(stand: Stand, given: Any, *tools: dict[str, Any], **body: Any) -> dict[str, Any]:
-    body = {"model": MODEL, "input": given, "tools": tools or (GET_TIME,), **body}
-    status, answer = await stand.send("POST", "/v1/responses", body)
+async def create_response(
+    gateway: RunningGateway, input_items: Any, *tools: dict[str, Any], **body: Any
+) -> dict[str, Any]:
+    body = {"model": MODEL, "input": input_items, "tools": tools or (GET_TIME,), **body}
+    status, answer = await gateway.send("POST", "/v1/responses", body)
     assert status == 200, answer
     assert isinstance(answer, dict)
     return answer
 
 
-def types(response: dict[str, Any]) -> list[str]:
+def output_types(response: dict[str, Any]) -> list[str]:
     return [item["type"] for item in response["output"]]
 
 
-def noon(response: dict[str, Any]) -> dict[str, Any]:
+def answer_get_time(response: dict[str, Any]) -> dict[str, Any]:
     """The client's own function, answered."""
     (called,) = [item for item in response["output"] if item["type"] == "function_call"]
     return {"type": "function_call_output", "call_id": called["call_id"], "output": "noon"}
 
 
-def yes(response: dict[str, Any]) -> dict[str, Any]:
+def approve_call(response: dict[str, Any]) -> dict[str, Any]:
     (asked,) = [item for item in response["output"] if item["type"] == "mcp_approval_request"]
     return {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
 
 
-def told(stand: Stand) -> list[Any]:
+def last_model_messages(gateway: RunningGateway) -> list[Any]:
     """What the model was last sent. Calls stand as a list of names, an output as the call's name and its words."""
     names: dict[str, str] = {}
     lines: list[Any] = []
-    for message in stand.asked[-1]["messages"]:
+    for message in gateway.model_requests[-1]["messages"]:
         if message["role"] == "tool":
             lines.append((names.pop(message["tool_call_id"]), message["content"]))
             continue
@@ -59,6 +61,6 @@ def told(stand: Stand) -> list[Any]:
     return lines
 
 
-async def items(stand: Stand, here: dict[str, Any]) -> list[str]:
-    _, listed = await stand.send("GET", f"/v1/conversations/{here['conversation']}/items?order=asc&limit=100")
+async def conversation_item_types(gateway: RunningGateway, here: dict[str, Any]) -> list[str]:
+    _, listed = await gateway.send("GET", f"/v1/conversations/{here['conversation']}/items?order=asc&limit=100")
     return [item["type"] for item in listed["data"]]

@@ -13,13 +13,13 @@ class DescribedServer(ChangingServer):
     def __init__(self, *described: dict[str, Any]) -> None:
         super().__init__(*(each["name"] for each in described))
         self._described = described
-        self.called: list[dict[str, Any]] = []
+        self.call_arguments: list[dict[str, Any]] = []
 
     def _result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if method == "tools/list":
             return {"result": {"tools": list(self._described)}}
         answer = super()._result(method, params)
         if method == "tools/call":
-            self.called.append(params["arguments"])
+            self.call_arguments.append(params["arguments"])
             answer["result"]["structuredContent"] = {"a": "b"}
         return answer

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from alone import alone
+from alone import interprocess_lock
 
 CLIENTS = Path(__file__).parent / "clients"
 _CACHE = Path(__file__).parents[2] / ".cache" / "clients"
@@ -20,7 +20,7 @@ def python_with(lock: str) -> Path:
     place = _CACHE / lock
     file = CLIENTS / f"{lock}.lock"
     python = place / "bin" / "python"
-    with alone(f"client-{lock}"):
+    with interprocess_lock(f"client-{lock}"):
         if not _is_ready(place, file):
             _run(_UV, "venv", "--quiet", "--clear", "--python", sys.executable, place)
             _run(_UV, "pip", "sync", "--quiet", "--require-hashes", "--python", python, file)
@@ -33,7 +33,7 @@ def node_folder() -> Path:
     place = _CACHE / "npm"
     lock = CLIENTS / "package-lock.json"
     script = place / "exercise.mjs"
-    with alone("client-npm"):
+    with interprocess_lock("client-npm"):
         place.mkdir(parents=True, exist_ok=True)
         if not _is_ready(place, lock):
             for name in ("package.json", "package-lock.json", ".npmrc"):

@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Any
 
 from aiohttp import web
-from website import website
+from website import serve_site
 
 _VERSION = "2025-06-18"
 _SESSION = "mcp-session-id"
@@ -21,25 +21,25 @@ class PersonalServer:
     def __init__(self, people: Mapping[str, str]) -> None:
         self.people = dict(people)
         self.sessions: dict[str, str] = {}
-        self.seen: list[Mapping[str, str]] = []
+        self.request_headers: list[Mapping[str, str]] = []
         """The headers of every request."""
-        self.called: list[str] = []
+        self.calls_by_person: list[str] = []
         """Who has called `whoami`, in order."""
         self.url = ""
-        self.answers: asyncio.Semaphore | None = None
+        self.answer_permits: asyncio.Semaphore | None = None
         """Each call is answered when there is one of these for it. None: at once."""
-        self.inside = 0
+        self.pending_calls = 0
         """Calls that are waiting for their answer."""
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[PersonalServer]:
-        async with website(self._answer) as origin:
+        async with serve_site(self._answer) as origin:
             self.url = f"{origin}/mcp"
             yield self
 
     async def _answer(self, request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.seen.append(headers)
+        self.request_headers.append(headers)
         person = self.people.get(headers.get("authorization", ""))
         if person is None:
             said = f"Unknown token: {headers.get('authorization')}"
@@ -54,12 +54,12 @@ class PersonalServer:
         if "id" not in message:
             return web.Response(status=202)
         result = self._result(message["method"], person)
-        if message["method"] == "tools/call" and self.answers is not None:
-            self.inside += 1
+        if message["method"] == "tools/call" and self.answer_permits is not None:
+            self.pending_calls += 1
             try:
-                await self.answers.acquire()
+                await self.answer_permits.acquire()
             finally:
-                self.inside -= 1
+                self.pending_calls -= 1
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **result}, headers={_SESSION: session})
 
     def _result(self, method: str, person: str) -> dict[str, Any]:
@@ -70,6 +70,6 @@ class PersonalServer:
             names = ("whoami", f"of_{person}")
             return {"result": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}}
         if method == "tools/call":
-            self.called.append(person)
+            self.calls_by_person.append(person)
             return {"result": {"content": [{"type": "text", "text": f"You are {person}."}]}}
         return {"error": {"code": -32601, "message": "Method not found"}}

@@ -17,19 +17,19 @@ from typing import Any
 import aiohttp
 import orjson
 from forked_process import ForkedProcess, fork
-from gateway.stand import gateway_file
+from gateway.stand import gateway_config
 from warm_holodeck import can_fork
 
 HOLODECK = ("-m", "holodeck")
 
 
 @dataclass(kw_only=True)
-class Served:
+class GatewayProcess:
     """A gateway process that answers."""
 
     process: Process | ForkedProcess
     url: str
-    said: list[str] = field(default_factory=list)
+    stderr_lines: list[str] = field(default_factory=list)
     """Its standard error so far, line by line."""
     session: aiohttp.ClientSession
 
@@ -43,26 +43,26 @@ class Served:
             is_json = answer.content_type == "application/json" and text
             return answer.status, orjson.loads(text) if is_json else text.decode(), answer.headers
 
-    async def ask(self, text: str = "hi", **more: Any) -> tuple[int, Any, Mapping[str, str]]:
+    async def create_response(self, text: str = "hi", **more: Any) -> tuple[int, Any, Mapping[str, str]]:
         """Make a response."""
         return await self.send("POST", "/v1/responses", {"model": "demo", "input": text, **more})
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.process.send_signal(number)
 
-    async def ended(self) -> int:
+    async def wait_exit(self) -> int:
         """Its exit code, once it has one."""
         return await self.process.wait()
 
 
-def write_file(folder: Path, endpoint: str, **config: Any) -> Path:
+def write_gateway_file(folder: Path, endpoint: str, **config: Any) -> Path:
     """A gateway file that serves the model at this endpoint as `demo`, with more of the file in `config`."""
     file = folder / "gateway.yaml"
-    file.write_bytes(orjson.dumps(gateway_file(endpoint, {}) | config))
+    file.write_bytes(orjson.dumps(gateway_config(endpoint, {}) | config))
     return file
 
 
-async def start(
+async def start_gateway(
     file: Path,
     *options: str,
     program: Sequence[str] = HOLODECK,
@@ -85,14 +85,16 @@ async def _start_or_fork(
 ) -> Process | ForkedProcess:
     """A fork where a program is none but `holodeck`, or is a file that runs it."""
     if (program and not program[0].endswith(".py")) or not can_fork(environ):
-        return await start(file, *options, program=program or HOLODECK, environ=environ)
+        return await start_gateway(file, *options, program=program or HOLODECK, environ=environ)
     args = [*(program or ())[1:], "serve", str(file), *options]
     return await fork(args, cwd=Path.cwd(), environ=_environ() | dict(environ), program=program[0] if program else "")
 
 
-async def refused(file: Path, *, command: str = "serve", environ: Mapping[str, str] | None = None) -> tuple[int, str]:
+async def wait_refused(
+    file: Path, *, command: str = "serve", environ: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """The exit code and the words of a gateway that does not start."""
-    process = await start(file, command=command, environ=environ)
+    process = await start_gateway(file, command=command, environ=environ)
     try:
         _, words = await process.communicate()
     finally:
@@ -103,9 +105,9 @@ async def refused(file: Path, *, command: str = "serve", environ: Mapping[str, s
 
 
 @asynccontextmanager
-async def process_of(
+async def run_gateway_process(
     file: Path, *options: str, program: Sequence[str] | None = None, environ: Mapping[str, str] | None = None
-) -> AsyncIterator[Served]:
+) -> AsyncIterator[GatewayProcess]:
     """A gateway process, once it serves; killed at the end if it still runs.
 
     It is a fork (see `warm_holodeck`), or with `program=HOLODECK` the command of an operator.
@@ -123,7 +125,7 @@ async def process_of(
             url = found[1] if found else ""
         reading = asyncio.create_task(_read(process.stderr, said))
         async with aiohttp.ClientSession(headers={"content-type": "application/json"}) as session:
-            yield Served(process=process, url=url, said=said, session=session)
+            yield GatewayProcess(process=process, url=url, stderr_lines=said, session=session)
     finally:
         if process.returncode is None:
             process.kill()

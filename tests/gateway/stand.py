@@ -14,22 +14,22 @@ from typing import Any
 
 import aiohttp
 import orjson
-from gateway.wire.contract import event_problems, problems
+from gateway.wire.contract import contract_problems, event_contract_problems
 from openai import AsyncOpenAI
 
 from holodeck.gateway.callers import hash_key
 from holodeck.gateway.serving import Service
-from holodeck.gateway.wiring import backends_of
+from holodeck.gateway.wiring import build_backends
 from holodeck.runtime import read_gateway
 from holodeck.testing import FaultyMCPServer, ScriptedModel
 from holodeck.testing.scripted_server import ScriptedServer
 
 MODEL = "demo"
-ANYBODY = "hd-anybody"
+ANY_KEY = "hd-anybody"
 
 
 @dataclass(kw_only=True)
-class Stand:
+class RunningGateway:
     """A gateway that answers, and what stands behind it."""
 
     url: str
@@ -38,45 +38,45 @@ class Stand:
     _stack: AsyncExitStack = field(repr=False)
 
     @property
-    def asked(self) -> list[dict[str, Any]]:
+    def model_requests(self) -> list[dict[str, Any]]:
         """What the model has received, request by request."""
         return [received.json for received in self.model.received]
 
-    async def openai(self, key: str = ANYBODY, **options: Any) -> AsyncOpenAI:
+    async def openai_client(self, key: str = ANY_KEY, **options: Any) -> AsyncOpenAI:
         """The stock client, closed with the gateway. It does not try again unless told to."""
         client = AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, **{"max_retries": 0, **options})
         return await self._stack.enter_async_context(client)
 
-    async def http(self, key: str = ANYBODY) -> aiohttp.ClientSession:
+    async def http_client(self, key: str = ANY_KEY) -> aiohttp.ClientSession:
         """A plain HTTP client, for what the stock one hides."""
         headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         session = aiohttp.ClientSession(self.url, headers=headers)
         return await self._stack.enter_async_context(session)
 
-    async def send(self, method: str, path: str, body: Any = None, *, key: str = ANYBODY) -> tuple[int, Any]:
+    async def send(self, method: str, path: str, body: Any = None, *, key: str = ANY_KEY) -> tuple[int, Any]:
         """One request; the status and the JSON of its answer."""
         data = None if body is None else orjson.dumps(body)
-        session = await self.http(key)
+        session = await self.http_client(key)
         async with session.request(method, path, data=data) as answer:
             text = await answer.read()
         if answer.content_type != "application/json" or not text:
             return answer.status, text
         said = orjson.loads(text)
         if _is_portable(said):
-            assert not problems("ResponseResource", said)
+            assert not contract_problems("ResponseResource", said)
         return answer.status, said
 
-    async def stream(self, path: str, body: Any = None, *, key: str = ANYBODY) -> list[dict[str, Any]]:
+    async def stream(self, path: str, body: Any = None, *, key: str = ANY_KEY) -> list[dict[str, Any]]:
         """The events of a whole stream. Without a body it is a GET."""
-        session = await self.http(key)
+        session = await self.http_client(key)
         data = None if body is None else orjson.dumps(body)
         async with session.request("GET" if body is None else "POST", path, data=data) as answer:
             text = (await answer.read()).decode()
         assert answer.status == 200, text
         assert answer.headers["content-type"] == "text/event-stream"
-        events = events_of(text)
+        events = parse_events(text)
         if _is_portable(events[-1].get("response")):
-            assert not [problem for event in events for problem in event_problems(event)]
+            assert not [problem for event in events for problem in event_contract_problems(event)]
         return events
 
 
@@ -87,7 +87,7 @@ def _is_portable(said: Any) -> bool:
     return all(tool["type"] == "function" for tool in said["tools"])
 
 
-def events_of(text: str) -> list[dict[str, Any]]:
+def parse_events(text: str) -> list[dict[str, Any]]:
     """The events of a stream as it was written, which is checked to be well-formed."""
     *frames, last, rest = text.split("\n\n")
     assert (last, rest) == ("data: [DONE]", "")
@@ -101,7 +101,7 @@ def events_of(text: str) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def serving(
+async def run_gateway(
     folder: Path,
     model: ScriptedModel | None = None,
     *,
@@ -110,14 +110,14 @@ async def serving(
     admins: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     **config: Any,
-) -> AsyncIterator[Stand]:
+) -> AsyncIterator[RunningGateway]:
     """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file."""
     async with AsyncExitStack() as stack:
         scripted = await stack.enter_async_context((model or ScriptedModel()).serve())
         file = folder / "gateway.yaml"
-        file.write_bytes(orjson.dumps(gateway_file(scripted.url, mcp or {}, keys, admins) | config))
+        file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins) | config))
         loaded = read_gateway(file, environ=environ or {}, home=folder)
-        service = Service(loaded, backends_of(loaded, environ=environ or {}))
+        service = Service(loaded, build_backends(loaded, environ=environ or {}))
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         running = asyncio.create_task(service.run(ready.set_result))
         running.add_done_callback(lambda _: ready.cancel())
@@ -127,14 +127,14 @@ async def serving(
             await running
             raise
         try:
-            yield Stand(url=url, service=service, model=scripted, _stack=stack)
+            yield RunningGateway(url=url, service=service, model=scripted, _stack=stack)
         finally:
             await stack.aclose()
             service.stop()
             await running
 
 
-def gateway_file(
+def gateway_config(
     endpoint: str, mcp: Mapping[str, FaultyMCPServer], keys: Sequence[str] = (), admins: Sequence[str] = ()
 ) -> dict[str, Any]:
     """What a gateway file says, as data; JSON is YAML."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
+from aio import async_test
 from gateway.changing_server import ChangingServer
-from gateway.stand import MODEL, Stand, serving
+from gateway.stand import MODEL, RunningGateway, run_gateway
 from openai import AsyncOpenAI, BadRequestError
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -23,7 +23,7 @@ def _declared(label: str = "sums", **more: Any) -> dict[str, Any]:
     return {"type": "mcp", "server_label": label, "require_approval": "always", **more}
 
 
-async def _ask(stand: Stand, given: Any, *tools: dict[str, Any], **body: Any) -> dict[str, Any]:
+async def _ask(stand: RunningGateway, given: Any, *tools: dict[str, Any], **body: Any) -> dict[str, Any]:
     tools = tools or (_declared(),)
     status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": given, "tools": tools, **body})
     assert status == 200, answer
@@ -40,16 +40,16 @@ def _answer(response: dict[str, Any], *, approve: bool, **more: Any) -> dict[str
     return {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": approve, **more}
 
 
-def _told(stand: Stand) -> list[str]:
+def _told(stand: RunningGateway) -> list[str]:
     """What the model was last sent, message by message: a tool's words stand behind its call."""
-    return [message["content"] or message["role"] for message in stand.asked[-1]["messages"]]
+    return [message["content"] or message["role"] for message in stand.model_requests[-1]["messages"]]
 
 
 @pytest.mark.proves("D-26", "D-16")
-@aio(30)
+@async_test(30)
 async def test_in_a_conversation_a_call_is_approved_by_the_next_request_and_runs_once(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."), say("Bye."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, conversation = await stand.send("POST", "/v1/conversations", {})
         here = {"conversation": conversation["id"]}
         first = await _ask(stand, "Go", **here)
@@ -66,12 +66,12 @@ async def test_in_a_conversation_a_call_is_approved_by_the_next_request_and_runs
     ("given", "words"),
     [({"approve": False, "reason": "too large"}, "did not approve"), (None, "went on without approving")],
 )
-@aio(30)
+@async_test(30)
 async def test_in_a_conversation_a_call_that_was_not_approved_is_over(
     tmp_path: Path, given: dict[str, Any] | None, words: str
 ) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("Then not."), say("Bye."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, conversation = await stand.send("POST", "/v1/conversations", {})
         here = {"conversation": conversation["id"]}
         first = await _ask(stand, "Go", **here)
@@ -86,10 +86,10 @@ async def test_in_a_conversation_a_call_that_was_not_approved_is_over(
 
 @pytest.mark.proves("D-26", "D-16")
 @pytest.mark.parametrize("has_ids", [True, False])
-@aio(30)
+@async_test(30)
 async def test_a_client_that_sends_everything_again_has_no_call_made_again(tmp_path: Path, has_ids: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."), say("You are welcome."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, [GO], store=False)
         given = [GO, *first["output"], _answer(first, approve=True)]
         second = await _ask(stand, given, store=False)
@@ -101,10 +101,10 @@ async def test_a_client_that_sends_everything_again_has_no_call_made_again(tmp_p
 
 
 @pytest.mark.proves("D-26")
-@aio(30)
+@async_test(30)
 async def test_a_refusal_of_a_client_that_keeps_nothing_here_stands_behind_its_call(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("Then not."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, [GO], store=False)
         assert _types(await _ask(stand, [GO, *first["output"], _answer(first, approve=False)], store=False)) == [
             "message"
@@ -119,7 +119,7 @@ async def test_a_refusal_of_a_client_that_keeps_nothing_here_stands_behind_its_c
 
 @pytest.mark.proves("D-26", "D-27")
 @pytest.mark.parametrize("store", [True, False])
-@aio(30)
+@async_test(30)
 async def test_an_approval_for_a_tool_of_one_server_runs_no_tool_of_that_name_at_another(
     tmp_path: Path, store: bool
 ) -> None:
@@ -128,7 +128,7 @@ async def test_an_approval_for_a_tool_of_one_server_runs_no_tool_of_that_name_at
     async with (
         FaultyMCPServer() as sums,
         FaultyMCPServer() as other,
-        serving(tmp_path, model, mcp={"sums": sums}, request_servers=rules) as stand,
+        run_gateway(tmp_path, model, mcp={"sums": sums}, request_servers=rules) as stand,
     ):
         mine = _declared("mine", server_url=other.url)
         first = await _ask(stand, [GO], mine, store=store)
@@ -144,12 +144,12 @@ async def test_an_approval_for_a_tool_of_one_server_runs_no_tool_of_that_name_at
 
 @pytest.mark.proves("D-26")
 @pytest.mark.parametrize("store", [True, False])
-@aio(30)
+@async_test(30)
 async def test_a_person_may_approve_and_say_more_and_the_result_still_stands_behind_its_call(
     tmp_path: Path, store: bool
 ) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, [GO], store=store)
         given = [_answer(first, approve=True), {"role": "user", "content": "And be quick"}]
         given = given if store else [GO, *first["output"], *given]
@@ -161,10 +161,10 @@ async def test_a_person_may_approve_and_say_more_and_the_result_still_stands_beh
 
 @pytest.mark.proves("D-26")
 @pytest.mark.parametrize("approve", [True, False])
-@aio(30)
+@async_test(30)
 async def test_a_background_response_goes_on_from_an_approval_as_well(tmp_path: Path, approve: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("Done."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, [GO], store=True)
         given = [GO, *first["output"], _answer(first, approve=approve)]
         queued = await _ask(stand, given, background=True)
@@ -175,10 +175,10 @@ async def test_a_background_response_goes_on_from_an_approval_as_well(tmp_path: 
 
 
 @pytest.mark.proves("D-26", "D-16")
-@aio(30)
+@async_test(30)
 async def test_two_calls_may_be_approved_one_by_one_and_the_model_hears_of_both(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4)], say("3."), say("3 and 7."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, "Go")
         *_, one, two = first["output"]
         for asked in (one, two):
@@ -189,13 +189,13 @@ async def test_two_calls_may_be_approved_one_by_one_and_the_model_hears_of_both(
 
 
 @pytest.mark.proves("D-26", "D-16")
-@aio(30)
+@async_test(30)
 async def test_an_approved_call_whose_tool_is_gone_shows_as_a_failed_call_of_its_server(tmp_path: Path) -> None:
     model = ScriptedModel(call("wipe"), say("It is gone."), say("Done."))
     entry = {"name": "sums", "type": "mcp", "description": "Sums.", "transport": "http"}
     async with ChangingServer("wipe", "other").serve() as server:
         servers = [entry | {"url": server.url}]
-        async with serving(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
+        async with run_gateway(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
 
             async def ask(given: Any, **more: Any) -> dict[str, Any]:
                 body = {"model": MODEL, "input": given, "tools": [_declared()], **more}
@@ -223,13 +223,13 @@ async def test_an_approved_call_whose_tool_is_gone_shows_as_a_failed_call_of_its
 
 
 @pytest.mark.proves("D-26", "D-37")
-@aio(30)
+@async_test(30)
 async def test_an_approved_call_goes_to_its_server_when_another_one_has_the_name_by_then(tmp_path: Path) -> None:
     model = ScriptedModel(call("wipe"), say("Done."))
     entry = {"type": "mcp", "description": "d", "transport": "http"}
     async with ChangingServer("other").serve() as early, ChangingServer("wipe").serve() as late:
         servers = [entry | {"name": "early", "url": early.url}, entry | {"name": "late", "url": late.url}]
-        async with serving(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
+        async with run_gateway(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
 
             async def ask(given: Any, **more: Any) -> dict[str, Any]:
                 tools = [{"type": "mcp", "server_label": label} for label in ("early", "late")]
@@ -241,17 +241,17 @@ async def test_an_approved_call_goes_to_its_server_when_another_one_has_the_name
             await stand.send("POST", "/v1/mcp/servers/early/refresh", {}, key="root")
             second = await ask([_answer(first, approve=True)], previous_response_id=first["id"])
             assert (second["output"][0]["server_label"], second["output"][0]["output"]) == ("late", "done")
-            names = [tool["function"]["name"] for tool in stand.asked[-1]["tools"]]
+            names = [tool["function"]["name"] for tool in stand.model_requests[-1]["tools"]]
             assert names == ["other", "wipe", "late__wipe"]
         assert (early.calls, late.calls) == ([], ["wipe"])
 
 
 @pytest.mark.proves("D-26", "D-29")
-@aio(30)
-async def test_nobody_approves_what_was_not_asked_of_them_as_it_was_asked(tmp_path: Path) -> None:
+@async_test(30)
+async def test_an_approval_is_valid_only_for_the_exact_request_of_the_same_caller(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."))
     keys = ("alice", "bob")
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}, keys=keys) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}, keys=keys) as stand:
 
         async def send(given: Any, key: str = "alice") -> tuple[int, Any]:
             body = {"model": MODEL, "input": given, "tools": [_declared()], "store": False}
@@ -280,10 +280,10 @@ async def test_nobody_approves_what_was_not_asked_of_them_as_it_was_asked(tmp_pa
 
 
 @pytest.mark.proves("D-26", "D-16")
-@aio(30)
+@async_test(30)
 async def test_a_history_without_what_came_of_an_approved_call_can_be_gone_on_with(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."), say("You are welcome."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, [GO])
         given = [GO, *first["output"], _answer(first, approve=True)]
         second = await _ask(stand, given)
@@ -331,10 +331,10 @@ def _size(message: bytes) -> int:
 
 
 @pytest.mark.proves("D-31", "D-16", "D-26")
-@aio(30)
+@async_test(30)
 async def test_a_stock_client_that_repeats_an_approval_by_itself_is_told_and_stops(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, "Go")
         yes: Any = _answer(first, approve=True)
         async with (

@@ -7,31 +7,31 @@ from collections.abc import Callable, MutableMapping
 from typing import Any
 
 import pytest
-from aio import aio
+from aio import async_test
 
-from holodeck.gateway.attending import Attended
+from holodeck.gateway.attending import CancelOnDisconnect
 
 
 class Caller:
     """Somebody at the other end of a connection."""
 
-    is_gone = False
+    is_disconnected = False
     has_sent_all = True
-    _on_leaving: Callable[[], None] | None = None
+    _on_disconnect: Callable[[], None] | None = None
 
-    def attend(self, on_leaving: Callable[[], None] | None) -> None:
-        self._on_leaving = on_leaving
+    def set_disconnect_callback(self, callback: Callable[[], None] | None) -> None:
+        self._on_disconnect = callback
 
-    def hold(self) -> None:
+    def cork(self) -> None:
         """Nothing is held here."""
 
-    def cut(self) -> None:
+    def cut_connection(self) -> None:
         """Nothing is cut here."""
 
     def leave(self) -> None:
-        self.is_gone = True
-        if self._on_leaving is not None:
-            self._on_leaving()
+        self.is_disconnected = True
+        if self._on_disconnect is not None:
+            self._on_disconnect()
 
 
 async def nothing() -> MutableMapping[str, Any]:
@@ -39,14 +39,14 @@ async def nothing() -> MutableMapping[str, Any]:
 
 
 async def served(caller: Caller, begun: asyncio.Event) -> bool:
-    with Attended(nothing, caller) as attended:
+    with CancelOnDisconnect(nothing, caller) as attended:
         begun.set()
         await asyncio.Event().wait()
-    return attended.is_gone
+    return attended.is_disconnected
 
 
-@aio
-async def test_who_left_before_anything_began_is_not_worked_for() -> None:
+@async_test
+async def test_a_request_whose_client_disconnected_before_it_started_is_not_run() -> None:
     caller = Caller()
     caller.leave()
     assert await served(caller, asyncio.Event())
@@ -55,7 +55,7 @@ async def test_who_left_before_anything_began_is_not_worked_for() -> None:
     assert task.cancelling() == 0
 
 
-@aio
+@async_test
 async def test_a_task_that_is_cancelled_when_its_client_leaves_is_cancelled() -> None:
     caller, begun = Caller(), asyncio.Event()
     serving = asyncio.create_task(served(caller, begun))
@@ -66,12 +66,12 @@ async def test_a_task_that_is_cancelled_when_its_client_leaves_is_cancelled() ->
         await serving
 
 
-@aio
-async def test_an_error_on_the_way_out_is_heard() -> None:
+@async_test
+async def test_an_error_raised_while_a_cancelled_request_cleans_up_is_reported() -> None:
     caller = Caller()
 
     async def failing() -> None:
-        with Attended(nothing, caller):
+        with CancelOnDisconnect(nothing, caller):
             try:
                 await asyncio.Event().wait()
             finally:
@@ -82,11 +82,11 @@ async def test_an_error_on_the_way_out_is_heard() -> None:
         await failing()
 
 
-@aio
-async def test_who_leaves_afterwards_stops_nothing() -> None:
+@async_test
+async def test_a_disconnect_after_the_work_has_ended_cancels_nothing() -> None:
     caller = Caller()
-    with Attended(nothing, caller) as attended:
+    with CancelOnDisconnect(nothing, caller) as attended:
         await asyncio.sleep(0)
     caller.leave()
     await asyncio.sleep(0)
-    assert not attended.is_gone
+    assert not attended.is_disconnected

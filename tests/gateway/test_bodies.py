@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.config.gateway_loader import load_gateway_file
 from holodeck.lib.errors import ConfigError
@@ -23,15 +23,15 @@ def large(text: str = "x") -> dict[str, str]:
     return {"model": MODEL, "input": text * 60 * KIB}
 
 
-@aio(SECONDS)
-async def test_what_is_answered_takes_room_until_it_is_answered(tmp_path: Path) -> None:
+@async_test(SECONDS)
+async def test_a_body_counts_against_the_byte_budget_until_its_response_is_sent(tmp_path: Path) -> None:
     go = asyncio.Event()
     slow = [[wait(go), say("done")]] * 2
-    async with serving(tmp_path, ScriptedModel(*slow, say("again")), limits=LIMITS) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(*slow, say("again")), limits=LIMITS) as stand:
         running = [asyncio.create_task(stand.send("POST", "/v1/responses", large())) for _ in slow]
-        while len(stand.asked) < 2:  # noqa: ASYNC110 - the model is asked by another task
+        while len(stand.model_requests) < 2:  # noqa: ASYNC110 - the model is asked by another task
             await asyncio.sleep(0.01)
-        async with (await stand.http()).post("/v1/responses", json=large()) as answer:
+        async with (await stand.http_client()).post("/v1/responses", json=large()) as answer:
             said = await answer.json()
             assert (answer.status, said["error"]["type"]) == (429, "too_many_requests")
             assert answer.headers["retry-after"] == "1"
@@ -41,9 +41,11 @@ async def test_what_is_answered_takes_room_until_it_is_answered(tmp_path: Path) 
         assert (await stand.send("POST", "/v1/responses", large()))[0] == 200
 
 
-@aio(SECONDS)
-async def test_what_is_only_half_sent_takes_room_as_well_and_who_leaves_gives_it_back(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("again")), limits=LIMITS) as stand:
+@async_test(SECONDS)
+async def test_a_partly_received_body_counts_against_the_byte_budget_until_the_client_disconnects(
+    tmp_path: Path,
+) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("again")), limits=LIMITS) as stand:
         host, port = stand.url.removeprefix("http://").split(":")
         head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\n{JSON}Content-Length: {64 * KIB}\r\n\r\n".encode()
         opened = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
@@ -63,9 +65,9 @@ def piece(size: int) -> bytes:
     return b"%x\r\n%b\r\n" % (size, b"x" * size)
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_body_that_does_not_say_how_large_it_is_has_the_same_limits(tmp_path: Path) -> None:
-    async with serving(tmp_path, limits=LIMITS) as stand:
+    async with run_gateway(tmp_path, limits=LIMITS) as stand:
         host, port = stand.url.removeprefix("http://").split(":")
         head = f"POST /v1/responses HTTP/1.1\r\nHost: {host}\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n".encode()
         opened = [await asyncio.open_connection(host, int(port)) for _ in range(4)]
@@ -82,11 +84,11 @@ async def test_a_body_that_does_not_say_how_large_it_is_has_the_same_limits(tmp_
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-def test_there_is_room_for_one_body_at_least(tmp_path: Path) -> None:
+def test_the_byte_budget_always_fits_one_body_of_the_largest_size(tmp_path: Path) -> None:
     file = tmp_path / "gateway.yaml"
     model = "models: [{name: m, model: {provider: rehearsal}}]\n"
     file.write_text(model + "limits: {body_bytes: 4096, bodies_bytes: 2048}\n")
     with pytest.raises(ConfigError, match="'bodies_bytes' must be at least 'body_bytes'"):
         load_gateway_file(file, environ={})
     file.write_text(model + "limits: {body_bytes: 1073741824}\n")
-    assert load_gateway_file(file, environ={}).gateway.limits.room == 1024 * KIB * KIB
+    assert load_gateway_file(file, environ={}).gateway.limits.body_budget == 1024 * KIB * KIB

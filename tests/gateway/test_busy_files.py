@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from aio import aio
-from durable.survival import ended
-from gateway.process import process_of, start, write_file
+from aio import async_test
+from durable.survival import wait_ended
+from gateway.process import run_gateway_process, start_gateway, write_gateway_file
 
 from holodeck.testing import ScriptedModel, say
 
@@ -17,19 +17,19 @@ SECONDS = 60.0
 
 
 @pytest.mark.parametrize("name", ["kept.db", "kept.db.work"])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_it_says_what_it_waits_for_and_serves_once_it_has_it(tmp_path: Path, name: str) -> None:
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
         more = {"storage": {"url": "sqlite:///kept.db"}, "background": {"durable": True}}
-        file = write_file(tmp_path, scripted.url, **more)
-        async with process_of(file) as served:
-            _, made, _ = await served.ask(background=True)
-            await ended(served, made["id"])
+        file = write_gateway_file(tmp_path, scripted.url, **more)
+        async with run_gateway_process(file) as served:
+            _, made, _ = await served.create_response(background=True)
+            await wait_ended(served, made["id"])
             served.stop()
-            await served.ended()
+            await served.wait_exit()
         with closing(sqlite3.connect(tmp_path / name, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            process = await start(file)
+            process = await start_gateway(file)
             assert process.stderr is not None
             try:
                 line = (await process.stderr.readline()).decode()

@@ -7,8 +7,8 @@ from typing import Any
 
 import openai
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import cut, status, think
@@ -18,11 +18,11 @@ HELLO: Any = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.mark.proves("D-25", "004:US2-1", "004:FR-009")
-@aio(30)
+@async_test(30)
 async def test_tools_of_the_gateway_are_used_by_clients_of_the_older_api(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is 3."), call("add", a=2, b=2), say("It is 4."), chunk=3)
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client()
         whole = await client.chat.completions.create(model=MODEL, messages=HELLO)
         assert (whole.choices[0].message.content, whole.choices[0].finish_reason) == ("It is 3.", "stop")
         assert whole.choices[0].message.tool_calls is None
@@ -36,15 +36,15 @@ async def test_tools_of_the_gateway_are_used_by_clients_of_the_older_api(tmp_pat
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "It is 4."
         assert chunks[-1].usage is not None
         assert len(server.calls("add")) == 2
-        assert stand.asked[-1]["messages"][-1] == {"role": "tool", "tool_call_id": "call_2", "content": "4"}
+        assert stand.model_requests[-1]["messages"][-1] == {"role": "tool", "tool_call_id": "call_2", "content": "4"}
 
 
 @pytest.mark.proves("D-25", "004:FR-010")
-@aio(30)
+@async_test(30)
 async def test_functions_of_the_client_come_back_as_tool_calls(tmp_path: Path) -> None:
     model = ScriptedModel([call("get_time"), call("add", a=1, b=2)], say("Noon."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client()
         first = await client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME])
         assert first.choices[0].finish_reason == "tool_calls"
         assert not server.calls(), "nobody could tell the model what came of it, so it would ask for it again"
@@ -59,12 +59,12 @@ async def test_functions_of_the_client_come_back_as_tool_calls(tmp_path: Path) -
 
 
 @pytest.mark.proves("D-25", "D-31")
-@aio(30)
+@async_test(30)
 async def test_a_failed_model_is_an_error_that_says_whether_to_retry(tmp_path: Path) -> None:
     down = status(500, retry_after="600")  # the gateway itself does not wait so long
     model = ScriptedModel(down, call("add", a=1, b=2), down, [say("Hel"), cut()])
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client()
         with pytest.raises(openai.InternalServerError) as plain:
             await client.chat.completions.create(model=MODEL, messages=HELLO)
         assert "x-should-retry" not in plain.value.response.headers
@@ -78,12 +78,12 @@ async def test_a_failed_model_is_an_error_that_says_whether_to_retry(tmp_path: P
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_what_frameworks_send_with_every_request_reaches_the_model(tmp_path: Path) -> None:
     """Names of speakers (AutoGen, Semantic Kernel, LangGraph), words to stop at (smolagents), LiteLLM's own notes."""
     model = ScriptedModel([think("Hm."), say("Hi.")], say("Ho."))
-    async with serving(tmp_path, model) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path, model) as stand:
+        client = await stand.openai_client()
         asked: Any = [
             {"role": "system", "name": "boss", "content": "Be short."},
             {"role": "user", "name": "ann", "content": "Hello"},
@@ -95,18 +95,18 @@ async def test_what_frameworks_send_with_every_request_reaches_the_model(tmp_pat
         parts = [{**said, "type": "text", "text": "Hi.", "content": None}]  # as OpenAI's agents of npm send it back
         said |= {"name": "helper", "provider_specific_fields": {"reasoning_content": "Hm."}, "content": parts}
         await client.chat.completions.create(model=MODEL, messages=[*asked, said, asked[1]], stop="\n")
-        before, after = stand.asked
+        before, after = stand.model_requests
         assert (before["stop"], before["seed"], before["messages"]) == (["Observation:", "Calling tools:"], 7, asked)
         told = {"role": "assistant", "name": "helper", "content": "Hi."}
         assert (after["stop"], after["messages"]) == (["\n"], [*asked, told, asked[1]])
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_choice_of_a_tool_that_nobody_has_is_refused_and_one_of_the_gateway_s_is_not(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3"))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client()
         for name in ("nobody_has_this", "add"):
             choice: Any = {"type": "function", "function": {"name": name}}
             asking = client.chat.completions.create(model=MODEL, messages=HELLO, tools=[GET_TIME], tool_choice=choice)
@@ -116,4 +116,4 @@ async def test_a_choice_of_a_tool_that_nobody_has_is_refused_and_one_of_the_gate
             with pytest.raises(openai.BadRequestError) as refused:
                 await asking
             assert refused.value.param == "tool_choice"
-        assert [asked.get("tool_choice") for asked in stand.asked] == [choice, None]
+        assert [asked.get("tool_choice") for asked in stand.model_requests] == [choice, None]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, events_of, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, parse_events, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say
 
@@ -56,12 +56,12 @@ def body(given: list[Any], **more: Any) -> dict[str, Any]:
     }
 
 
-async def stream(stand: Stand, given: list[Any], **more: Any) -> list[dict[str, Any]]:
-    session = await stand.http()
+async def stream(stand: RunningGateway, given: list[Any], **more: Any) -> list[dict[str, Any]]:
+    session = await stand.http_client()
     async with session.post("/v1/responses", json=body(given, **more), headers={"user-agent": CODEX}) as answer:
         text = (await answer.read()).decode()
         assert answer.status == 200, text
-        return events_of(text)
+        return parse_events(text)
 
 
 def done(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -72,10 +72,10 @@ def done(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_tools_in_a_namespace_are_offered_called_and_answered_under_their_own_names(tmp_path: Path) -> None:
     model = ScriptedModel(call("mcp__everything__echo", message="yo"), say("It said yo."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await stream(stand, [GO])
         (called,) = done(first)
         assert (called["type"], called["namespace"], called["name"]) == ("function_call", "mcp__everything", "echo")
@@ -83,11 +83,11 @@ async def test_tools_in_a_namespace_are_offered_called_and_answered_under_their_
         output = {"type": "function_call_output", "call_id": called["call_id"], "output": "yo"}
         (said,) = done(await stream(stand, [GO, called, output]))
         assert said["content"][0]["text"] == "It said yo."
-        offered = {tool["function"]["name"]: tool["function"] for tool in stand.asked[0]["tools"]}
+        offered = {tool["function"]["name"]: tool["function"] for tool in stand.model_requests[0]["tools"]}
         assert offered["mcp__everything__echo"]["parameters"] == ECHO["parameters"]
         about = "Echoes.\n\nAbout all tools whose names begin with 'mcp__everything__': Try everything."
         assert offered["mcp__everything__echo"]["description"] == about
-        sent = stand.asked[1]["messages"]
+        sent = stand.model_requests[1]["messages"]
         assert sent[1]["tool_calls"][0]["function"]["name"] == "mcp__everything__echo"
         assert (sent[2]["role"], sent[2]["content"]) == ("tool", "yo")
         assert not server.calls()
@@ -95,20 +95,20 @@ async def test_tools_in_a_namespace_are_offered_called_and_answered_under_their_
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("arguments", [None, PATCH], ids=["as a function", "as it is"])
-@aio(30)
+@async_test(30)
 async def test_a_tool_that_takes_text_gets_text_whichever_way_the_model_says_it(
     tmp_path: Path, arguments: str | None
 ) -> None:
     step = call("apply_patch", input=PATCH) if arguments is None else call_raw("apply_patch", arguments)
     model = ScriptedModel([step, call("exec_command")], say("Patched."), chunk=7)
-    async with serving(tmp_path, model) as stand:
+    async with run_gateway(tmp_path, model) as stand:
         events = await stream(stand, [GO])
         patch, command = done(events)
         assert (patch["type"], patch["name"], patch["input"]) == ("custom_tool_call", "apply_patch", PATCH)
         deltas = [each["delta"] for each in events if each["type"] == "response.custom_tool_call_input.delta"]
         assert "".join(deltas) == PATCH
         assert command["type"] == "function_call"
-        (offered,) = [tool for tool in stand.asked[0]["tools"] if tool["function"]["name"] == "apply_patch"]
+        (offered,) = [tool for tool in stand.model_requests[0]["tools"] if tool["function"]["name"] == "apply_patch"]
         assert "begin_patch hunk+ end_patch" in str(offered["function"]["parameters"])
         answers = [
             {"type": "custom_tool_call_output", "call_id": patch["call_id"], "output": "Success."},
@@ -116,17 +116,17 @@ async def test_a_tool_that_takes_text_gets_text_whichever_way_the_model_says_it(
         ]
         (said,) = done(await stream(stand, [GO, patch, command, *answers]))
         assert said["content"][0]["text"] == "Patched."
-        sent = stand.asked[1]["messages"]
+        sent = stand.model_requests[1]["messages"]
         assert "*** Begin Patch" in sent[1]["tool_calls"][0]["function"]["arguments"]
         assert [message["content"] for message in sent[2:]] == ["Success.", "hi"]
 
 
 @pytest.mark.proves("D-25", "D-28")
-@aio(30)
+@async_test(30)
 async def test_such_calls_are_kept_listed_and_streamed_again_like_others(tmp_path: Path) -> None:
     calls = [call("apply_patch", input=PATCH), call("mcp__everything__echo", message="yo")]
     model = ScriptedModel(calls, say("Done."), say("Done."))
-    async with serving(tmp_path, model) as stand:
+    async with run_gateway(tmp_path, model) as stand:
         status, first = await stand.send("POST", "/v1/responses", body([GO], stream=False, store=True))
         assert status == 200, first
         kinds = ["custom_tool_call", "function_call"]
@@ -142,17 +142,17 @@ async def test_such_calls_are_kept_listed_and_streamed_again_like_others(tmp_pat
         again = body([GO, *first["output"], *answers], stream=False, store=True)
         status, third = await stand.send("POST", "/v1/responses", again)
         assert status == 200, third
-        assert stand.asked[1]["messages"] == stand.asked[2]["messages"]
+        assert stand.model_requests[1]["messages"] == stand.model_requests[2]["messages"]
         _, listed = await stand.send("GET", f"/v1/responses/{third['id']}/input_items?order=asc")
         assert [item["type"] for item in listed["data"]][1:] == [*kinds, *(f"{kind}_output" for kind in kinds)]
 
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("is_chain", [False, True], ids=["all sent again", "previous response"])
-@aio(30)
+@async_test(30)
 async def test_tools_that_codex_finds_for_the_model_can_be_called_from_then_on(tmp_path: Path, is_chain: bool) -> None:
     model = ScriptedModel(call("tool_search", query="echo"), call("mcp__everything__echo", message="yo"), say("Yo."))
-    async with serving(tmp_path, model) as stand:
+    async with run_gateway(tmp_path, model) as stand:
         given: list[Any] = [GO]
         more: dict[str, Any] = {"tools": [EXEC, SEARCH], "store": is_chain}
 
@@ -175,7 +175,7 @@ async def test_tools_that_codex_finds_for_the_model_can_be_called_from_then_on(t
         assert (called["type"], called["namespace"], called["name"]) == ("function_call", "mcp__everything", "echo")
         (said,) = done(await stream(stand, given, **more))
         assert said["content"][0]["text"] == "Yo."
-        offered = [[tool["function"]["name"] for tool in asked["tools"]] for asked in stand.asked]
+        offered = [[tool["function"]["name"] for tool in asked["tools"]] for asked in stand.model_requests]
         assert offered == [
             ["exec_command", "tool_search"],
             *[["exec_command", "tool_search", "mcp__everything__echo"]] * 2,
@@ -191,11 +191,11 @@ async def test_tools_that_codex_finds_for_the_model_can_be_called_from_then_on(t
         ("image_generation", "an MCP server may do the same"),
     ],
 )
-@aio(30)
+@async_test(30)
 async def test_a_tool_that_is_not_here_is_refused_with_what_to_do_about_it(
     tmp_path: Path, kind: str, advice: str
 ) -> None:
-    async with serving(tmp_path) as stand:
+    async with run_gateway(tmp_path) as stand:
         status, refused = await stand.send("POST", "/v1/responses", body([GO], tools=[*TOOLS, {"type": kind}]))
         assert (status, refused["error"]["param"]) == (400, "tools[3].type")
         message = refused["error"]["message"]

@@ -10,9 +10,9 @@ from typing import Any
 import openai
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
-from gateway.wire.contract import problems
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
+from gateway.wire.contract import contract_problems
 
 from holodeck.lib.limits import MAX_CONTEXT_DEPTH
 from holodeck.storage.store import Conversation, ConversationItem
@@ -20,25 +20,25 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, call, finish, say, 
 from holodeck.testing.script import Turn, cut, status
 
 
-async def _told(stand: Stand, previous: str) -> list[Any]:
+async def _told(stand: RunningGateway, previous: str) -> list[Any]:
     """What the model is told when a request goes on from a response."""
     body = {"model": MODEL, "input": "And then?", "previous_response_id": previous}
     code, answer = await stand.send("POST", "/v1/responses", body)
     assert code == 200, answer
-    return [message["content"] for message in stand.asked[-1]["messages"]]
+    return [message["content"] for message in stand.model_requests[-1]["messages"]]
 
 
-async def _ended(stand: Stand, response_id: str) -> dict[str, Any]:
+async def _ended(stand: RunningGateway, response_id: str) -> dict[str, Any]:
     """A response when it has ended."""
     await stand.stream(f"/v1/responses/{response_id}?stream=true")
     _, response = await stand.send("GET", f"/v1/responses/{response_id}")
-    assert not problems("ResponseResource", response)
+    assert not contract_problems("ResponseResource", response)
     assert isinstance(response, dict)
     return response
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_every_response_can_be_gone_on_from_however_it_ended(tmp_path: Path) -> None:
     turns: dict[str, list[Turn]] = {
         "streamed": [say("One.")],
@@ -47,7 +47,7 @@ async def test_every_response_can_be_gone_on_from_however_it_ended(tmp_path: Pat
         "background": [say("Later.")],
     }
     model = ScriptedModel(*[turn for each in turns.values() for turn in (*each, say("Then this."))])
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         body = {"model": MODEL, "input": "First"}
         events = await stand.stream("/v1/responses", {**body, "stream": True})
         assert await _told(stand, events[-1]["response"]["id"]) == ["First", "One.", "And then?"]
@@ -62,11 +62,11 @@ async def test_every_response_can_be_gone_on_from_however_it_ended(tmp_path: Pat
 
 
 @pytest.mark.proves("D-28", "D-31")
-@aio(30)
+@async_test(30)
 async def test_a_failed_response_is_kept_and_says_not_to_repeat_its_tools(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), status(404), say("Better."), [say("Hal"), cut()], say("Whole."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai(max_retries=2)
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client(max_retries=2)
         with pytest.raises(openai.InternalServerError) as failed:
             await client.responses.create(model=MODEL, input="First")
         assert len(server.calls("add")) == 1
@@ -83,11 +83,11 @@ async def test_a_failed_response_is_kept_and_says_not_to_repeat_its_tools(tmp_pa
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_client_that_leaves_its_stream_cancels_the_run_and_the_call_at_the_server(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        session = await stand.http()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        session = await stand.http_client()
         body = orjson.dumps({"model": MODEL, "input": "Wait", "stream": True})
         async with session.post("/v1/responses", data=body) as answer:
             first = orjson.loads((await answer.content.readuntil(b"\n\n")).split(b"data: ")[1])
@@ -99,20 +99,20 @@ async def test_a_client_that_leaves_its_stream_cancels_the_run_and_the_call_at_t
 
 @pytest.mark.proves("D-28", "D-23", "D-16")
 @pytest.mark.parametrize("is_mixed", [True, False])
-@aio(30)
+@async_test(30)
 async def test_a_response_that_was_cancelled_in_a_call_can_be_gone_on_from(tmp_path: Path, is_mixed: bool) -> None:
     function = {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}}
     turn = [call("slow", seconds=60), *([call("get_time")] if is_mixed else [])]
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, ScriptedModel(turn, say("Then this.")), mcp={"sums": server}) as stand,
+        run_gateway(tmp_path, ScriptedModel(turn, say("Then this.")), mcp={"sums": server}) as stand,
     ):
         body: dict[str, Any] = {"model": MODEL, "input": "Wait", "tools": [function], "stream": True}
         if is_mixed:
             _, first = await stand.send("POST", "/v1/responses", {**body, "stream": False})
             noon = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "noon"}
             body |= {"previous_response_id": first["id"], "input": [noon]}
-        async with (await stand.http()).post("/v1/responses", data=orjson.dumps(body)) as answer:
+        async with (await stand.http_client()).post("/v1/responses", data=orjson.dumps(body)) as answer:
             begun = orjson.loads((await answer.content.readuntil(b"\n\n")).split(b"data: ")[1])["response"]
             await server.received("tools/call", name="slow")
             answer.close()
@@ -126,35 +126,35 @@ async def test_a_response_that_was_cancelled_in_a_call_can_be_gone_on_from(tmp_p
 
 @pytest.mark.proves("D-25", "D-28")
 @pytest.mark.parametrize("words", ["Wait", "Wait " * 200_000], ids=["short", "a megabyte"])
-@aio(30)
+@async_test(30)
 async def test_a_client_that_leaves_before_its_answer_cancels_the_run_and_what_there_was_of_it_is_kept(
     tmp_path: Path, words: str
 ) -> None:
     model = ScriptedModel(call("slow", seconds=60), say("Well?"))
     async with FaultyMCPServer() as server:
-        async with serving(tmp_path, model, mcp={"sums": server}) as stand:
+        async with run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
             _, kept = await stand.send("POST", "/v1/conversations", {})
             body = {"model": MODEL, "input": words, "conversation": kept["id"]}
             asking = asyncio.create_task(stand.send("POST", "/v1/responses", body))
             await server.received("tools/call", name="slow")
             asking.cancel()
             await server.received("notifications/cancelled")
-        async with serving(tmp_path, model) as again:  # the first has ended, and with it all that it did
+        async with run_gateway(tmp_path, model) as again:  # the first has ended, and with it all that it did
             _, page = await again.send("GET", f"/v1/conversations/{kept['id']}/items?order=asc")
             assert [item["type"] for item in page["data"]] == ["message", "function_call", "function_call_output"]
             assert (await again.send("POST", "/v1/responses", {**body, "input": "And?"}))[0] == 200
-            (told,) = [each["content"] for each in again.asked[-1]["messages"] if each["role"] == "tool"]
+            (told,) = [each["content"] for each in again.model_requests[-1]["messages"] if each["role"] == "tool"]
             assert "ended before" in told
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_background_run_goes_on_while_readers_come_and_go(tmp_path: Path) -> None:
     go = asyncio.Event()
     held = wait(go)
     model = ScriptedModel([say("Slow"), held, say("ly.")])
-    async with serving(tmp_path, model) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path, model) as stand:
+        client = await stand.openai_client()
         stream = await client.responses.create(model=MODEL, input="Wait", background=True, stream=True)
         seen = []
         async for event in stream:
@@ -177,11 +177,11 @@ async def test_a_background_run_goes_on_while_readers_come_and_go(tmp_path: Path
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_background_run_is_cancelled_at_the_server_and_twice_is_as_once(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60), say("Hello."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client()
         queued = await client.responses.create(model=MODEL, input="Wait", background=True)
         assert queued.status in ("queued", "in_progress")
         await server.received("tools/call", name="slow")
@@ -194,10 +194,10 @@ async def test_a_background_run_is_cancelled_at_the_server_and_twice_is_as_once(
 
 
 @pytest.mark.proves("D-25", "D-29")
-@aio(30)
+@async_test(30)
 async def test_an_item_that_is_only_referred_to_is_found_and_only_by_its_owner(tmp_path: Path) -> None:
     model = ScriptedModel(say("A blue one."), say("Blue."))
-    async with serving(tmp_path, model, keys=["hd-alice", "hd-bob"]) as stand:
+    async with run_gateway(tmp_path, model, keys=["hd-alice", "hd-bob"]) as stand:
         _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Buy one"}, key="hd-alice")
         _, listed = await stand.send("GET", f"/v1/responses/{first['id']}/input_items", key="hd-alice")
         referred = [{"type": "item_reference", "id": item["id"]} for item in (*listed["data"], *first["output"])]
@@ -205,14 +205,14 @@ async def test_an_item_that_is_only_referred_to_is_found_and_only_by_its_owner(t
         status_of_bob, error = await stand.send("POST", "/v1/responses", body, key="hd-bob")
         assert (status_of_bob, error["error"]["code"]) == (400, "item_not_found")
         assert (await stand.send("POST", "/v1/responses", body, key="hd-alice"))[0] == 200
-        told = [message["content"] for message in stand.asked[-1]["messages"]]
+        told = [message["content"] for message in stand.model_requests[-1]["messages"]]
         assert told == ["Buy one", "A blue one.", "Which?"]
 
 
 @pytest.mark.proves("D-25", "D-29")
-@aio(30)
+@async_test(30)
 async def test_an_item_that_is_only_in_a_conversation_is_found_and_only_by_its_owner(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Green.")), keys=["hd-alice", "hd-bob"]) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Green.")), keys=["hd-alice", "hd-bob"]) as stand:
         items = [{"role": "user", "content": "The door is green."}]
         _, made = await stand.send("POST", "/v1/conversations", {"items": items}, key="hd-alice")
         _, listed = await stand.send("GET", f"/v1/conversations/{made['id']}/items", key="hd-alice")
@@ -221,14 +221,14 @@ async def test_an_item_that_is_only_in_a_conversation_is_found_and_only_by_its_o
         status_of_bob, error = await stand.send("POST", "/v1/responses", body, key="hd-bob")
         assert (status_of_bob, error["error"]["code"]) == (400, "item_not_found")
         assert (await stand.send("POST", "/v1/responses", body, key="hd-alice"))[0] == 200
-        told = [message["content"] for message in stand.asked[-1]["messages"]]
+        told = [message["content"] for message in stand.model_requests[-1]["messages"]]
         assert told == ["The door is green.", "Which colour?"]
 
 
 @pytest.mark.proves("D-25", "D-28")
-@aio(60)
+@async_test(60)
 async def test_a_context_that_is_too_long_is_refused_and_not_cut_in_silence(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         store = stand.service.store
         _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Hello"})
         record = await store.get(first["id"], "local")
@@ -252,12 +252,12 @@ async def test_a_context_that_is_too_long_is_refused_and_not_cut_in_silence(tmp_
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
-async def test_what_nobody_stores_cannot_be_looked_up_or_stopped_while_it_is_made(tmp_path: Path) -> None:
+@async_test(30)
+async def test_an_unstored_response_cannot_be_retrieved_or_deleted_while_it_runs(tmp_path: Path) -> None:
     go = asyncio.Event()
     step = wait(go)
-    async with serving(tmp_path, ScriptedModel([say("Al"), step, say("most.")])) as stand:
-        http = await stand.http()
+    async with run_gateway(tmp_path, ScriptedModel([say("Al"), step, say("most.")])) as stand:
+        http = await stand.http_client()
         body = {"model": MODEL, "input": "Go", "stream": True, "store": False}
         async with http.post("/v1/responses", data=orjson.dumps(body)) as answer:
             await answer.content.readline()
@@ -271,11 +271,11 @@ async def test_what_nobody_stores_cannot_be_looked_up_or_stopped_while_it_is_mad
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_a_chain_of_which_the_beginning_was_deleted_goes_on_without_it(tmp_path: Path) -> None:
     book = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
     model = ScriptedModel([call("add", a=1, b=2), call("book")], say("3, and booked."), say("Bye."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [book]})
         answer = {"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "Booked."}
         body = {"model": MODEL, "input": [answer], "tools": [book], "previous_response_id": first["id"]}

@@ -7,8 +7,8 @@ from typing import Any
 
 import openai
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import Turn, cut, status
@@ -25,18 +25,18 @@ def _said(text: str, **more: str) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": text, **more}
 
 
-async def _texts(stand: Stand, conversation_id: str) -> list[str]:
+async def _texts(stand: RunningGateway, conversation_id: str) -> list[str]:
     """The words of everything in it, oldest first; the type of what has none."""
     _, page = await stand.send("GET", f"/v1/conversations/{conversation_id}/items?order=asc&limit=100")
     return [item["content"][0]["text"] if item["type"] == "message" else item["type"] for item in page["data"]]
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_an_item_is_in_a_conversation_once_and_a_second_one_is_refused_before_anything_runs(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         _, made = await stand.send("POST", "/v1/conversations", {"items": [_said("One", id="msg_1")]})
         path = f"/v1/conversations/{made['id']}/items"
         twice = {"items": [_said("Two", id="msg_2"), _said("Two", id="msg_2")]}
@@ -50,18 +50,18 @@ async def test_an_item_is_in_a_conversation_once_and_a_second_one_is_refused_bef
         ):
             code, refused = await stand.send("POST", target, body)
             assert (code, refused["error"]["code"], refused["error"]["param"]) == (400, "duplicate_item", param)
-        assert not stand.asked
+        assert not stand.model_requests
         code, _ = await stand.send("POST", path, {"items": [_said("Two", id="msg_2")]})
         assert code == 200
         assert await _texts(stand, made["id"]) == ["One", "Two"]
 
 
 @pytest.mark.proves("D-25", "D-31")
-@aio(30)
+@async_test(30)
 async def test_a_request_that_an_sdk_repeats_by_itself_is_in_its_conversation_once(tmp_path: Path) -> None:
     model = ScriptedModel(HALF, HALF, say("At last."), call("add", a=1, b=2), DOWN, say("Oh."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        client = await stand.openai(max_retries=2)
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        client = await stand.openai_client(max_retries=2)
         kept = await client.conversations.create()
         answer = await client.responses.create(model=MODEL, input="Hello", conversation=kept.id)
         assert answer.output_text == "At last."
@@ -71,45 +71,47 @@ async def test_a_request_that_an_sdk_repeats_by_itself_is_in_its_conversation_on
         calls = ["function_call", "function_call_output"]
         assert await _texts(stand, kept.id) == ["Hello", "At last.", "Add", *calls]
         await client.responses.create(model=MODEL, input="And?", conversation=kept.id)
-        assert stand.asked[-1]["messages"][-2] == {"role": "tool", "tool_call_id": "call_1", "content": "3"}
+        assert stand.model_requests[-1]["messages"][-2] == {"role": "tool", "tool_call_id": "call_1", "content": "3"}
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_page_that_cannot_be_is_refused_by_its_parameter(tmp_path: Path) -> None:
-    async with serving(tmp_path) as stand:
+    async with run_gateway(tmp_path) as stand:
         _, made = await stand.send("POST", "/v1/conversations", {"items": [_said(str(n)) for n in range(5)]})
         path = f"/v1/conversations/{made['id']}/items"
         for query, param in (("order=up", "order"), ("after=msg_gone", "after"), ("limit=few", "limit")):
             code, refused = await stand.send("GET", f"{path}?{query}")
             assert (code, refused["error"]["param"]) == (400, param)
-        client = await stand.openai()
+        client = await stand.openai_client()
         listed = [item async for item in client.conversations.items.list(made["id"], limit=2, order="asc")]
         assert len(listed) == 5
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_call_that_a_client_adds_without_its_id_gets_one(tmp_path: Path) -> None:
     """The sessions of OpenAI's npm agents leave out the ids of all calls."""
     made = {"type": "mcp_call", "server_label": "sums", "name": "add", "arguments": "{}", "output": "3"}
-    async with serving(tmp_path, ScriptedModel(say("Yes."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Yes."))) as stand:
         _, kept = await stand.send("POST", "/v1/conversations", {"items": [made, made]})
         _, page = await stand.send("GET", f"/v1/conversations/{kept['id']}/items")
         assert len({item["id"] for item in page["data"]}) == 2
         body = {"model": MODEL, "input": "3?", "conversation": kept["id"]}
         assert (await stand.send("POST", "/v1/responses", body))[0] == 200
-        assert [message["role"] for message in stand.asked[0]["messages"]] == ["assistant", "tool"] * 2 + ["user"]
+        assert [message["role"] for message in stand.model_requests[0]["messages"]] == ["assistant", "tool"] * 2 + [
+            "user"
+        ]
 
 
 @pytest.mark.proves("D-26", "D-31")
-@aio(30)
-async def test_what_waits_in_a_conversation_still_waits_when_a_response_failed_before_it_did_anything(
+@async_test(30)
+async def test_pending_calls_stay_pending_when_a_response_fails_before_running_them(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(call("add", a=1, b=2), DOWN, say("As you like."))
     tool = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, made = await stand.send("POST", "/v1/conversations", {})
         body = {"model": MODEL, "conversation": made["id"], "tools": [tool]}
         _, first = await stand.send("POST", "/v1/responses", {**body, "input": "Add"})
@@ -124,10 +126,10 @@ async def test_what_waits_in_a_conversation_still_waits_when_a_response_failed_b
 
 
 @pytest.mark.proves("D-25", "D-31")
-@aio(30)
+@async_test(30)
 async def test_a_response_that_is_left_while_its_tool_runs_is_in_its_conversation(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60), say("Oh."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, made = await stand.send("POST", "/v1/conversations", {})
         body = {"model": MODEL, "conversation": made["id"], "input": "Wait", "background": True}
         _, begun = await stand.send("POST", "/v1/responses", body)
@@ -138,11 +140,15 @@ async def test_a_response_that_is_left_while_its_tool_runs_is_in_its_conversatio
 
 
 @pytest.mark.proves("D-28", "D-31")
-@aio(30)
+@async_test(30)
 async def test_a_response_that_failed_in_a_conversation_can_be_gone_on_from_with_all_of_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(DOWN, say("Bob."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(DOWN, say("Bob."))) as stand:
         _, made = await stand.send("POST", "/v1/conversations", {"items": [_said("I am Bob.")]})
         code, failed = await stand.send("POST", "/v1/responses", {**ASKED, "conversation": made["id"]})
         body = {**ASKED, "input": "Well?", "previous_response_id": failed["error"]["response_id"]}
         assert (code, (await stand.send("POST", "/v1/responses", body))[0]) == (500, 200)
-        assert [message["content"] for message in stand.asked[-1]["messages"]] == ["I am Bob.", "Who am I?", "Well?"]
+        assert [message["content"] for message in stand.model_requests[-1]["messages"]] == [
+            "I am Bob.",
+            "Who am I?",
+            "Well?",
+        ]

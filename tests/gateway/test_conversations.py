@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.conversing import told
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.conversing import last_model_messages
+from gateway.stand import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.wire.approvals import UNDECIDED
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
@@ -17,19 +17,19 @@ from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 BOOK = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
 
 
-async def _begin(stand: Stand, **body: Any) -> str:
+async def _begin(stand: RunningGateway, **body: Any) -> str:
     _, conversation = await stand.send("POST", "/v1/conversations", body)
     return str(conversation["id"])
 
 
-async def _ask(stand: Stand, given: Any, conversation: str, **body: Any) -> dict[str, Any]:
+async def _ask(stand: RunningGateway, given: Any, conversation: str, **body: Any) -> dict[str, Any]:
     body = {"model": MODEL, "input": given, "conversation": conversation, "tools": [BOOK], **body}
     status, answer = await stand.send("POST", "/v1/responses", body)
     assert status == 200, answer
     return dict(answer)
 
 
-async def _listed(stand: Stand, conversation: str) -> list[dict[str, Any]]:
+async def _listed(stand: RunningGateway, conversation: str) -> list[dict[str, Any]]:
     _, page = await stand.send("GET", f"/v1/conversations/{conversation}/items?order=asc&limit=100")
     return list(page["data"])
 
@@ -44,12 +44,12 @@ def _output(call: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.proves("004:US2-4", "D-23")
 @pytest.mark.parametrize("is_posted", [False, True])
-@aio(30)
+@async_test(30)
 async def test_a_mixed_turn_in_a_conversation_waits_for_the_client_and_then_runs_once(
     tmp_path: Path, is_posted: bool
 ) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("book")], say("3, and booked."), say("Bye."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         conversation = await _begin(stand)
         first = await _ask(stand, "Add and book", conversation)
         assert (first["status"], _types(first["output"])) == ("requires_action", ["function_call"])
@@ -63,19 +63,19 @@ async def test_a_mixed_turn_in_a_conversation_waits_for_the_client_and_then_runs
         assert _types(second["output"]) == ["function_call", "function_call_output", "message"]
         await _ask(stand, "Thanks", conversation)
         assert len(server.calls("add")) == 1
-    calls = [len(message["tool_calls"]) for message in stand.asked[1]["messages"] if "tool_calls" in message]
+    calls = [len(message["tool_calls"]) for message in stand.model_requests[1]["messages"] if "tool_calls" in message]
     assert calls == [2], "they are the calls of one turn"
-    for asked in stand.asked[1:]:
+    for asked in stand.model_requests[1:]:
         assert sorted(m["content"] for m in asked["messages"] if m["role"] == "tool") == ["3", "Booked."]
 
 
 @pytest.mark.proves("D-23", "D-26")
-@aio(30)
+@async_test(30)
 async def test_a_call_that_waited_for_the_approval_of_another_runs_in_a_conversation_too(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("echo", text="hi")], say("Both."))
     rule = {"always": {"tool_names": ["echo"]}}
     tool = {"type": "mcp", "server_label": "sums", "require_approval": rule}
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         conversation = await _begin(stand)
         first = await _ask(stand, "Go", conversation, tools=[tool])
         assert _types(first["output"]) == ["mcp_list_tools", "mcp_approval_request"]
@@ -86,12 +86,12 @@ async def test_a_call_that_waited_for_the_approval_of_another_runs_in_a_conversa
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_a_response_of_a_conversation_can_be_gone_on_from_with_all_that_came_before_it(tmp_path: Path) -> None:
     model = ScriptedModel(
         [call("add", a=1, b=2), call("book")], say("3, and booked."), say("Later."), say("Bob."), say("Bob, still.")
     )
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         conversation = await _begin(stand, items=[{"role": "user", "content": "I am Bob."}])
         first = await _ask(stand, "Add and book", conversation)
         second = await _ask(stand, [_output(first["output"][0])], conversation)
@@ -100,7 +100,7 @@ async def test_a_response_of_a_conversation_can_be_gone_on_from_with_all_that_ca
         _, third = await stand.send("POST", "/v1/responses", body)
         body = {"model": MODEL, "input": "Sure?", "previous_response_id": third["id"]}
         assert (await stand.send("POST", "/v1/responses", body))[0] == 200
-        assert told(stand) == [
+        assert last_model_messages(stand) == [
             *("I am Bob.", "Add and book", ["book"], ("book", "Booked."), ["add"], ("add", "3"), "3, and booked."),
             *("Who am I?", "Bob.", "Sure?"),
         ], "and nothing of what came later"
@@ -108,12 +108,12 @@ async def test_a_response_of_a_conversation_can_be_gone_on_from_with_all_that_ca
 
 @pytest.mark.proves("D-23", "D-28")
 @pytest.mark.parametrize("background", [False, True])
-@aio(30)
+@async_test(30)
 async def test_a_turn_that_waits_in_a_conversation_can_be_gone_on_with_from_its_response(
     tmp_path: Path, background: bool
 ) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("book")], say("3, and booked."), say("Bob."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         conversation = await _begin(stand, items=[{"role": "user", "content": "I am Bob."}])
         first = await _ask(stand, "Add and book", conversation)
         body = {"model": MODEL, "tools": [BOOK], "background": background}
@@ -125,22 +125,26 @@ async def test_a_turn_that_waits_in_a_conversation_can_be_gone_on_with_from_its_
         body = {"model": MODEL, "input": "Who am I?", "previous_response_id": second["id"]}
         assert (await stand.send("POST", "/v1/responses", body))[0] == 200
         assert len(server.calls("add")) == 1
-        assert told(stand)[:3] == ["I am Bob.", "Add and book", ["add", "book"]]
-        assert told(stand)[5:] == ["3, and booked.", "Who am I?"]
+        assert last_model_messages(stand)[:3] == ["I am Bob.", "Add and book", ["add", "book"]]
+        assert last_model_messages(stand)[5:] == ["3, and booked.", "Who am I?"]
 
 
 @pytest.mark.proves("D-26", "D-28")
-@aio(30)
+@async_test(30)
 async def test_a_call_that_the_model_went_on_without_is_answered_where_it_stands(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("book")], say("Booked, not added."), say("Bye."))
     tools = [BOOK, {"type": "mcp", "server_label": "sums"}]
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         conversation = await _begin(stand)
         first = await _ask(stand, "Add and book", conversation, tools=tools)
         (booked,) = [item for item in first["output"] if item["type"] == "function_call"]
         await _ask(stand, [_output(booked)], conversation, tools=tools)
         await _ask(stand, "Thanks", conversation, tools=tools)
-        before, answers, after = told(stand)[:2], told(stand)[2:4], told(stand)[4:]
+        before, answers, after = (
+            last_model_messages(stand)[:2],
+            last_model_messages(stand)[2:4],
+            last_model_messages(stand)[4:],
+        )
         assert before == ["Add and book", ["book", "add"]]
         assert dict(answers) == {"book": "Booked.", "add": f"Error: {UNDECIDED}"}
         assert after == ["Booked, not added.", "Thanks"]
@@ -148,10 +152,10 @@ async def test_a_call_that_the_model_went_on_without_is_answered_where_it_stands
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_an_item_that_a_conversation_has_already_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     item = {"id": "msg_mine", "role": "user", "content": "Hello"}
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         conversation = await _begin(stand, items=[item])
         items = f"/v1/conversations/{conversation}/items"
         wrong: list[tuple[str, dict[str, Any]]] = [
@@ -173,18 +177,18 @@ async def test_an_item_that_a_conversation_has_already_is_refused_before_anythin
             status, answer = await stand.send("POST", path, body)
             assert (status, answer["error"]["code"]) == (400, "duplicate_item"), (path, body)
             assert answer["error"]["param"].endswith("].id")
-        assert not stand.asked
+        assert not stand.model_requests
         assert len(await _listed(stand, conversation)) == 1
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_two_responses_that_bring_the_same_item_side_by_side_both_come_to_an_end(tmp_path: Path) -> None:
     go = asyncio.Event()
     until = [wait(go), wait(go)]
     model = ScriptedModel([until[0], say("One.")], [until[1], say("Two.")])
     item = {"id": "msg_mine", "role": "user", "content": "Hello"}
-    async with serving(tmp_path, model) as stand:
+    async with run_gateway(tmp_path, model) as stand:
         conversation = await _begin(stand)
         body = {"model": MODEL, "conversation": conversation, "background": True, "input": [item]}
         begun = [(await stand.send("POST", "/v1/responses", body))[1]["id"] for _ in until]
@@ -198,21 +202,21 @@ async def test_two_responses_that_bring_the_same_item_side_by_side_both_come_to_
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_a_conversation_from_which_a_call_was_deleted_goes_on_without_its_answer(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(call("book"), say("Booked."), say("Bye."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(call("book"), say("Booked."), say("Bye."))) as stand:
         conversation = await _begin(stand)
         first = await _ask(stand, "Book", conversation)
         await _ask(stand, [_output(first["output"][0])], conversation)
         await stand.send("DELETE", f"/v1/conversations/{conversation}/items/{first['output'][0]['id']}")
         await _ask(stand, "Thanks", conversation)
-        assert told(stand) == ["Book", "Booked.", "Thanks"]
+        assert last_model_messages(stand) == ["Book", "Booked.", "Thanks"]
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_an_update_without_metadata_changes_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path) as stand:
+    async with run_gateway(tmp_path) as stand:
         conversation = await _begin(stand, metadata={"topic": "sums"})
         status, answer = await stand.send("POST", f"/v1/conversations/{conversation}", {})
         assert (status, answer["error"]["param"]) == (400, "metadata")

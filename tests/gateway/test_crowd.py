@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import Turn
@@ -24,17 +24,17 @@ def _add_then_tell(received: Any) -> Turn:
 
 
 @pytest.mark.proves("001:DEC-9", "004:US1-1")
-@aio(60)
+@async_test(60)
 async def test_requests_that_come_together_are_all_offered_the_tools(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, ScriptedModel(_add_then_tell), mcp={"calc": server}) as stand,
+        run_gateway(tmp_path, ScriptedModel(_add_then_tell), mcp={"calc": server}) as stand,
     ):
-        client = await stand.openai()
+        client = await stand.openai_client()
 
         async def some() -> list[str]:
             return [(await client.responses.create(model=MODEL, input="2 + 3?")).output_text for _ in range(EACH)]
 
         answers = await asyncio.gather(*(some() for _ in range(AT_ONCE)))
         assert {text for each in answers for text in each} == {"5"}
-        assert all("add" in [tool["function"]["name"] for tool in asked["tools"]] for asked in stand.asked)
+        assert all("add" in [tool["function"]["name"] for tool in asked["tools"]] for asked in stand.model_requests)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, finish, say, think
 
@@ -20,10 +20,10 @@ def _shown(response: dict[str, Any]) -> list[tuple[str, str]]:
 
 @pytest.mark.proves("D-25", "D-28")
 @pytest.mark.parametrize("is_streamed", [True, False])
-@aio(30)
+@async_test(30)
 async def test_half_a_call_of_a_function_is_incomplete_and_needs_no_answer(tmp_path: Path, is_streamed: bool) -> None:
     model = ScriptedModel([say("I book."), call_raw("book", '{"room": '), finish("length")], say("Again?"), chunk=4)
-    async with serving(tmp_path, model) as stand:
+    async with run_gateway(tmp_path, model) as stand:
         body = {"model": MODEL, "input": "Book a room", "tools": [FUNCTION], "stream": is_streamed}
         if is_streamed:
             events = await stand.stream("/v1/responses", body)
@@ -37,18 +37,22 @@ async def test_half_a_call_of_a_function_is_incomplete_and_needs_no_answer(tmp_p
             "POST", "/v1/responses", {"model": MODEL, "input": "Well?", "previous_response_id": first["id"]}
         )
     assert (status, _shown(second)) == (200, [("message", "completed")])
-    assert [message["content"] for message in stand.asked[-1]["messages"]] == ["Book a room", "I book.", "Well?"]
+    assert [message["content"] for message in stand.model_requests[-1]["messages"]] == [
+        "Book a room",
+        "I book.",
+        "Well?",
+    ]
 
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("reason", ["length", "content_filter"])
 @pytest.mark.parametrize("said", [[think("Hm."), say("It is")], [think("It may")]])
-@aio(30)
+@async_test(30)
 async def test_what_a_model_said_last_is_incomplete_when_it_was_cut(
     tmp_path: Path, reason: Any, said: list[Any]
 ) -> None:
     model = ScriptedModel([*said, finish(reason)])
-    async with serving(tmp_path, model) as stand:
+    async with run_gateway(tmp_path, model) as stand:
         events = await stand.stream("/v1/responses", {"model": MODEL, "input": "Tell", "stream": True})
         response = events[-1]["response"]
         *whole, cut = _shown(response)
@@ -58,11 +62,11 @@ async def test_what_a_model_said_last_is_incomplete_when_it_was_cut(
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_half_a_call_at_a_server_is_not_made_and_not_tried_again(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call_raw("add", '{"a": 1'), finish("length")])
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Add"})
         assert (response["status"], response["output"]) == ("incomplete", [])
         assert not server.calls()
-    assert len(stand.asked) == 1
+    assert len(stand.model_requests) == 1

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
+from aio import async_test
 from gateway.changing_server import ChangingServer
-from gateway.stand import MODEL, serving
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.engine import eventlog, history, loop, toolphase, turn
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -22,36 +22,36 @@ def _at(server: ChangingServer) -> list[dict[str, Any]]:
 
 
 @pytest.mark.proves("004:EDGE-2", "004:FR-019")
-@aio(30)
+@async_test(30)
 async def test_a_server_without_tools_is_logged_and_is_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
         ChangingServer().serve() as server,
-        serving(tmp_path, ScriptedModel(say("Hello.")), mcp_servers=_at(server)) as stand,
+        run_gateway(tmp_path, ScriptedModel(say("Hello.")), mcp_servers=_at(server)) as stand,
     ):
-        assert (await (await stand.openai()).responses.create(model=MODEL, input="Hi")).output_text == "Hello."
+        assert (await (await stand.openai_client()).responses.create(model=MODEL, input="Hi")).output_text == "Hello."
         assert "mcp.discovered server=odd tools=0" in caplog.text
         _, listed = await stand.send("GET", "/v1/mcp/servers")
         assert listed["data"][0]["last_error"] is None
 
 
 @pytest.mark.proves("004:EDGE-4", "004:FR-018")
-@aio(30)
+@async_test(30)
 async def test_a_tool_that_its_server_has_removed_is_an_error_for_the_model(tmp_path: Path) -> None:
     model = ScriptedModel(call("here"), say("Done."), call("here"), say("Gone."))
-    async with ChangingServer("here").serve() as server, serving(tmp_path, model, mcp_servers=_at(server)) as stand:
-        client = await stand.openai()
+    async with ChangingServer("here").serve() as server, run_gateway(tmp_path, model, mcp_servers=_at(server)) as stand:
+        client = await stand.openai_client()
         await client.responses.create(model=MODEL, input="Hi")
-        assert stand.asked[1]["messages"][-1]["content"] == "done"
+        assert stand.model_requests[1]["messages"][-1]["content"] == "done"
         server.tools.clear()
         assert (await client.responses.create(model=MODEL, input="Hi")).output_text == "Gone."
-        assert "here" in stand.asked[3]["messages"][-1]["content"]
-        assert "done" not in stand.asked[3]["messages"][-1]["content"]
+        assert "here" in stand.model_requests[3]["messages"][-1]["content"]
+        assert "done" not in stand.model_requests[3]["messages"][-1]["content"]
 
 
 @pytest.mark.proves("004:FR-019", "004:US1-3")
-@aio(30)
+@async_test(30)
 async def test_connections_discoveries_and_failures_are_logged_with_fields_and_no_argument(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -60,9 +60,9 @@ async def test_connections_discoveries_and_failures_are_logged_with_fields_and_n
     async with (
         FaultyMCPServer() as server,
         FaultyMCPServer(down=True) as gone,
-        serving(tmp_path, model, mcp={"sums": server, "gone": gone}) as stand,
+        run_gateway(tmp_path, model, mcp={"sums": server, "gone": gone}) as stand,
     ):
-        await (await stand.openai()).responses.create(model=MODEL, input="Hi")
+        await (await stand.openai_client()).responses.create(model=MODEL, input="Hi")
     told = {record.event: record.fields for record in caplog.records if hasattr(record, "event")}  # type: ignore[attr-defined]
     assert told["mcp.connected"]["server"] == "sums"
     assert told["mcp.discovered"].items() >= {"server": "sums", "tools": 20}.items()
@@ -72,9 +72,9 @@ async def test_connections_discoveries_and_failures_are_logged_with_fields_and_n
 
 
 @pytest.mark.proves("004:FR-005", "004:FR-006", "004:FR-007")
-@aio(30)
+@async_test(30)
 async def test_the_gateway_s_servers_are_one_executor_of_their_tools(tmp_path: Path) -> None:
-    async with FaultyMCPServer() as server, serving(tmp_path, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, mcp={"sums": server}) as stand:
         executor: ToolExecutor = stand.service.backends[MODEL].mcp
         assert executor.kind is ToolKind.MCP
         offered = {spec.name for spec in await executor.specs()}

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import orjson
 import pytest
-from aio import aio
-from gateway.process import Served, process_of, write_file
-from gateway.test_durable_runs import ended
+from aio import async_test
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.test_durable_runs import wait_ended
 
 from holodeck.testing import ScriptedModel, say
 
@@ -50,33 +50,33 @@ def in_the_place_of_work(folder: Path) -> Path:
     return database.with_name(f"{database.name}.work")
 
 
-async def text_of_background(served: Served) -> str:
-    status, begun, _ = await served.ask(background=True)
+async def text_of_background(served: GatewayProcess) -> str:
+    status, begun, _ = await served.create_response(background=True)
     assert status == 200, begun
-    found = await ended(served, begun["id"])
+    found = await wait_ended(served, begun["id"])
     return str(found["output"][0]["content"][0]["text"])
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_nothing_is_loaded_before_there_is_something_to_keep(tmp_path: Path) -> None:
     async with ScriptedModel(say("now"), say("later"), say("once more")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, background=DURABLE)
-        async with process_of(file) as served:
-            assert (await served.ask())[0] == 200
+        file = write_gateway_file(tmp_path, scripted.url, background=DURABLE)
+        async with run_gateway_process(file) as served:
+            assert (await served.create_response())[0] == 200
             assert kept(tmp_path) == []
             assert await text_of_background(served) == "later"
             assert kept(tmp_path) != []
-        async with process_of(file) as served:
+        async with run_gateway_process(file) as served:
             assert await text_of_background(served) == "once more"
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_client_that_leaves_while_it_is_loaded_spoils_it_for_nobody(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("one"), say("two")).serve() as scripted,
-        process_of(write_file(tmp_path, scripted.url, background=DURABLE)) as served,
+        run_gateway_process(write_gateway_file(tmp_path, scripted.url, background=DURABLE)) as served,
     ):
         address = urlsplit(served.url)
         _, writing = await asyncio.open_connection(address.hostname, address.port)
@@ -89,39 +89,41 @@ async def test_a_client_that_leaves_while_it_is_loaded_spoils_it_for_nobody(tmp_
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_gateway_that_dies_while_it_makes_its_file_leaves_none_that_cannot_be_used(tmp_path: Path) -> None:
     async with ScriptedModel(say("one"), say("two")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, background=DURABLE)
-        async with process_of(file) as served:
-            asking = asyncio.create_task(served.ask(background=True))
+        file = write_gateway_file(tmp_path, scripted.url, background=DURABLE)
+        async with run_gateway_process(file) as served:
+            asking = asyncio.create_task(served.create_response(background=True))
             while not (is_half_made(tmp_path) or kept(tmp_path)):  # noqa: ASYNC110 - another process makes it
                 await asyncio.sleep(0)
             served.stop(signal.SIGKILL)
-            await served.ended()
+            await served.wait_exit()
             await asyncio.wait({asking})
             asking.exception()
         others = tmp_path / f"{in_the_place_of_work(tmp_path).name}.{os.getpid()}.new"
         others.touch()
-        async with process_of(file) as served:
+        async with run_gateway_process(file) as served:
             assert drafts(tmp_path) == [others.name], "what a process that is there makes is not touched"
             assert await text_of_background(served) in {"one", "two"}, "the first may have been kept just in time"
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_where_nothing_can_be_kept_only_background_responses_are_refused(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("now"), say("later")).serve() as scripted,
-        process_of(write_file(tmp_path, scripted.url, background=DURABLE)) as served,
+        run_gateway_process(write_gateway_file(tmp_path, scripted.url, background=DURABLE)) as served,
     ):
         in_its_place = in_the_place_of_work(tmp_path)
         in_its_place.mkdir()
-        status, answer, _ = await served.ask(background=True)
+        status, answer, _ = await served.create_response(background=True)
         assert status == 503, answer
-        assert (await served.ask())[0] == 200
+        assert (await served.create_response())[0] == 200
         in_its_place.rmdir()
         assert await text_of_background(served) == "later"
         served.stop()
-        await served.ended()
-    assert any(f"Durable runs cannot be kept in {in_its_place}" in line for line in served.said), served.said
+        await served.wait_exit()
+    assert any(f"Durable runs cannot be kept in {in_its_place}" in line for line in served.stderr_lines), (
+        served.stderr_lines
+    )

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.process import Served, process_of, write_file
-from gateway.stand import events_of
+from aio import async_test
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.stand import parse_events
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.scripted_server import ScriptedServer
@@ -20,11 +20,11 @@ SECONDS = 120.0  # two processes start, on a machine that may have much to do
 ENDED = ("completed", "failed", "cancelled", "incomplete")
 
 
-def tools(url: str, **more: Any) -> dict[str, Any]:
+def mcp_server_entry(url: str, **more: Any) -> dict[str, Any]:
     return {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": url, **more}
 
 
-async def ended(served: Served, response_id: str) -> dict[str, Any]:
+async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]:
     """A response, once it has come to an end."""
     while True:
         _, found, _ = await served.send("GET", f"/v1/responses/{response_id}")
@@ -33,19 +33,19 @@ async def ended(served: Served, response_id: str) -> dict[str, Any]:
         await asyncio.sleep(0.02)
 
 
-async def asked(model: ScriptedServer, times: int) -> None:
+async def wait_model_requests(model: ScriptedServer, times: int) -> None:
     """Wait until the model has been asked so many times."""
     while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
         await asyncio.sleep(0.02)
 
 
-async def stream(served: Served, response_id: str, after: int = -1) -> list[dict[str, Any]]:
+async def read_stream(served: GatewayProcess, response_id: str, after: int = -1) -> list[dict[str, Any]]:
     """The stream of a response after a number, to its end."""
     path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
-    return events_of((await served.send("GET", path))[1])
+    return parse_events((await served.send("GET", path))[1])
 
 
-async def heard(served: Served, response_id: str, until: str) -> list[dict[str, Any]]:
+async def read_stream_until(served: GatewayProcess, response_id: str, until: str) -> list[dict[str, Any]]:
     """The stream of a response up to the first event of a type; then the reader goes away."""
     path = f"{served.url}/v1/responses/{response_id}?stream=true"
     lines: list[bytes] = []
@@ -54,25 +54,27 @@ async def heard(served: Served, response_id: str, until: str) -> list[dict[str, 
             lines.append(line)
             if line.startswith(b"data: ") and f'"type":"{until}"'.encode() in line:
                 break
-    return events_of(b"".join(lines).decode() + "\ndata: [DONE]\n\n")
+    return parse_events(b"".join(lines).decode() + "\ndata: [DONE]\n\n")
 
 
 @pytest.mark.proves("D-32", "D-28")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: Path) -> None:
     never = asyncio.Event()
     model = ScriptedModel(call("echo", text="one"), call("echo", text="two"), [wait(never)], say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask("Say it twice", background=True)
-            await asked(scripted, 3)
-            before = await heard(served, begun["id"], "response.in_progress")
+        file = write_gateway_file(
+            tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)], background={"durable": True}
+        )
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response("Say it twice", background=True)
+            await wait_model_requests(scripted, 3)
+            before = await read_stream_until(served, begun["id"], "response.in_progress")
             served.stop(signal.SIGKILL)
-            await served.ended()
-        async with process_of(file) as served:
-            found = await ended(served, begun["id"])
-            events = await stream(served, begun["id"])
+            await served.wait_exit()
+        async with run_gateway_process(file) as served:
+            found = await wait_ended(served, begun["id"])
+            events = await read_stream(served, begun["id"])
             counted = (await served.send("GET", "/metrics"))[1].splitlines()
     assert found["status"] == "completed"
     assert found["output"][-1]["content"][0]["text"] == "done"
@@ -88,18 +90,20 @@ async def test_a_run_goes_on_from_its_last_finished_step_after_a_kill(tmp_path: 
 
 
 @pytest.mark.proves("D-16", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_call_that_was_under_way_is_not_repeated_and_the_model_is_told(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60), say("I will look first"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
+        file = write_gateway_file(
+            tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)], background={"durable": True}
+        )
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
             await mcp.received("tools/call")
             served.stop(signal.SIGKILL)
-            await served.ended()
-        async with process_of(file) as served:
-            found = await ended(served, begun["id"])
+            await served.wait_exit()
+        async with run_gateway_process(file) as served:
+            found = await wait_ended(served, begun["id"])
     assert found["status"] == "completed"
     assert len(mcp.calls()) == 1
     told = scripted.received[-1].json["messages"][-1]
@@ -108,19 +112,19 @@ async def test_a_call_that_was_under_way_is_not_repeated_and_the_model_is_told(t
 
 
 @pytest.mark.proves("D-16", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_call_that_may_be_repeated_is_repeated_with_the_same_key(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60), say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        server = tools(mcp.url, idempotent_tools=["slow"], request_timeout=2)
-        file = write_file(tmp_path, scripted.url, mcp_servers=[server], background={"durable": True})
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
+        server = mcp_server_entry(mcp.url, idempotent_tools=["slow"], request_timeout=2)
+        file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[server], background={"durable": True})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
             await mcp.received("tools/call")
             served.stop(signal.SIGKILL)
-            await served.ended()
-        async with process_of(file) as served:
-            assert (await ended(served, begun["id"]))["status"] == "completed"
+            await served.wait_exit()
+        async with run_gateway_process(file) as served:
+            assert (await wait_ended(served, begun["id"]))["status"] == "completed"
     keys = [one.params["_meta"]["holodeck/idempotency-key"] for one in mcp.calls()]
     assert len(keys) == 2
     assert keys[0] == keys[1]
@@ -128,7 +132,7 @@ async def test_a_call_that_may_be_repeated_is_repeated_with_the_same_key(tmp_pat
 
 
 @pytest.mark.proves("D-28", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_full_disk_stops_a_run_for_as_long_as_it_is_full(tmp_path: Path) -> None:
     go = asyncio.Event()
 
@@ -138,39 +142,41 @@ async def test_a_full_disk_stops_a_run_for_as_long_as_it_is_full(tmp_path: Path)
         return [wait(go), call("echo", text="one")] if messages[-1]["role"] == "user" else say("done")
 
     async with FaultyMCPServer() as mcp, ScriptedModel(turn).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
-            await asked(scripted, 1)
+        file = write_gateway_file(
+            tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)], background={"durable": True}
+        )
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            await wait_model_requests(scripted, 1)
             _, most = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (4096, most))
             go.set()
-            while not any("durable.not_kept" in line for line in served.said):  # noqa: ASYNC110 - of another process
+            while not any("durable.not_kept" in line for line in served.stderr_lines):  # noqa: ASYNC110 - of another process
                 await asyncio.sleep(0.02)
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
-            found = await ended(served, begun["id"])
+            found = await wait_ended(served, begun["id"])
     assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
     assert len(mcp.calls()) == 1, "nothing runs while it cannot be kept"
 
 
 @pytest.mark.proves("D-28", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_told_to_stop_a_gateway_leaves_a_run_to_the_next_one_between_two_steps(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=0.5), [wait(asyncio.Event())], say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        more: dict[str, Any] = {"mcp_servers": [tools(mcp.url)], "background": {"durable": True}}
-        file = write_file(tmp_path, scripted.url, limits={"drain_seconds": 60}, **more)
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
+        more: dict[str, Any] = {"mcp_servers": [mcp_server_entry(mcp.url)], "background": {"durable": True}}
+        file = write_gateway_file(tmp_path, scripted.url, limits={"drain_seconds": 60}, **more)
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
             await mcp.received("tools/call")
             served.stop()
-            assert await served.ended() == 0
-        async with process_of(file) as served:
-            await asked(scripted, 2)
+            assert await served.wait_exit() == 0
+        async with run_gateway_process(file) as served:
+            await wait_model_requests(scripted, 2)
             served.stop()
-            assert await served.ended() == 0
-        async with process_of(file) as served:
-            found = await ended(served, begun["id"])
+            assert await served.wait_exit() == 0
+        async with run_gateway_process(file) as served:
+            found = await wait_ended(served, begun["id"])
     assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
     assert len(mcp.calls()) == 1
     for received in scripted.received[1:]:

@@ -7,30 +7,32 @@ import signal
 from pathlib import Path
 
 import pytest
-from aio import aio
-from gateway.process import process_of, write_file
-from gateway.test_durable_runs import SECONDS, ended, heard, stream, tools
+from aio import async_test
+from gateway.process import run_gateway_process, write_gateway_file
+from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream, read_stream_until, wait_ended
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think, wait
 from holodeck.testing.script import Turn
 
 
 @pytest.mark.proves("D-28", "D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_an_item_of_a_turn_that_is_asked_again_is_done_once(tmp_path: Path) -> None:
     never = asyncio.Event()
     first: Turn = [think("Hm."), say("First I "), wait(never)]
     model = ScriptedModel(first, [think("Hm!"), say("I call."), call("echo", text="it")], say("done"))
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[tools(mcp.url)], background={"durable": True})
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
-            before = await heard(served, begun["id"], "response.output_text.delta")
+        file = write_gateway_file(
+            tmp_path, scripted.url, mcp_servers=[mcp_server_entry(mcp.url)], background={"durable": True}
+        )
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            before = await read_stream_until(served, begun["id"], "response.output_text.delta")
             served.stop(signal.SIGKILL)
-            await served.ended()
-        async with process_of(file) as served:
-            found = await ended(served, begun["id"])
-            events = await stream(served, begun["id"])
+            await served.wait_exit()
+        async with run_gateway_process(file) as served:
+            found = await wait_ended(served, begun["id"])
+            events = await read_stream(served, begun["id"])
     assert "response.output_item.done" not in [event["type"] for event in before]
     assert events[: len(before)] == before
     assert [event["sequence_number"] for event in events] == list(range(len(events)))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from holodeck.gateway.frames import Frames
-from holodeck.gateway.room import Room
+from holodeck.gateway.frames import FrameSplitter
+from holodeck.gateway.room import GatewayBudget
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 300, 70_000])
 EMPTY = bytes((0, 0x80, 0, 0, 0, 0))
@@ -34,62 +34,62 @@ def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
 
 @settings(deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
-def test_the_same_frames_come_out(sizes: list[int], cuts: list[int]) -> None:
-    room = Room(sum(sizes))
-    frames, sent = Frames(room, limit=100_000), _frames(sizes)
+def test_frames_do_not_depend_on_how_the_bytes_are_split(sizes: list[int], cuts: list[int]) -> None:
+    room = GatewayBudget(sum(sizes))
+    frames, sent = FrameSplitter(room, max_frame_bytes=100_000), _frames(sizes)
     assert [frame for piece in _cut(b"".join(sent), cuts) for frame in frames.feed(piece)] == sent
-    assert room.left == 0
-    assert frames.whole() == sum(sizes)
-    assert not frames.was_refused()
-    assert not frames.is_half
+    assert room.available == 0
+    assert frames.pop_message_bytes() == sum(sizes)
+    assert not frames.pop_refusal()
+    assert not frames.is_mid_message
 
 
 @settings(deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
-def test_a_message_without_room_ends_where_it_is_and_the_next_one_comes(sizes: list[int], cuts: list[int]) -> None:
+def test_a_message_over_the_byte_budget_is_cut_and_the_next_message_is_read(sizes: list[int], cuts: list[int]) -> None:
     sizes = [*sizes, 200]
-    room = Room(sum(sizes) - 1)
-    frames, sent = Frames(room, limit=100_000), _frames(sizes)
+    room = GatewayBudget(sum(sizes) - 1)
+    frames, sent = FrameSplitter(room, max_frame_bytes=100_000), _frames(sizes)
     came = [frame for piece in _cut(b"".join(sent), cuts) for frame in frames.feed(piece)]
     pings = [frame for frame in sent if frame[0] & 0x0F == Opcode.PING]
     parts = [frame for frame in came if frame not in pings]
     assert [frame for frame in came if frame in pings] == pings
     assert parts[:-1] == [frame for frame in sent if frame not in pings][: len(parts) - 1]
     assert (parts[-1][0] & 0x80, parts[-1][1:]) == (0x80, EMPTY[1:])
-    assert frames.was_refused()
-    assert (frames.whole(), frames.is_half, room.left) == (0, False, sum(sizes) - 1)
+    assert frames.pop_refusal()
+    assert (frames.pop_message_bytes(), frames.is_mid_message, room.available) == (0, False, sum(sizes) - 1)
     (after,) = _frames([5])
     assert list(frames.feed(after)) == [after]
 
 
-def test_what_is_longer_than_anything_may_be_is_handed_on_at_its_head() -> None:
-    room = Room(1_000)
-    frames = Frames(room, limit=100)
+def test_of_a_frame_over_the_size_limit_only_the_header_is_passed_on() -> None:
+    room = GatewayBudget(1_000)
+    frames = FrameSplitter(room, max_frame_bytes=100)
     (long,) = _frames([101])
     (head,) = frames.feed(long)
     assert long.startswith(head)
     assert list(frames.feed(long)) == [], "nothing comes after it"
-    assert room.left == 1_000
+    assert room.available == 1_000
 
 
 @pytest.mark.parametrize("room", [0, 5, 1_000], ids=["no room", "room for half", "room"])
-def test_somebody_is_in_the_middle_of_a_message_until_its_last_byte(room: int) -> None:
+def test_a_message_is_incomplete_until_its_last_byte_has_arrived(room: int) -> None:
     sent = b"".join(_frames([3, 4]))
     for cut in range(1, len(sent)):
-        frames = Frames(Room(room), limit=100)
+        frames = FrameSplitter(GatewayBudget(room), max_frame_bytes=100)
         list(frames.feed(sent[:cut]))
-        assert frames.is_half
+        assert frames.is_mid_message
         list(frames.feed(sent[cut:]))
-        frames.whole()
-        assert not frames.is_half
+        frames.pop_message_bytes()
+        assert not frames.is_mid_message
 
 
-def test_each_piece_of_a_message_moves_it_on_and_no_ping_does() -> None:
-    frames = Frames(Room(1_000), limit=100)
+def test_data_frames_count_as_progress_of_a_message_and_pings_do_not() -> None:
+    frames = FrameSplitter(GatewayBudget(1_000), max_frame_bytes=100)
     first, ping, last = _frames([3, 0])
-    moved = [frames.moved]
+    moved = [frames.received_bytes]
     for piece in (first[:-2], first[-2:-1], first[-1:], ping, ping[:4], ping[4:], last):
         list(frames.feed(piece))
-        moved.append(frames.moved)
+        moved.append(frames.received_bytes)
     is_moved = [one < other for one, other in pairwise(moved)]
     assert is_moved == [True, True, True, False, False, False, True]

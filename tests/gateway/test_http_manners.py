@@ -7,8 +7,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.testing import ScriptedModel, say
 
@@ -17,10 +17,10 @@ SDK_HEADERS = "authorization,content-type,x-stainless-lang,x-stainless-retry-cou
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_wrong_method_is_answered_with_the_right_ones_and_head_is_a_get_without_a_body(tmp_path: Path) -> None:
-    async with serving(tmp_path) as stand:
-        http = await stand.http()
+    async with run_gateway(tmp_path) as stand:
+        http = await stand.http_client()
         async with http.put("/v1/conversations/conv_1") as answer:
             assert (answer.status, answer.headers["allow"]) == (405, "DELETE, GET, POST")
         for path in ("/healthz", "/readyz", "/v1/models"):
@@ -32,10 +32,10 @@ async def test_a_wrong_method_is_answered_with_the_right_ones_and_head_is_a_get_
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_packed_body_is_refused_in_words(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
-        http = await stand.http()
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
+        http = await stand.http_client()
         body = orjson.dumps({"model": MODEL, "input": "Hello"})
         packed = {"content-encoding": "gzip"}
         async with http.post("/v1/responses", data=gzip.compress(body), headers=packed) as answer:
@@ -46,10 +46,10 @@ async def test_a_packed_body_is_refused_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("D-25", "D-31")
-@aio(30)
+@async_test(30)
 async def test_an_sdk_in_an_invited_page_may_send_its_headers_and_read_ours(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi.")), cors_origins=[PAGE]) as stand:
-        http = await stand.http()
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), cors_origins=[PAGE]) as stand:
+        http = await stand.http_client()
         asks = {"origin": PAGE, "access-control-request-method": "POST", "access-control-request-headers": SDK_HEADERS}
         async with http.options("/v1/responses", headers=asks) as answer:
             assert answer.status == 204
@@ -62,21 +62,21 @@ async def test_an_sdk_in_an_invited_page_may_send_its_headers_and_read_ours(tmp_
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_model_whose_name_has_a_slash_is_found_by_it(tmp_path: Path) -> None:
     llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": "http://127.0.0.1:1/v1"}
-    async with serving(tmp_path, models=[{"name": "maker/model:7b", "model": llm}]) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path, models=[{"name": "maker/model:7b", "model": llm}]) as stand:
+        client = await stand.openai_client()
         assert (await client.models.retrieve("maker/model:7b")).id == "maker/model:7b"
         assert (await stand.send("GET", "/v1/models/maker/model:7b"))[0] == 200
         assert (await stand.send("GET", "/v1/models/maker"))[0] == 404
 
 
 @pytest.mark.proves("D-29", "D-31")
-@aio(30)
+@async_test(30)
 async def test_a_probe_may_come_by_any_address_and_nothing_else_may(tmp_path: Path) -> None:
-    async with serving(tmp_path) as stand:
-        http = await stand.http()
+    async with run_gateway(tmp_path) as stand:
+        http = await stand.http_client()
         by_address = {"host": "10.1.2.3:8080"}
         for path in ("/healthz", "/readyz"):
             async with http.get(path, headers=by_address) as answer:
@@ -87,9 +87,9 @@ async def test_a_probe_may_come_by_any_address_and_nothing_else_may(tmp_path: Pa
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
-async def test_no_stream_is_kept_on_its_way(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+@async_test(30)
+async def test_streams_forbid_caching(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         body = orjson.dumps({"model": MODEL, "input": "Hello", "stream": True})
-        async with (await stand.http()).post("/v1/responses", data=body) as answer:
+        async with (await stand.http_client()).post("/v1/responses", data=body) as answer:
             assert answer.headers["cache-control"] == "no-store"

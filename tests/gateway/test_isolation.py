@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.app import Route
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say
@@ -24,7 +24,7 @@ REFERRING = ("/v1/responses", "/v1/responses/compact", "/v1/responses/input_toke
 """Routes that take the id of an earlier response in their body."""
 
 
-async def _belongings(stand: Stand, key: str) -> dict[str, dict[str, str]]:
+async def _belongings(stand: RunningGateway, key: str) -> dict[str, dict[str, str]]:
     """What a caller owns, by the beginning of the routes to it: each path parameter with its value."""
     _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "mine"}, key=key)
     _, conversation = await stand.send("POST", "/v1/conversations", {"items": [MESSAGE]}, key=key)
@@ -58,10 +58,10 @@ def _neutral(answer: Any, owned: dict[str, dict[str, str]]) -> str:
 
 
 @pytest.mark.proves("D-29")
-@aio(60)
+@async_test(60)
 async def test_another_caller_s_id_is_the_same_as_a_missing_one_on_every_route(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: say("ok"))
-    async with serving(tmp_path, model, keys=[ALICE, BOB]) as stand:
+    async with run_gateway(tmp_path, model, keys=[ALICE, BOB]) as stand:
         owned = await _belongings(stand, ALICE)
         for route in stand.service.app.routes:
             if "{" not in route.path or route.is_admin or route.path in SHARED:
@@ -73,16 +73,16 @@ async def test_another_caller_s_id_is_the_same_as_a_missing_one_on_every_route(t
                 assert theirs[0] == 404, route
                 assert _neutral(theirs, owned) == _neutral(nobodys, owned)
         for values in owned.values():
-            assert not any(value in repr(stand.asked[1:]) for value in values.values())
+            assert not any(value in repr(stand.model_requests[1:]) for value in values.values())
         for beginning, values in owned.items():
             assert (await stand.send("GET", beginning + values["id"], key=ALICE))[0] == 200
 
 
 @pytest.mark.proves("D-29")
-@aio(60)
+@async_test(60)
 async def test_another_caller_s_id_in_a_body_is_the_same_as_a_missing_one(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: say("ok"))
-    async with serving(tmp_path, model, keys=[ALICE, BOB]) as stand:
+    async with run_gateway(tmp_path, model, keys=[ALICE, BOB]) as stand:
         owned = await _belongings(stand, ALICE)
         posts = [route.path for route in stand.service.app.routes if route.method == "POST" and "{" not in route.path]
         assert set(REFERRING) <= set(posts)
@@ -94,21 +94,21 @@ async def test_another_caller_s_id_in_a_body_is_the_same_as_a_missing_one(tmp_pa
                 nobodys = await stand.send("POST", path, {**body, name: _missing(value)}, key=BOB)
                 assert theirs[0] in (400, 404)
                 assert _neutral(theirs, owned) == _neutral(nobodys, owned)
-        assert len(stand.asked) == 1
+        assert len(stand.model_requests) == 1
 
 
 @pytest.mark.proves("D-29")
-@aio(60)
+@async_test(60)
 async def test_every_route_needs_a_key_and_the_operator_s_need_an_operator(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, mcp={"sums": server}, keys=[BOB], admins=[ROOT]) as stand,
+        run_gateway(tmp_path, mcp={"sums": server}, keys=[BOB], admins=[ROOT]) as stand,
     ):
         for route in stand.service.app.routes:
             path = route.path.replace("{name}", "sums").replace("{id}", "x").replace("{item_id}", "y")
             body: Any = {} if route.method == "POST" else None
             status, answer = await stand.send(route.method, path, body, key="hd-mallory")
-            if route.is_open:
+            if route.is_public:
                 assert status == 200
                 continue
             assert (status, answer["error"]["code"]) == (401, "invalid_api_key")

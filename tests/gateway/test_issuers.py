@@ -13,10 +13,10 @@ from typing import Any
 
 import jwt
 import pytest
-from aio import aio
+from aio import async_test
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec
-from gateway.stand import MODEL, serving
+from gateway.stand import MODEL, run_gateway
 from websockets.asyncio.client import connect
 from websockets.frames import CloseCode
 
@@ -67,9 +67,9 @@ async def issuing() -> AsyncIterator[Issuer]:
 
 
 @pytest.mark.proves("D-29")
-@aio
+@async_test
 async def test_keys_of_the_issuer_are_fetched_and_let_its_callers_in_and_no_others(tmp_path: Path) -> None:
-    async with issuing() as issuer, serving(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as stand:
+    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as stand:
         body = {"model": MODEL, "input": "Hello"}
         assert (await stand.send("POST", "/v1/responses", body, key=issuer.token))[0] == 200
         assert (await stand.send("GET", "/v1/mcp/servers", key=issuer.token))[0] == 200
@@ -78,23 +78,23 @@ async def test_keys_of_the_issuer_are_fetched_and_let_its_callers_in_and_no_othe
 
 
 @pytest.mark.proves("D-29")
-@aio
+@async_test
 async def test_a_token_whose_subject_is_no_text_is_refused(tmp_path: Path) -> None:
-    async with issuing() as issuer, serving(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as stand:
+    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as stand:
         for subject in ("al\ud800ice", "al\0ice"):
             status, said = await stand.send(
                 "POST", "/v1/responses", {"model": MODEL, "input": "Hello"}, key=issuer.token_with(sub=subject)
             )
             assert (status, said["error"]["code"]) == (401, "invalid_api_key")
-        assert not stand.asked
+        assert not stand.model_requests
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
+@async_test(30)
 async def test_sockets_end_when_their_token_expires_and_messages_that_wait_are_not_answered(tmp_path: Path) -> None:
     resume = asyncio.Event()
     model = ScriptedModel([say("One."), wait(resume)], say("Two."))
-    async with issuing() as issuer, serving(tmp_path, model, jwt=issuer.config) as stand:
+    async with issuing() as issuer, run_gateway(tmp_path, model, jwt=issuer.config) as stand:
         token = issuer.token_with(exp=time.time() + 3.0 - JWT_LEEWAY)
         address, headers = stand.url.replace("http", "ws", 1) + "/v1/responses", {"authorization": f"Bearer {token}"}
         message = json.dumps({"type": "response.create", "model": MODEL, "input": "Hello"})
@@ -112,4 +112,4 @@ async def test_sockets_end_when_their_token_expires_and_messages_that_wait_are_n
         assert ends == ["response.completed", "error"], "what was begun in time is finished"
         assert (told[-1]["status"], told[-1]["error"]["code"]) == (401, "token_expired")
         assert (idle.close_code, busy.close_code) == (CloseCode.GOING_AWAY, CloseCode.GOING_AWAY)
-        assert len(stand.asked) == 1
+        assert len(stand.model_requests) == 1

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aio import aio
-from gateway.clocks import hurried, later
-from gateway.stand import Stand, serving
+from aio import async_test
+from gateway.clocks import advance_clock, with_movable_clock
+from gateway.stand import RunningGateway, run_gateway
 
 from holodeck.lib.limits import KEEP_ALIVE_SECONDS
 from holodeck.testing import ScriptedModel, say, wait
@@ -24,7 +24,7 @@ HALF = (
 )
 
 
-class Wire:
+class RawConnection:
     """A connection, byte by byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,37 +44,37 @@ class Wire:
         return head
 
 
-async def wire_to(stand: Stand) -> Wire:
+async def open_raw_connection(stand: RunningGateway) -> RawConnection:
     host, port = stand.url.removeprefix("http://").split(":")
-    return Wire(*await asyncio.open_connection(host, int(port)))
+    return RawConnection(*await asyncio.open_connection(host, int(port)))
 
 
-async def until_nobody_listens(stand: Stand) -> None:
+async def until_nobody_listens(stand: RunningGateway) -> None:
     with suppress(ConnectionError):
         while True:
-            (await wire_to(stand)).writer.close()
+            (await open_raw_connection(stand)).writer.close()
 
 
 @pytest.mark.proves("D-25")
-@hurried
+@with_movable_clock
 async def test_an_idle_connection_is_kept_for_longer_than_proxies_keep_theirs_and_then_closed(tmp_path: Path) -> None:
-    async with serving(tmp_path) as stand:
-        client = await wire_to(stand)
+    async with run_gateway(tmp_path) as stand:
+        client = await open_raw_connection(stand)
         for _ in range(3):
             assert (await client.ask(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 200")
-            await later(PROXY_SECONDS + 1)
+            await advance_clock(PROXY_SECONDS + 1)
         assert (await client.ask(b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        await later(KEEP_ALIVE_SECONDS)
+        await advance_clock(KEEP_ALIVE_SECONDS)
         assert await client.reader.read() == b""
         client.writer.close()
 
 
 @pytest.mark.proves("D-28")
 @pytest.mark.parametrize("begun", [b"", b'{"model": '])
-@aio
+@async_test
 async def test_half_a_request_does_not_keep_the_gateway_from_ending(tmp_path: Path, begun: bytes) -> None:
-    async with serving(tmp_path) as stand:
-        client = await wire_to(stand)
+    async with run_gateway(tmp_path) as stand:
+        client = await open_raw_connection(stand)
         assert (await client.ask(HALF)).startswith(b"HTTP/1.1 100")
         client.writer.write(begun)
         stand.service.stop()
@@ -84,7 +84,7 @@ async def test_half_a_request_does_not_keep_the_gateway_from_ending(tmp_path: Pa
 
 
 @pytest.mark.proves("D-28")
-@aio
+@async_test
 async def test_a_request_that_is_not_yet_whole_when_the_gateway_begins_to_end_is_refused(tmp_path: Path) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
@@ -92,10 +92,10 @@ async def test_a_request_that_is_not_yet_whole_when_the_gateway_begins_to_end_is
         asked.set()
         return [wait(go), say("Hi.")]
 
-    async with serving(tmp_path, ScriptedModel(turn), limits={"drain_seconds": 30}) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(turn), limits={"drain_seconds": 30}) as stand:
         running = asyncio.create_task(stand.send("POST", "/v1/responses", {"model": "demo", "input": "hi"}))
         await asked.wait()
-        client = await wire_to(stand)
+        client = await open_raw_connection(stand)
         assert (await client.ask(HALF)).startswith(b"HTTP/1.1 100")
         stand.service.stop()
         while (await stand.send("GET", "/readyz"))[0] == 200:
@@ -108,11 +108,11 @@ async def test_a_request_that_is_not_yet_whole_when_the_gateway_begins_to_end_is
 
 
 @pytest.mark.proves("D-28")
-@aio
-async def test_told_twice_to_stop_the_gateway_waits_for_nobody(tmp_path: Path) -> None:
+@async_test
+async def test_a_second_stop_signal_ends_the_gateway_at_once(tmp_path: Path) -> None:
     step = wait(asyncio.Event())
-    async with serving(tmp_path, ScriptedModel([say("Hi"), step]), limits={"drain_seconds": 30}) as stand:
-        http = await stand.http()
+    async with run_gateway(tmp_path, ScriptedModel([say("Hi"), step]), limits={"drain_seconds": 30}) as stand:
+        http = await stand.http_client()
         body = {"model": "demo", "input": "hi", "stream": True}
         async with http.post("/v1/responses", json=body) as answer:
             await step.reached.wait()
@@ -123,9 +123,9 @@ async def test_told_twice_to_stop_the_gateway_waits_for_nobody(tmp_path: Path) -
 
 
 @pytest.mark.proves("D-25")
-@aio
+@async_test
 async def test_a_body_that_says_that_it_is_too_large_is_not_waited_for(tmp_path: Path) -> None:
-    async with serving(tmp_path, limits={"body_bytes": 1024, "drain_seconds": 0}) as stand:
-        client = await wire_to(stand)
+    async with run_gateway(tmp_path, limits={"body_bytes": 1024, "drain_seconds": 0}) as stand:
+        client = await open_raw_connection(stand)
         assert (await client.ask(HALF.replace(b"1000", b"2000"))).startswith(b"HTTP/1.1 413")
         client.writer.close()

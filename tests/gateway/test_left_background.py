@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from aio import aio
-from gateway.process import Served, process_of, write_file
+from aio import async_test
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
 
 from holodeck.testing import ScriptedModel, say
 
@@ -22,15 +22,15 @@ def _statuses(folder: Path) -> list[str]:
         return sorted(row[0] for row in database.execute("SELECT status FROM responses"))
 
 
-async def _in_flight(served: Served, count: int) -> None:
+async def _in_flight(served: GatewayProcess, count: int) -> None:
     while f"\nholodeck_in_flight {count}\n" not in (await served.send("GET", "/metrics"))[1]:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 
-async def _leave_while_nothing_can_be_kept(served: Served, folder: Path) -> None:
+async def _leave_while_nothing_can_be_kept(served: GatewayProcess, folder: Path) -> None:
     with closing(sqlite3.connect(folder / "holodeck.db", isolation_level=None)) as slow:
         slow.execute("BEGIN IMMEDIATE")
-        leaving = [asyncio.create_task(served.ask(background=True)) for _ in range(LEFT)]
+        leaving = [asyncio.create_task(served.create_response(background=True)) for _ in range(LEFT)]
         await _in_flight(served, LEFT)
         for each in leaving:
             each.cancel()
@@ -42,12 +42,12 @@ async def _leave_while_nothing_can_be_kept(served: Served, folder: Path) -> None
 
 @pytest.mark.proves("D-32", "D-28")
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in the process"])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_background_response_whose_client_leaves_is_made(tmp_path: Path, is_durable: bool) -> None:
     async with ScriptedModel(lambda _: say("done")).serve() as model:
-        file = write_file(tmp_path, model.url, background={"durable": is_durable})
-        async with process_of(file) as served:
-            assert (await served.ask())[0] == 200
+        file = write_gateway_file(tmp_path, model.url, background={"durable": is_durable})
+        async with run_gateway_process(file) as served:
+            assert (await served.create_response())[0] == 200
             # A client that leaves before its response is about to be kept has asked for nothing, so others follow it.
             while len(_statuses(tmp_path)) < 1 + LEFT:
                 await _leave_while_nothing_can_be_kept(served, tmp_path)

@@ -7,14 +7,24 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.conversing import ASKING, DECLARED, GET_TIME, MIXED, ask, noon, told, types, yes
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.conversing import (
+    APPROVAL_SERVER,
+    DECLARED_SERVER,
+    GET_TIME,
+    MIXED_CALLS,
+    answer_get_time,
+    approve_call,
+    create_response,
+    last_model_messages,
+    output_types,
+)
+from gateway.stand import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import ClientConnection, connect
 
-from holodeck.gateway.unstored import Unstored
-from holodeck.gateway.waiting import Waiting
-from holodeck.lib.limits import UNSTORED_SECONDS
+from holodeck.gateway.unstored import PendingCallCache
+from holodeck.gateway.waiting import PendingCalls
+from holodeck.lib.limits import PENDING_CALL_SECONDS
 from holodeck.models.items import FunctionCall
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import call_raw
@@ -27,7 +37,7 @@ NAMED = [SUM, call_raw("get_time", "{}", call_id="call_Zk3mJ81pQwXt")]
 NUMBERED = [SUM, call_raw("get_time", "{}", call_id="functions.get_time:0")]
 
 
-def _open(stand: Stand) -> connect:
+def _open(stand: RunningGateway) -> connect:
     return connect(stand.url.replace("http", "ws", 1) + "/v1/responses")
 
 
@@ -48,102 +58,105 @@ def _bare(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.proves("D-23", "D-25", "D-16")
-@pytest.mark.parametrize("tools", [(GET_TIME,), (GET_TIME, DECLARED)], ids=["portable", "declared"])
+@pytest.mark.parametrize("tools", [(GET_TIME,), (GET_TIME, DECLARED_SERVER)], ids=["portable", "declared"])
 @pytest.mark.parametrize("way", ["socket", "http"])
-@aio(30)
+@async_test(30)
 async def test_the_call_that_waited_runs_once_when_the_client_comes_back_with_all_it_saw(
     tmp_path: Path, tools: tuple[dict[str, Any], ...], way: str
 ) -> None:
-    model = ScriptedModel(MIXED, say("3, at noon."), say("Again."), say("Bye."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    model = ScriptedModel(MIXED_CALLS, say("3, at noon."), say("Again."), say("Bye."))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         async with _open(stand) as socket:
             first = await _turn(socket, [GO], *tools)
-        given = [GO, *first["output"], noon(first)]
+        given = [GO, *first["output"], answer_get_time(first)]
         if way == "socket":
             async with _open(stand) as socket:
                 second = await _turn(socket, given, *tools)
         else:
-            second = await ask(stand, given, *tools, store=False)
-        assert types(second)[-1] == "message"
-        assert told(stand) == ["Go", ["add", "get_time"], *BOTH]
-        await ask(stand, given, *tools, store=False)
-        assert "What came of it is not known here" in dict(told(stand)[2:])["add"]
-        await ask(stand, [*given, *second["output"], THANKS], *tools, store=False)
-        assert sorted(line for line in told(stand) if isinstance(line, tuple)) == list(BOTH)
+            second = await create_response(stand, given, *tools, store=False)
+        assert output_types(second)[-1] == "message"
+        assert last_model_messages(stand) == ["Go", ["add", "get_time"], *BOTH]
+        await create_response(stand, given, *tools, store=False)
+        assert "What came of it is not known here" in dict(last_model_messages(stand)[2:])["add"]
+        await create_response(stand, [*given, *second["output"], THANKS], *tools, store=False)
+        assert sorted(line for line in last_model_messages(stand) if isinstance(line, tuple)) == list(BOTH)
         assert len(server.calls()) == 1
 
 
 @pytest.mark.proves("D-23", "D-16")
-@aio(30)
+@async_test(30)
 async def test_a_call_under_way_when_the_socket_was_left_is_not_made_again_and_the_model_hears_so(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel([call("slow", seconds=60), call("get_time")], say("I see."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         async with _open(stand) as socket:
             first = await _turn(socket, [GO])
             asked = {"type": "response.create", "model": MODEL, "store": False, "tools": [GET_TIME]}
-            asked |= {"input": [noon(first)], "previous_response_id": first["id"]}
+            asked |= {"input": [answer_get_time(first)], "previous_response_id": first["id"]}
             await socket.send(orjson.dumps(asked).decode())
             await server.received("tools/call", name="slow")
         await server.received("notifications/cancelled")
         async with _open(stand) as socket:
-            await _turn(socket, [GO, *first["output"], noon(first)])
-        assert "It is not run again" in dict(told(stand)[2:])["slow"]
+            await _turn(socket, [GO, *first["output"], answer_get_time(first)])
+        assert "It is not run again" in dict(last_model_messages(stand)[2:])["slow"]
         assert len(server.calls()) == 1
 
 
 @pytest.mark.proves("D-23", "D-25")
 @pytest.mark.parametrize("has_ids", [True, False])
-@aio(30)
-async def test_after_a_restart_a_turn_that_nobody_kept_is_refused_unless_it_was_gone_on_from(
+@async_test(30)
+async def test_after_a_restart_an_unstored_paused_turn_is_refused_unless_its_results_are_in_the_history(
     tmp_path: Path, has_ids: bool
 ) -> None:
     model = ScriptedModel(NAMED, say("3, at noon."))
     async with FaultyMCPServer() as server:
-        async with serving(tmp_path, model, mcp={"sums": server}) as stand, _open(stand) as socket:
-            first = await _turn(socket, [GO], GET_TIME, DECLARED)
+        async with run_gateway(tmp_path, model, mcp={"sums": server}) as stand, _open(stand) as socket:
+            first = await _turn(socket, [GO], GET_TIME, DECLARED_SERVER)
             shown = first["output"] if has_ids else [*first["output"][:-1], *_bare(first["output"][-1:])]
-            given = [GO, *shown, noon(first)]
+            given = [GO, *shown, answer_get_time(first)]
             more = {"previous_response_id": first["id"]}
-            second = await _turn(socket, [noon(first)], GET_TIME, DECLARED, **more)
-            assert types(second) == ["mcp_call", "message"]
-        async with serving(tmp_path, ScriptedModel(say("Bye.")), mcp={"sums": server}) as stand:
-            body = {"model": MODEL, "input": given, "tools": [GET_TIME, DECLARED], "store": False}
+            second = await _turn(socket, [answer_get_time(first)], GET_TIME, DECLARED_SERVER, **more)
+            assert output_types(second) == ["mcp_call", "message"]
+        async with run_gateway(tmp_path, ScriptedModel(say("Bye.")), mcp={"sums": server}) as stand:
+            body = {"model": MODEL, "input": given, "tools": [GET_TIME, DECLARED_SERVER], "store": False}
             code, refused = await stand.send("POST", "/v1/responses", body)
             assert (code, refused["error"]["code"], refused["error"]["param"]) == (400, "paused_turn_gone", "input")
             assert first["id"] in refused["error"]["message"]
             async with _open(stand) as socket:
                 assert (await _turn(socket, given, GET_TIME))["error"]["code"] == "paused_turn_gone"
-                last = await _turn(socket, [*given, *second["output"], THANKS], GET_TIME, DECLARED)
-            assert types(last)[-1] == "message"
-            assert sorted(line for line in told(stand) if isinstance(line, tuple)) == list(BOTH)
+                last = await _turn(socket, [*given, *second["output"], THANKS], GET_TIME, DECLARED_SERVER)
+            assert output_types(last)[-1] == "message"
+            assert sorted(line for line in last_model_messages(stand) if isinstance(line, tuple)) == list(BOTH)
         assert len(server.calls()) == 1
 
 
 @pytest.mark.proves("D-23")
-@aio(30)
-async def test_a_call_that_only_has_the_number_of_one_that_is_gone_is_no_reason_to_refuse(tmp_path: Path) -> None:
+@async_test(30)
+async def test_a_call_that_shares_only_the_call_id_of_a_lost_turn_is_accepted(tmp_path: Path) -> None:
     async with FaultyMCPServer() as server:
-        async with serving(tmp_path, ScriptedModel(NUMBERED), mcp={"sums": server}) as stand, _open(stand) as socket:
+        async with (
+            run_gateway(tmp_path, ScriptedModel(NUMBERED), mcp={"sums": server}) as stand,
+            _open(stand) as socket,
+        ):
             first = await _turn(socket, [GO])
         model = ScriptedModel(lambda _: say("Noon."))
-        async with serving(tmp_path, model, mcp={"sums": server}) as stand:
+        async with run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
             (called,) = first["output"]
             for other in ({**called, "id": "fc_other"}, _bare([called])[0]):
-                await ask(stand, [GO, other, noon(first)], store=False)
-                assert told(stand) == ["Go", ["get_time"], ("get_time", "noon")]
+                await create_response(stand, [GO, other, answer_get_time(first)], store=False)
+                assert last_model_messages(stand) == ["Go", ["get_time"], ("get_time", "noon")]
 
 
 @pytest.mark.proves("D-23", "D-28")
-@aio(30)
+@async_test(30)
 async def test_a_turn_whose_response_was_deleted_is_refused_when_it_comes_back(tmp_path: Path) -> None:
-    model = ScriptedModel(MIXED, [call("get_time")], say("Noon."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    model = ScriptedModel(MIXED_CALLS, [call("get_time")], say("Noon."))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         for code in (400, 200):  # the second one had nothing that the client did not see
-            first = await ask(stand, [GO])
+            first = await create_response(stand, [GO])
             await stand.send("DELETE", f"/v1/responses/{first['id']}")
-            body = {"model": MODEL, "input": [GO, *first["output"], noon(first)], "tools": [GET_TIME]}
+            body = {"model": MODEL, "input": [GO, *first["output"], answer_get_time(first)], "tools": [GET_TIME]}
             assert (await stand.send("POST", "/v1/responses", body))[0] == code
         assert not server.calls()
 
@@ -151,39 +164,39 @@ async def test_a_turn_whose_response_was_deleted_is_refused_when_it_comes_back(t
 @pytest.mark.proves("D-23", "D-26", "D-16")
 @pytest.mark.parametrize("is_approved", [True, False])
 @pytest.mark.parametrize("way", ["socket", "http"])
-@aio(30)
+@async_test(30)
 async def test_what_waited_beside_an_approval_runs_once_when_everything_is_sent_again(
     tmp_path: Path, is_approved: bool, way: str
 ) -> None:
     model = ScriptedModel([call("echo", text="hi"), call("add", a=1, b=2)], say("Done."), say("Bye."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         if way == "socket":
             async with _open(stand) as socket:
-                first = await _turn(socket, [GO], ASKING)
+                first = await _turn(socket, [GO], APPROVAL_SERVER)
         else:
-            first = await ask(stand, [GO], ASKING)
-        assert types(first) == ["mcp_list_tools", "mcp_approval_request"]
-        given = [GO, *first["output"], {**yes(first), "approve": is_approved}]
-        second = await ask(stand, given, ASKING)
-        assert told(stand)[:2] == ["Go", ["echo", "add"]]
-        words = dict(told(stand)[2:])
+            first = await create_response(stand, [GO], APPROVAL_SERVER)
+        assert output_types(first) == ["mcp_list_tools", "mcp_approval_request"]
+        given = [GO, *first["output"], {**approve_call(first), "approve": is_approved}]
+        second = await create_response(stand, given, APPROVAL_SERVER)
+        assert last_model_messages(stand)[:2] == ["Go", ["echo", "add"]]
+        words = dict(last_model_messages(stand)[2:])
         assert words["echo"] == "hi"
         assert words["add"] == "3" if is_approved else "did not approve" in words["add"]
-        await ask(stand, [*given, *second["output"], THANKS], ASKING)
-        assert sorted(line[0] for line in told(stand) if isinstance(line, tuple)) == ["add", "echo"]
+        await create_response(stand, [*given, *second["output"], THANKS], APPROVAL_SERVER)
+        assert sorted(line[0] for line in last_model_messages(stand) if isinstance(line, tuple)) == ["add", "echo"]
         assert [one.params["name"] for one in server.calls()] == ["echo", *(["add"] if is_approved else [])]
 
 
-def test_what_nobody_stores_is_forgotten_after_a_while_or_when_there_is_too_much() -> None:
+def test_unstored_paused_turns_expire_by_age_and_by_size() -> None:
     now = 0.0
-    unstored = Unstored(lambda: now, most=1_000)
+    unstored = PendingCallCache(lambda: now, max_bytes=1_000)
     for name in ("one", "two", "three"):
         asked = FunctionCall(call_id=f"call_{name}", name="f", arguments=f'{{"text": "{"x" * 300}"}}')
-        unstored.keep("alice", name, Waiting(calls=(asked,)))
-    assert unstored.get("alice", "one") is None
-    assert unstored.get("alice", "three") is not None
-    assert unstored.get("bob", "three") is None
-    now = UNSTORED_SECONDS + 1
-    unstored.keep("alice", "four", Waiting(calls=(asked,)))
-    assert unstored.get("alice", "three") is None
-    assert unstored.get("alice", "four") is not None
+        unstored.store("alice", name, PendingCalls(calls=(asked,)))
+    assert unstored.find("alice", "one") is None
+    assert unstored.find("alice", "three") is not None
+    assert unstored.find("bob", "three") is None
+    now = PENDING_CALL_SECONDS + 1
+    unstored.store("alice", "four", PendingCalls(calls=(asked,)))
+    assert unstored.find("alice", "three") is None
+    assert unstored.find("alice", "four") is not None

@@ -10,26 +10,26 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
+from aio import async_test
 from dbos._error import DBOSAwaitedWorkflowCancelledError
-from gateway.process import Served, process_of, write_file
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
 from sqlalchemy.exc import OperationalError
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from holodeck.durable.dbos_engine import listen_to_its_log
+from holodeck.durable.dbos_engine import redirect_dbos_log
 from holodeck.gateway.callers import hash_key
 from holodeck.lib.limits import MAX_LOG_LINES_WAITING
-from holodeck.lib.log_lines import Lines
+from holodeck.lib.log_lines import LogLineWriter
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
 
 SECONDS = 90.0
 CONTENT = ("grapefruit", "pomegranate", "tamarind", "made_up_name")
 
 
-async def _ended(served: Served) -> None:
+async def _ended(served: GatewayProcess) -> None:
     served.stop()
-    assert await served.ended() == 0
+    assert await served.wait_exit() == 0
 
 
 def _lines(said: Sequence[str], event: str) -> list[dict[str, Any]]:
@@ -45,21 +45,21 @@ def _servers(mcp: FaultyMCPServer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_json_lines_join_request_response_caller_and_tool_calls(tmp_path: Path, stream: bool) -> None:
     turns = ([call("echo", text="pomegranate"), call("made_up_name", text="x")], [say("tamarind"), spend(9, 4)])
     key = {"name": "team", "hash": hash_key("hd-team")}
     async with FaultyMCPServer() as mcp, ScriptedModel(*turns).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, keys=[key], **_servers(mcp))
-        async with process_of(file, "--log-format", "json") as served:
+        file = write_gateway_file(tmp_path, scripted.url, keys=[key], **_servers(mcp))
+        async with run_gateway_process(file, "--log-format", "json") as served:
             body = {"model": "demo", "input": "grapefruit", "stream": stream}
             headers = {"authorization": "Bearer hd-team", "x-request-id": "edge-17"}
             status, _, answered = await served.send("POST", "/v1/responses", body, headers)
             assert (status, answered["x-request-id"]) == (200, "edge-17")
             await _ended(served)
-    (request,) = _lines(served.said, "gateway.request")
-    assert not _lines(served.said, "gateway.run")
-    calls = {entry["tool"]: entry for entry in _lines(served.said, "gateway.tool_call")}
+    (request,) = _lines(served.stderr_lines, "gateway.request")
+    assert not _lines(served.stderr_lines, "gateway.run")
+    calls = {entry["tool"]: entry for entry in _lines(served.stderr_lines, "gateway.tool_call")}
     response = request["response"]
     assert response.startswith("resp_")
     known = {"request": "edge-17", "response": response, "caller": "key:team"}
@@ -73,73 +73,75 @@ async def test_json_lines_join_request_response_caller_and_tool_calls(tmp_path: 
         "echo": ("tools", "ok"),
         "unknown": (None, "error"),
     }
-    assert not [word for word in CONTENT if word in "".join(served.said)]
+    assert not [word for word in CONTENT if word in "".join(served.stderr_lines)]
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_text_lines_are_for_people_and_say_the_same(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("tamarind")).serve() as scripted,
-        process_of(write_file(tmp_path, scripted.url)) as served,
+        run_gateway_process(write_gateway_file(tmp_path, scripted.url)) as served,
     ):
-        _, response, headers = await served.ask("grapefruit")
+        _, response, headers = await served.create_response("grapefruit")
         await _ended(served)
-    (line,) = [line for line in served.said if " gateway.request " in line]
+    (line,) = [line for line in served.stderr_lines if " gateway.request " in line]
     for part in ("INFO", "method=POST", "status=200", "caller=local"):
         assert part in line
     assert f"request={headers['x-request-id']}" in line
     assert f"response={response['id']}" in line
-    assert not [word for word in CONTENT if word in "".join(served.said)]
+    assert not [word for word in CONTENT if word in "".join(served.stderr_lines)]
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_an_id_that_is_none_is_replaced_and_cannot_write_into_the_log(tmp_path: Path) -> None:
-    async with process_of(write_file(tmp_path, "http://127.0.0.1:9/v1"), "--log-format=json") as served:
+    async with run_gateway_process(
+        write_gateway_file(tmp_path, "http://127.0.0.1:9/v1"), "--log-format=json"
+    ) as served:
         for given in ("a b", 'x" level="error', "y" * 200):
             _, _, headers = await served.send("GET", "/v1/models", headers={"x-request-id": given})
             assert headers["x-request-id"].startswith("req_")
         await _ended(served)
-    assert len(_lines(served.said, "gateway.request")) == 3
+    assert len(_lines(served.stderr_lines, "gateway.request")) == 3
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_the_file_and_the_environment_choose_format_and_level(tmp_path: Path) -> None:
-    file = write_file(tmp_path, "http://127.0.0.1:9/v1", log={"format": "json", "level": "info"})
-    async with process_of(file, environ={"HOLODECK_LOG__LEVEL": "info"}) as served:
+    file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", log={"format": "json", "level": "info"})
+    async with run_gateway_process(file, environ={"HOLODECK_LOG__LEVEL": "info"}) as served:
         await served.send("GET", "/v1/models")
         await _ended(served)
-    assert len(_lines(served.said, "gateway.request")) == 1
-    file = write_file(tmp_path, "http://127.0.0.1:9/v1")
-    async with process_of(file, environ={"HOLODECK_LOG__LEVEL": "warning"}) as served:
+    assert len(_lines(served.stderr_lines, "gateway.request")) == 1
+    file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1")
+    async with run_gateway_process(file, environ={"HOLODECK_LOG__LEVEL": "warning"}) as served:
         await served.send("GET", "/v1/models")
         await _ended(served)
-    assert not [line for line in served.said if "gateway.request" in line]
+    assert not [line for line in served.stderr_lines if "gateway.request" in line]
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_probes_that_find_all_well_are_no_news(tmp_path: Path) -> None:
     news = ["/v1/models", "/readyz"]
     for level, told in (("info", news), ("debug", ["/healthz", "/readyz", *news])):
-        file = write_file(tmp_path, "http://127.0.0.1:9/v1", log={"format": "json", "level": level})
-        async with process_of(file) as served:
+        file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", log={"format": "json", "level": level})
+        async with run_gateway_process(file) as served:
             for path in ("/healthz", "/readyz", "/v1/models"):
                 assert (await served.send("GET", path))[0] == 200
             assert (await served.send("PUT", "/readyz"))[0] == 405, "all is not well"
             await _ended(served)
-        assert [entry["path"] for entry in _lines(served.said, "gateway.request")] == told
+        assert [entry["path"] for entry in _lines(served.stderr_lines, "gateway.request")] == told
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_background_run_keeps_its_ids_after_its_request_has_gone(tmp_path: Path) -> None:
     turns = ([call("echo", text="pomegranate")], say("tamarind"))
     async with FaultyMCPServer() as mcp, ScriptedModel(*turns).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, **_servers(mcp))
-        async with process_of(file, "--log-format=json") as served:
-            _, begun, headers = await served.ask(background=True)
+        file = write_gateway_file(tmp_path, scripted.url, **_servers(mcp))
+        async with run_gateway_process(file, "--log-format=json") as served:
+            _, begun, headers = await served.create_response(background=True)
             await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
             await _ended(served)
-    (run,), (tool,) = _lines(served.said, "gateway.run"), _lines(served.said, "gateway.tool_call")
-    posted = next(entry for entry in _lines(served.said, "gateway.request") if entry["method"] == "POST")
+    (run,), (tool,) = _lines(served.stderr_lines, "gateway.run"), _lines(served.stderr_lines, "gateway.tool_call")
+    posted = next(entry for entry in _lines(served.stderr_lines, "gateway.request") if entry["method"] == "POST")
     assert {entry["response"] for entry in (run, tool, posted)} == {begun["id"]}
     assert {entry["request"] for entry in (run, tool, posted)} == {headers["x-request-id"]}
     assert run.items() >= {"model": "demo", "status": "completed", "turns": 2, "tool_calls": 1}.items()
@@ -148,7 +150,7 @@ async def test_a_background_run_keeps_its_ids_after_its_request_has_gone(tmp_pat
 def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading) as reader, os.fdopen(writing, "w") as stream:
-        lines = Lines(stream)
+        lines = LogLineWriter(stream)
         for number in range(4 * MAX_LOG_LINES_WAITING):
             lines.handle(logging.LogRecord("x", logging.INFO, "", 0, f"line {number}", None, None))
         said = [reader.readline()]
@@ -161,7 +163,7 @@ def test_a_log_that_nobody_reads_holds_nobody_up_and_says_what_it_lost() -> None
 def test_what_the_engine_of_durable_runs_says_of_its_database_has_no_content(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    listen_to_its_log()
+    redirect_dbos_log()
     error = OperationalError("INSERT INTO work VALUES (?)", ("pomegranate",), Exception("database is locked"))
     logging.getLogger("dbos").warning(f"Database connection failed: {error}. Retrying in 1.00s")
     assert "database is locked" in caplog.text
@@ -175,17 +177,19 @@ def test_what_the_engine_of_durable_runs_says_of_its_database_has_no_content(
     assert not caplog.text, "somebody has deleted a response, which is no trouble"
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_socket_that_is_refused_is_a_line_with_its_status_and_id(tmp_path: Path) -> None:
-    async with process_of(write_file(tmp_path, "http://127.0.0.1:9/v1"), "--log-format", "json") as served:
+    async with run_gateway_process(
+        write_gateway_file(tmp_path, "http://127.0.0.1:9/v1"), "--log-format", "json"
+    ) as served:
         with pytest.raises(InvalidStatus) as refused:
             async with connect(served.url.replace("http", "ws", 1) + "/v1/nothing"):
                 pass
         assert refused.value.response.status_code == 404
         request = refused.value.response.headers["x-request-id"]
         served.stop()
-        await served.ended()
-    lines = [orjson.loads(line) for line in served.said]
+        await served.wait_exit()
+    lines = [orjson.loads(line) for line in served.stderr_lines]
     line = next(line for line in lines if line["event"] == "gateway.socket")
     assert (line["status"], line["path"], line["request"]) == (404, "/v1/nothing", request)
     assert not [line for line in lines if line["level"] == "error"]

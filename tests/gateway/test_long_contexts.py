@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import ClientConnection, connect
 
 from holodeck.lib.limits import MAX_PAGE_BYTES
@@ -21,7 +21,7 @@ TEXT = "x" * 1000
 
 
 def _stand(folder: Path) -> Any:
-    return serving(folder, ScriptedModel(lambda _: say("Yes.")), limits=LIMITS)
+    return run_gateway(folder, ScriptedModel(lambda _: say("Yes.")), limits=LIMITS)
 
 
 def _said(text: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def _check_refused(answer: tuple[int, Any], param: str) -> None:
     assert f"{MOST} bytes" in said["error"]["message"]
 
 
-async def _conversation(stand: Stand, items: int) -> tuple[str, list[str]]:
+async def _conversation(stand: RunningGateway, items: int) -> tuple[str, list[str]]:
     _, made = await stand.send("POST", "/v1/conversations", {})
     path, ids = f"/v1/conversations/{made['id']}/items", []
     for _ in range(items):
@@ -45,7 +45,7 @@ async def _conversation(stand: Stand, items: int) -> tuple[str, list[str]]:
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_a_conversation_that_is_too_large_is_refused_and_can_still_be_read(tmp_path: Path) -> None:
     async with _stand(tmp_path) as stand:
         conversation, ids = await _conversation(stand, 6)
@@ -70,7 +70,7 @@ def _body(text: str = "Go", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_a_chain_of_responses_that_is_too_large_is_refused(tmp_path: Path) -> None:
     async with _stand(tmp_path) as stand:
         before: dict[str, str] = {}
@@ -85,7 +85,7 @@ async def test_a_chain_of_responses_that_is_too_large_is_refused(tmp_path: Path)
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_items_that_a_request_only_refers_to_are_not_too_large_together(tmp_path: Path) -> None:
     async with _stand(tmp_path) as stand:
         _, ids = await _conversation(stand, 6)
@@ -106,7 +106,7 @@ async def _turn(socket: ClientConnection, **body: Any) -> dict[str, Any]:
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_what_a_socket_remembers_is_not_too_large(tmp_path: Path) -> None:
     async with _stand(tmp_path) as stand, connect(stand.url.replace("http", "ws", 1) + "/v1/responses") as socket:
         before: dict[str, str] = {}
@@ -120,16 +120,16 @@ async def test_what_a_socket_remembers_is_not_too_large(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_messages_that_wait_on_a_socket_are_not_too_large_together(tmp_path: Path) -> None:
     go = asyncio.Event()
     model = ScriptedModel([wait(go), say("One.")], say("Two."))
     limits = {"body_bytes": MOST, "drain_seconds": 0}
-    async with serving(tmp_path, model, limits=limits) as stand:
+    async with run_gateway(tmp_path, model, limits=limits) as stand:
         async with connect(stand.url.replace("http", "ws", 1) + "/v1/responses") as socket:
             message = orjson.dumps({"type": "response.create", "model": MODEL, "input": "x" * 3000}).decode()
             await socket.send(message)
-            while not stand.asked:  # noqa: ASYNC110 - it is told nowhere
+            while not stand.model_requests:  # noqa: ASYNC110 - it is told nowhere
                 await asyncio.sleep(0)
             await socket.send(message)
             await socket.send(message)
@@ -140,15 +140,15 @@ async def test_messages_that_wait_on_a_socket_are_not_too_large_together(tmp_pat
             go.set()
             while [event["type"] for event in heard].count("response.completed") < 2:
                 heard.append(orjson.loads(await socket.recv()))
-        assert len(stand.asked) == 2
+        assert len(stand.model_requests) == 2
 
 
 @pytest.mark.proves("D-28")
-@aio(60)
+@async_test(60)
 async def test_a_page_of_large_items_ends_early_and_says_that_there_is_more(tmp_path: Path) -> None:
     size = MAX_PAGE_BYTES // 4 + 1
-    async with serving(tmp_path) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path) as stand:
+        client = await stand.openai_client()
         conversation = (await client.conversations.create()).id
         ids = []
         for _ in range(6):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.rates import Rates, TooManyError
+from holodeck.gateway.rates import CallerLimits, TooManyError
 from holodeck.lib.limits import KIB, MAX_ADAPTED_BYTES, MAX_SCHEMA_BYTES, SMALL_BODY_BYTES
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.gateway import KeyLimits
@@ -24,12 +24,12 @@ from holodeck.testing import ScriptedModel, say, wait
 ALICE, BOB = "hd-alice", "hd-bob"
 
 
-async def _socket(stand: Stand, key: str) -> ClientConnection:
+async def _socket(stand: RunningGateway, key: str) -> ClientConnection:
     address = stand.url.replace("http", "ws", 1) + "/v1/responses"
     return await connect(address, additional_headers={"authorization": f"Bearer {key}"})
 
 
-async def _refused(stand: Stand, key: str) -> tuple[int, int, str]:
+async def _refused(stand: RunningGateway, key: str) -> tuple[int, int, str]:
     """The status, when to come back, and the words."""
     with pytest.raises(InvalidStatus) as refused:
         await _socket(stand, key)
@@ -39,22 +39,22 @@ async def _refused(stand: Stand, key: str) -> tuple[int, int, str]:
     return answer.status_code, int(answer.headers["retry-after"]), error["message"]
 
 
-async def _metrics(stand: Stand) -> bytes:
+async def _metrics(stand: RunningGateway) -> bytes:
     return bytes((await stand.send("GET", "/metrics", key=ALICE))[1])
 
 
-async def _until_open(stand: Stand, count: int) -> None:
+async def _until_open(stand: RunningGateway, count: int) -> None:
     while f"\nholodeck_sockets {count}\n".encode() not in await _metrics(stand):  # noqa: ASYNC110 - it is told nowhere
         await asyncio.sleep(0)
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
+@async_test(30)
 async def test_idle_sockets_are_as_many_as_the_file_says_for_a_caller_and_for_all(tmp_path: Path) -> None:
     limits, environ = {"sockets": 3, "drain_seconds": 0}, {"HOLODECK_LIMITS__KEY__SOCKETS": "2"}
     async with (
         AsyncExitStack() as stack,
-        serving(
+        run_gateway(
             tmp_path, ScriptedModel(say("Hi.")), keys=[BOB], admins=[ALICE], limits=limits, environ=environ
         ) as stand,
     ):
@@ -78,25 +78,25 @@ async def test_idle_sockets_are_as_many_as_the_file_says_for_a_caller_and_for_al
 def test_callers_who_are_gone_for_a_minute_are_forgotten_while_others_come() -> None:
     now = [0.0]
     limits = KeyLimits(requests_per_minute=2, tokens_per_minute=10)
-    rates = Rates(limits, 100, clock=lambda: now[0])
+    rates = CallerLimits(limits, 100, clock=lambda: now[0])
     for number in range(20_000):  # a hundred a second, and each comes once
         caller = Caller(id=f"jwt:{number}")
-        with rates.request(caller):
-            rates.spent(caller.id, 3)
+        with rates.count_request(caller):
+            rates.add_tokens(caller.id, 3)
         now[0] += 0.01
     assert len(rates) < 12_100, "those of the last minute, and hardly any more"
     late = Caller(id="jwt:19999")
-    with rates.request(late):
-        rates.spent(late.id, 7)
-    with pytest.raises(TooManyError, match="2 requests a minute"), rates.request(late):
+    with rates.count_request(late):
+        rates.add_tokens(late.id, 7)
+    with pytest.raises(TooManyError, match="2 requests a minute"), rates.count_request(late):
         pass
 
 
 def test_callers_who_are_refused_are_not_remembered() -> None:
-    rates = Rates(KeyLimits(), 1)
-    with rates.request(Caller(id="a")):
+    rates = CallerLimits(KeyLimits(), 1)
+    with rates.count_request(Caller(id="a")):
         for number in range(1_000):
-            with pytest.raises(TooManyError), rates.request(Caller(id=f"jwt:{number}")):
+            with pytest.raises(TooManyError), rates.count_request(Caller(id=f"jwt:{number}")):
                 pass
     assert len(rates) < 10
 
@@ -104,27 +104,27 @@ def test_callers_who_are_refused_are_not_remembered() -> None:
 def test_tokens_of_a_run_that_ends_long_after_its_request_are_counted() -> None:
     now = [0.0]
     own = Caller(id="key:own", limits=KeyLimits(tokens_per_minute=5))
-    rates = Rates(KeyLimits(tokens_per_minute=10), 100, clock=lambda: now[0])
+    rates = CallerLimits(KeyLimits(tokens_per_minute=10), 100, clock=lambda: now[0])
     other = Caller(id="jwt:other")
     for caller in (own, other):
-        with rates.request(caller):
+        with rates.count_request(caller):
             pass
     now[0] = 300.0
     for number in range(10):
-        with rates.request(Caller(id=f"jwt:{number}")):
+        with rates.count_request(Caller(id=f"jwt:{number}")):
             pass
     for caller in (own, other):
-        rates.spent(caller.id, 50)
-        with pytest.raises(TooManyError, match="tokens a minute"), rates.request(caller):
+        rates.add_tokens(caller.id, 50)
+        with pytest.raises(TooManyError, match="tokens a minute"), rates.count_request(caller):
             pass
 
 
-@aio(60)
+@async_test(60)
 async def test_tools_that_requests_bring_along_are_not_kept_for_ever(tmp_path: Path) -> None:
     size = MAX_SCHEMA_BYTES - KIB
     fit = MAX_ADAPTED_BYTES // size
-    async with serving(tmp_path, ScriptedModel(lambda _: say("Hi."))) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi."))) as stand:
+        client = await stand.openai_client()
         for number in range(fit + 8):
             schema: dict[str, object] = {
                 "type": "object",
@@ -141,7 +141,7 @@ async def test_tools_that_requests_bring_along_are_not_kept_for_ever(tmp_path: P
         assert len(kept) <= fit
 
 
-async def _upload(stand: Stand, path: str, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _upload(stand: RunningGateway, path: str, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A request that has sent its head and not its body."""
     host = stand.url.removeprefix("http://")
     name, port = host.split(":")
@@ -154,11 +154,11 @@ async def _upload(stand: Stand, path: str, size: int) -> tuple[asyncio.StreamRea
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
+@async_test(30)
 async def test_a_body_counts_from_its_head_on(tmp_path: Path) -> None:
     limits = {"drain_seconds": 0, "key": {"in_flight": 1}}
     body = orjson.dumps({"model": MODEL, "input": "Hi"})
-    async with serving(tmp_path, ScriptedModel(say("Hi.")), admins=[ALICE], limits=limits) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), admins=[ALICE], limits=limits) as stand:
         reader, writer = await _upload(stand, "/v1/responses", len(body))
         while b"\nholodeck_in_flight 1\n" not in await _metrics(stand):  # noqa: ASYNC110 - it is told nowhere
             await asyncio.sleep(0)
@@ -170,16 +170,16 @@ async def test_a_body_counts_from_its_head_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
+@async_test(30)
 async def test_uploads_and_followed_streams_are_as_many_as_requests_and_small_ones_still_pass(tmp_path: Path) -> None:
     never = asyncio.Event()
     limits = {"drain_seconds": 0, "key": {"in_flight": 2}}
     model = ScriptedModel(lambda _: [say("Hel"), wait(never)])
-    async with AsyncExitStack() as stack, serving(tmp_path, model, admins=[ALICE], limits=limits) as stand:
+    async with AsyncExitStack() as stack, run_gateway(tmp_path, model, admins=[ALICE], limits=limits) as stand:
         body = {"model": MODEL, "input": "Hi", "background": True}
         _, made = await stand.send("POST", "/v1/responses", body, key=ALICE)
         path = f"/v1/responses/{made['id']}"
-        session = await stand.http(ALICE)
+        session = await stand.http_client(ALICE)
         for _ in range(2):
             answer = await stack.enter_async_context(session.get(f"{path}?stream=true"))
             assert answer.status == 200

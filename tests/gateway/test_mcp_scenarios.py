@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
-from gateway.wire.contract import event_problems, problems
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
+from gateway.wire.contract import contract_problems, event_contract_problems
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -25,7 +25,7 @@ def _declared(**more: Any) -> dict[str, Any]:
     return {"type": "mcp", "server_label": "sums", "require_approval": "never", **more}
 
 
-async def _ask(stand: Stand, **body: Any) -> dict[str, Any]:
+async def _ask(stand: RunningGateway, **body: Any) -> dict[str, Any]:
     status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", **body})
     assert status == 200, answer
     assert isinstance(answer, dict)
@@ -37,17 +37,17 @@ def _types(response: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.proves("D-26", "D-25", "004:US1-2", "004:FR-004")
-@aio(30)
+@async_test(30)
 async def test_tools_that_only_the_operator_declared_show_in_the_portable_form(tmp_path: Path) -> None:
     model = ScriptedModel(*[turn for _ in range(2) for turn in (call("add", a=1, b=2), say("3."))], chunk=2)
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         whole = await _ask(stand)
-        assert not problems("ResponseResource", whole)
+        assert not contract_problems("ResponseResource", whole)
         assert _types(whole) == ["function_call", "function_call_output", "message"]
         assert whole["tools"] == []
         events = await stand.stream("/v1/responses", {"model": MODEL, "input": "Go", "stream": True})
         for event in events:
-            assert not event_problems(event), event
+            assert not event_contract_problems(event), event
         streamed = events[-1]["response"]
         assert _types(streamed) == _types(whole)
         status, stored = await stand.send("GET", f"/v1/responses/{streamed['id']}")
@@ -57,16 +57,16 @@ async def test_tools_that_only_the_operator_declared_show_in_the_portable_form(t
 
 
 @pytest.mark.proves("D-26", "D-25")
-@aio(30)
+@async_test(30)
 async def test_a_declared_server_shows_in_openai_s_form_and_its_tools_are_listed_once(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."), call("fail", message="no"), say("It failed."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         first = await _ask(stand, tools=[_declared(allowed_tools=["add", "fail"])])
         assert _types(first) == ["mcp_list_tools", "mcp_call", "message"]
         assert [tool["name"] for tool in first["output"][0]["tools"]] == ["add", "fail"]
         assert [tool["annotations"] for tool in first["output"][0]["tools"]] == [{}, {}], "the AI SDK takes no null"
         assert (first["output"][1]["output"], first["output"][1]["status"]) == ("3", "completed")
-        assert [tool["function"]["name"] for tool in stand.asked[0]["tools"]] == ["add", "fail"]
+        assert [tool["function"]["name"] for tool in stand.model_requests[0]["tools"]] == ["add", "fail"]
         second = await _ask(stand, tools=[_declared()], previous_response_id=first["id"])
         assert _types(second) == ["mcp_call", "message"]
         assert second["output"][0]["status"] == "failed"
@@ -75,10 +75,10 @@ async def test_a_declared_server_shows_in_openai_s_form_and_its_tools_are_listed
 
 @pytest.mark.proves("D-26", "D-23")
 @pytest.mark.parametrize("rule", ["always", {"always": {"tool_names": ["add"]}}, {"never": {"tool_names": ["echo"]}}])
-@aio(30)
+@async_test(30)
 async def test_a_call_waits_for_approval_and_then_runs_with_exactly_its_arguments(tmp_path: Path, rule: Any) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."), call("add", a=5, b=5), say("As you wish."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         tools = [_declared(require_approval=rule)]
         first = await _ask(stand, tools=tools)
         assert (first["status"], _types(first)) == ("completed", ["mcp_list_tools", "mcp_approval_request"])
@@ -99,7 +99,7 @@ async def test_a_call_waits_for_approval_and_then_runs_with_exactly_its_argument
         fourth = await _ask(stand, tools=tools, previous_response_id=third["id"], input=[no])
         assert _types(fourth) == ["message"]
         assert len(server.calls("add")) == 1
-        assert "too large" in stand.asked[-1]["messages"][-1]["content"]
+        assert "too large" in stand.model_requests[-1]["messages"][-1]["content"]
         status, error = await stand.send(
             "POST",
             "/v1/responses",
@@ -109,19 +109,19 @@ async def test_a_call_waits_for_approval_and_then_runs_with_exactly_its_argument
 
 
 @pytest.mark.proves("D-26")
-@aio(30)
-async def test_what_the_rule_lets_through_runs_at_once(tmp_path: Path) -> None:
+@async_test(30)
+async def test_a_tool_that_require_approval_exempts_runs_without_approval(tmp_path: Path) -> None:
     model = ScriptedModel(call("echo", text="hi"), say("hi"))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         rule = {"never": {"tool_names": ["echo"]}, "always": {"tool_names": ["add"]}}
         assert _types(await _ask(stand, tools=[_declared(require_approval=rule)]))[1:] == ["mcp_call", "message"]
 
 
 @pytest.mark.proves("D-23", "004:US2-4")
-@aio(30)
+@async_test(30)
 async def test_a_mixed_turn_waits_for_the_client_across_requests(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("get_time")], say("3, at noon."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         events = await stand.stream(
             "/v1/responses", {"model": MODEL, "input": "Go", "tools": [GET_TIME], "stream": True}
         )
@@ -134,7 +134,7 @@ async def test_a_mixed_turn_waits_for_the_client_across_requests(tmp_path: Path)
         second = await _ask(stand, previous_response_id=first["id"], input=[output], tools=[GET_TIME])
         assert second["status"] == "completed"
         assert [one.params["arguments"] for one in server.calls()] == [{"a": 1, "b": 2}]
-        told = {m["tool_call_id"]: m["content"] for m in stand.asked[-1]["messages"] if m["role"] == "tool"}
+        told = {m["tool_call_id"]: m["content"] for m in stand.model_requests[-1]["messages"] if m["role"] == "tool"}
         assert sorted(told.values()) == ["3", "noon"]
         status, error = await stand.send(
             "POST", "/v1/responses", {"model": MODEL, "previous_response_id": first["id"], "input": "Never mind"}
@@ -143,10 +143,10 @@ async def test_a_mixed_turn_waits_for_the_client_across_requests(tmp_path: Path)
 
 
 @pytest.mark.proves("D-23")
-@aio(30)
+@async_test(30)
 async def test_a_mixed_turn_waits_in_a_conversation_as_well(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("get_time")], say("3, at noon."), say("Bye."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, kept = await stand.send("POST", "/v1/conversations", {})
         first = await _ask(stand, conversation=kept["id"], tools=[GET_TIME])
         assert (first["status"], _types(first)) == ("requires_action", ["function_call"])
@@ -155,16 +155,16 @@ async def test_a_mixed_turn_waits_in_a_conversation_as_well(tmp_path: Path) -> N
         assert (second["status"], len(server.calls("add"))) == ("completed", 1)
         await _ask(stand, conversation=kept["id"], tools=[GET_TIME])
         assert len(server.calls("add")) == 1
-        for asked in stand.asked[1:]:
+        for asked in stand.model_requests[1:]:
             told = {m["tool_call_id"]: m["content"] for m in asked["messages"] if m["role"] == "tool"}
             assert sorted(told.values()) == ["3", "noon"]
 
 
 @pytest.mark.proves("D-23")
-@aio(30)
+@async_test(30)
 async def test_a_mixed_turn_that_nobody_stores_runs_its_own_calls_at_once(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("get_time")])
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         response = await _ask(stand, tools=[GET_TIME], store=False)
         assert response["status"] == "completed"
         assert len(server.calls("add")) == 1
@@ -188,13 +188,13 @@ async def test_a_mixed_turn_that_nobody_stores_runs_its_own_calls_at_once(tmp_pa
         },
     ],
 )
-@aio(30)
+@async_test(30)
 async def test_a_tool_outside_the_allowed_ones_is_never_called(tmp_path: Path, narrowed: dict[str, Any]) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("Then not."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         assert (await _ask(stand, **narrowed))["status"] == "completed"
         assert not server.calls()
-        told = stand.asked[1]["messages"][-1]
+        told = stand.model_requests[1]["messages"][-1]
         assert (told["role"], "add" in told["content"]) == ("tool", True)
 
 
@@ -204,10 +204,10 @@ def _guarded(server: FaultyMCPServer, approval: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.proves("D-26", "D-12")
 @pytest.mark.parametrize("rule", ["always", {"always": ["ad*"], "never": ["echo"]}])
-@aio(30)
+@async_test(30)
 async def test_the_operator_s_rule_is_asked_for_whatever_the_client_waives(tmp_path: Path, rule: Any) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."), call("add", a=5, b=5), say("As you wish."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp_servers=_guarded(server, rule)) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp_servers=_guarded(server, rule)) as stand:
         tools = [_declared(require_approval="never")]
         first = await _ask(stand, tools=tools)
         assert (first["status"], _types(first)) == ("completed", ["mcp_list_tools", "mcp_approval_request"])
@@ -224,10 +224,13 @@ async def test_the_operator_s_rule_is_asked_for_whatever_the_client_waives(tmp_p
 
 
 @pytest.mark.proves("D-26", "D-12")
-@aio(30)
+@async_test(30)
 async def test_a_client_that_keeps_nothing_here_can_approve_as_well(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp_servers=_guarded(server, "always")) as stand:
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp_servers=_guarded(server, "always")) as stand,
+    ):
         tools = [_declared(require_approval="never")]
         first = await _ask(stand, tools=tools, store=False)
         yes = {"type": "mcp_approval_response", "approval_request_id": first["output"][1]["id"], "approve": True}
@@ -238,38 +241,38 @@ async def test_a_client_that_keeps_nothing_here_can_approve_as_well(tmp_path: Pa
 
 @pytest.mark.proves("D-26", "D-12", "D-25")
 @pytest.mark.parametrize("output", ["auto", "portable"])
-@aio(30)
+@async_test(30)
 async def test_a_client_that_cannot_be_asked_gets_no_call_that_needs_approval(tmp_path: Path, output: str) -> None:
     model = ScriptedModel(
         lambda got: say("No.") if got.json["messages"][-1]["role"] == "tool" else call("add", a=1, b=2)
     )
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, model, mcp_servers=_guarded(server, "always"), mcp_output=output) as stand,
+        run_gateway(tmp_path, model, mcp_servers=_guarded(server, "always"), mcp_output=output) as stand,
     ):
         plain = await _ask(stand)
         assert (plain["status"], _types(plain)) == ("completed", ["function_call", "function_call_output", "message"])
         assert "needs a person's approval" in plain["output"][1]["output"]
-        client = await stand.openai()
+        client = await stand.openai_client()
         chat = await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Go"}])
         assert chat.choices[0].message.content == "No."
-        assert "needs a person's approval" in stand.asked[-1]["messages"][-1]["content"]
+        assert "needs a person's approval" in stand.model_requests[-1]["messages"][-1]["content"]
         assert not server.calls()
 
 
 @pytest.mark.proves("D-26", "D-12")
-@aio(30)
+@async_test(30)
 async def test_an_operator_who_shows_openai_s_form_to_all_has_all_asked(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer() as server,
-        serving(
+        run_gateway(
             tmp_path,
             ScriptedModel(call("add", a=1, b=2), say("3.")),
             mcp_servers=_guarded(server, "always"),
             mcp_output="openai",
         ) as stand,
     ):
-        client = await stand.openai()
+        client = await stand.openai_client()
         first = await client.responses.create(model=MODEL, input="Go")
         assert [item.type for item in first.output] == ["mcp_approval_request"]
         yes: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[0].id, "approve": True}
@@ -278,12 +281,12 @@ async def test_an_operator_who_shows_openai_s_form_to_all_has_all_asked(tmp_path
 
 
 @pytest.mark.proves("D-26")
-@aio(30)
+@async_test(30)
 async def test_a_client_s_own_rule_holds_also_where_it_cannot_be_asked(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("No."))
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
+        run_gateway(tmp_path, model, mcp={"sums": server}, mcp_output="portable") as stand,
     ):
         answer = await _ask(stand, tools=[_declared(require_approval="always")])
         assert (answer["status"], _types(answer)[-1]) == ("completed", "message")
@@ -291,9 +294,9 @@ async def test_a_client_s_own_rule_holds_also_where_it_cannot_be_asked(tmp_path:
 
 
 @pytest.mark.proves("D-27")
-@aio(30)
+@async_test(30)
 async def test_a_server_that_a_request_names_by_address_is_not_dialled(tmp_path: Path) -> None:
-    async with FaultyMCPServer() as server, serving(tmp_path, ScriptedModel()) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, ScriptedModel()) as stand:
         tool = _declared(server_label="other", server_url=server.url)
         status, error = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [tool]})
         assert (status, error["error"]["param"]) == (400, "tools[0].server_url")
@@ -302,27 +305,27 @@ async def test_a_server_that_a_request_names_by_address_is_not_dialled(tmp_path:
 
 
 @pytest.mark.proves("004:US2-1")
-@aio(30)
+@async_test(30)
 async def test_images_from_tools_reach_the_model(tmp_path: Path) -> None:
     model = ScriptedModel(call("image"), say("One pixel."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         response = await _ask(stand)
-        parts = [p for m in stand.asked[1]["messages"] if isinstance(m["content"], list) for p in m["content"]]
+        parts = [p for m in stand.model_requests[1]["messages"] if isinstance(m["content"], list) for p in m["content"]]
         urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
         assert [url.partition(",")[0] for url in urls] == ["data:image/png;base64"]
-        assert not problems("ResponseResource", response)
+        assert not contract_problems("ResponseResource", response)
         (output,) = [item for item in response["output"] if item["type"] == "function_call_output"]
         assert [part["type"] for part in output["output"]] == ["input_image"]
 
 
 @pytest.mark.proves("004:US2-2", "004:US4-1", "004:US4-2", "004:SC-002", "004:FR-008")
-@aio(30)
+@async_test(30)
 async def test_each_call_goes_to_the_server_that_has_the_tool_and_the_first_one_wins(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("regional", region="eu")], say("Done."))
     async with (
         FaultyMCPServer() as first,
         FaultyMCPServer(era="modern") as second,
-        serving(tmp_path, model, mcp={"one": first, "two": second}) as stand,
+        run_gateway(tmp_path, model, mcp={"one": first, "two": second}) as stand,
     ):
         await _ask(stand)
         assert [one.name for one in first.calls()] == ["add"]
@@ -330,26 +333,26 @@ async def test_each_call_goes_to_the_server_that_has_the_tool_and_the_first_one_
 
 
 @pytest.mark.proves("004:US2-3", "004:FR-018")
-@aio(30)
+@async_test(30)
 async def test_an_error_of_a_tool_is_told_to_the_model_which_goes_on(tmp_path: Path) -> None:
     model = ScriptedModel(call("fail", message="disk on fire"), call("protocol_error"), say("Sorry."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         assert (await _ask(stand))["status"] == "completed"
-        assert "disk on fire" in stand.asked[1]["messages"][-1]["content"]
-        assert "The tool broke" in stand.asked[2]["messages"][-1]["content"]
+        assert "disk on fire" in stand.model_requests[1]["messages"][-1]["content"]
+        assert "The tool broke" in stand.model_requests[2]["messages"][-1]["content"]
 
 
 @pytest.mark.proves("D-26")
-@aio(30)
+@async_test(30)
 async def test_a_server_that_a_client_did_not_declare_is_not_called_even_if_the_model_tries(tmp_path: Path) -> None:
     model = ScriptedModel(say("Hi."), call("add", a=1, b=2), say("Well."))
     async with (
         FaultyMCPServer() as sums,
         FaultyMCPServer(era="modern") as other,
-        serving(tmp_path, model, mcp={"sums": sums, "other": other}) as stand,
+        run_gateway(tmp_path, model, mcp={"sums": sums, "other": other}) as stand,
     ):
         await _ask(stand)
-        offered = [tool["function"]["name"] for tool in stand.asked[0]["tools"]]
+        offered = [tool["function"]["name"] for tool in stand.model_requests[0]["tools"]]
         assert "add" in offered
         answer = await _ask(stand, tools=[_declared(server_label="other", require_approval="never")])
         assert "mcp_call" not in _types(answer)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.lib.limits import KIB, MIB
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -20,17 +20,17 @@ SMALL = {"drain_seconds": 0, "body_bytes": 64 * KIB, "bodies_bytes": MIB}
 
 
 @pytest.mark.proves("D-17")
-@aio(60)
+@async_test(60)
 async def test_the_model_is_told_of_an_answer_that_the_gateway_has_no_memory_for_and_goes_on(tmp_path: Path) -> None:
     model = ScriptedModel(call("big", bytes=2 * MIB), call("big", bytes=200 * KIB), say("Half of it."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"files": server}, limits=SMALL) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"files": server}, limits=SMALL) as stand:
         status, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Read it"})
         assert (status, response["status"]) == (200, "completed")
         dropped, taken = (item["output"] for item in response["output"] if item["type"] == "function_call_output")
         assert "too many bytes of requests and answers are in memory at once" in dropped
         assert taken.startswith("x")
         assert (await stand.send("GET", "/readyz"))[0] == 200
-        assert stand.service.room.used == 0
+        assert stand.service.budget.used == 0
 
 
 _LONG = "ab" * KIB
@@ -60,14 +60,14 @@ _DELTAS: dict[str, Callable[[], Step]] = {
 @pytest.mark.proves("D-22")
 @pytest.mark.parametrize("form", _DELTAS)
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-@aio(60)
+@async_test(60)
 async def test_a_model_that_says_more_than_the_limit_is_left_and_the_response_is_incomplete(
     tmp_path: Path, form: str, is_streamed: bool
 ) -> None:
     endless = wait(asyncio.Event())
     model = ScriptedModel([_DELTAS[form](), endless], say("Next."), chunk=100)
     limits = {"drain_seconds": 0, "answer_bytes": 8 * KIB}
-    async with serving(tmp_path, model, limits=limits) as stand:
+    async with run_gateway(tmp_path, model, limits=limits) as stand:
         body = {"model": MODEL, "input": "Go on", "tools": [OWN], "stream": is_streamed}
         if is_streamed:
             response = (await stand.stream("/v1/responses", body))[-1]["response"]
@@ -77,28 +77,28 @@ async def test_a_model_that_says_more_than_the_limit_is_left_and_the_response_is
         assert len(orjson.dumps(response["output"])) < 12 * KIB
         await stand.model.left.wait()
         assert (await stand.send("GET", f"/v1/responses/{response['id']}"))[1] == response
-        assert (await (await stand.openai()).responses.create(model=MODEL, input="Hi")).output_text == "Next."
+        assert (await (await stand.openai_client()).responses.create(model=MODEL, input="Hi")).output_text == "Next."
 
 
 @pytest.mark.proves("D-22")
-@aio(60)
+@async_test(60)
 async def test_the_answers_of_all_turns_of_a_response_have_a_limit(tmp_path: Path) -> None:
     model = ScriptedModel(*[[say("x" * 3000), call("echo", text="more")]] * 4)
     limits = {"drain_seconds": 0, "answer_bytes": 4 * KIB, "response_bytes": 8 * KIB}
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"tools": server}, limits=limits) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"tools": server}, limits=limits) as stand:
         _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go on"})
         assert response["status"] == "incomplete"
-        assert len(stand.asked) == 3
+        assert len(stand.model_requests) == 3
 
 
 @pytest.mark.proves("D-17", "D-22")
-@aio(60)
+@async_test(60)
 async def test_an_answer_that_the_gateway_has_no_memory_for_is_cut_and_gives_all_of_it_back(tmp_path: Path) -> None:
     rest = asyncio.Event()
     model = ScriptedModel([say("a" * 600 * KIB), wait(rest), say(" end")], say("b" * 600 * KIB), chunk=64 * KIB)
-    async with serving(tmp_path, model, limits=SMALL) as stand:
+    async with run_gateway(tmp_path, model, limits=SMALL) as stand:
         body = {"model": MODEL, "input": "Write"}
-        session = await stand.http()
+        session = await stand.http_client()
         async with session.post("/v1/responses", json={**body, "stream": True}, read_bufsize=MIB) as first:
             for _ in range(10):
                 while not (await first.content.readline()).startswith(b"event: response.output_text.delta"):
@@ -107,23 +107,23 @@ async def test_an_answer_that_the_gateway_has_no_memory_for_is_cut_and_gives_all
             assert (second["status"], second["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
             rest.set()
             assert b"event: response.completed" in await first.read()
-        assert stand.service.room.used == 0
+        assert stand.service.budget.used == 0
 
 
 @pytest.mark.proves("D-17")
 @pytest.mark.parametrize("value", [b"{}", b'{"type": "input_text", "text": "a"}'], ids=["empty", "parts"])
-@aio(30)
+@async_test(30)
 async def test_many_small_values_count_for_the_memory_that_they_take(tmp_path: Path, value: bytes) -> None:
     """Each takes hundreds of bytes once it is parsed, and its text has a few."""
     content = b",".join([value] * 29_000)
     body = b'{"model": "%b", "input": [{"role": "user", "content": [%b]}]}' % (MODEL.encode(), content)
     limits = {"body_bytes": 2 * MIB, "bodies_bytes": 2 * MIB}
-    async with serving(tmp_path, limits=limits) as stand:
+    async with run_gateway(tmp_path, limits=limits) as stand:
         headers = {"content-type": "application/json"}
-        async with (await stand.http()).post("/v1/responses", data=body, headers=headers) as refused:
+        async with (await stand.http_client()).post("/v1/responses", data=body, headers=headers) as refused:
             assert (refused.status, (await refused.json())["error"]["code"]) == (413, "too_large")
-        async with (await stand.http()).ws_connect("/v1/responses") as socket:
+        async with (await stand.http_client()).ws_connect("/v1/responses") as socket:
             await socket.send_str(body.decode())
             assert (await socket.receive_json())["error"]["code"] == "too_large"
-        assert not stand.asked
-        assert stand.service.room.used == 0
+        assert not stand.model_requests
+        assert stand.service.budget.used == 0

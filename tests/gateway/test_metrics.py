@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.metrics import Metrics
 from holodeck.lib.limits import MAX_METRIC_SERIES
@@ -16,17 +16,17 @@ from holodeck.testing.script import status
 OWN = {"type": "function", "name": "mine", "parameters": {"type": "object"}}
 
 
-async def _samples(stand: Stand) -> dict[str, float]:
+async def _samples(stand: RunningGateway) -> dict[str, float]:
     code, text = await stand.send("GET", "/metrics")
     assert code == 200
     lines = [line.rpartition(" ") for line in text.decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, _, value in lines}
 
 
-@aio(30)
+@async_test(30)
 async def test_runs_tools_tokens_and_servers_are_counted(tmp_path: Path) -> None:
     model = ScriptedModel([call("echo", text="x"), call("fail"), spend(7, 2)], [say("Done."), spend(9, 4)])
-    async with FaultyMCPServer() as mcp, serving(tmp_path, model, mcp={"tools": mcp}) as stand:
+    async with FaultyMCPServer() as mcp, run_gateway(tmp_path, model, mcp={"tools": mcp}) as stand:
         before = await _samples(stand)
         await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
         after = await _samples(stand)
@@ -47,10 +47,10 @@ async def test_runs_tools_tokens_and_servers_are_counted(tmp_path: Path) -> None
         assert after[name] == value, name
 
 
-@aio(30)
+@async_test(30)
 async def test_names_that_models_and_clients_make_up_are_no_labels(tmp_path: Path) -> None:
     calls = [call(f"invented_{number}") for number in range(20)]
-    async with serving(tmp_path, ScriptedModel([*calls, call("mine")], say("Done."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel([*calls, call("mine")], say("Done."))) as stand:
         choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "other"}]}
         tools = [OWN, OWN | {"name": "other"}]
         body = {"model": MODEL, "input": "Go", "tools": tools, "tool_choice": choice}
@@ -60,9 +60,9 @@ async def test_names_that_models_and_clients_make_up_are_no_labels(tmp_path: Pat
     assert not [name for name in samples if "invented" in name or "mine" in name]
 
 
-@aio(30)
+@async_test(30)
 async def test_a_model_that_keeps_failing_is_seen_to_be_left_alone(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(lambda _: status(500, retry_after="600"))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: status(500, retry_after="600"))) as stand:
         breaker = f'holodeck_model_breaker_open{{model="{MODEL}"}}'
         for _ in range(20):
             await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
@@ -72,8 +72,8 @@ async def test_a_model_that_keeps_failing_is_seen_to_be_left_alone(tmp_path: Pat
 def test_a_dashboard_never_gets_more_series_than_the_limit() -> None:
     metrics = Metrics()
     for number in range(MAX_METRIC_SERIES + 50):
-        metrics.tool_call(f"server-{number}", "tool", 0.1, is_error=False)
-    lines = metrics.text({}).decode().splitlines()
+        metrics.count_tool_call(f"server-{number}", "tool", 0.1, is_error=False)
+    lines = metrics.render({}).decode().splitlines()
     assert len([line for line in lines if line.startswith("holodeck_tool_calls_total")]) == MAX_METRIC_SERIES + 1
     assert 'holodeck_tool_calls_total{server="other",tool="other",outcome="ok"} 50' in lines
 
@@ -81,8 +81,8 @@ def test_a_dashboard_never_gets_more_series_than_the_limit() -> None:
 def test_servers_that_requests_bring_along_are_counted_as_one() -> None:
     metrics = Metrics(frozenset({"ours"}))
     for server in ("ours", "theirs-1", "theirs-2"):
-        metrics.tool_call(server, "tool", 0.1, is_error=False)
-    lines = metrics.text({}).decode().splitlines()
+        metrics.count_tool_call(server, "tool", 0.1, is_error=False)
+    lines = metrics.render({}).decode().splitlines()
     assert [line for line in lines if line.startswith("holodeck_tool_calls_total")] == [
         'holodeck_tool_calls_total{server="ours",tool="tool",outcome="ok"} 1',
         'holodeck_tool_calls_total{server="(request)",tool="other",outcome="ok"} 2',
@@ -93,7 +93,7 @@ def test_a_large_count_is_told_to_the_last_digit() -> None:
     metrics = Metrics()
     metrics.count("tokens_total", 12_345_678)
     metrics.count("tokens_total", 1)
-    lines = metrics.text({"waiting": [((), math.nan)], "ratio": [((), 0.1)]}).decode().splitlines()
+    lines = metrics.render({"waiting": [((), math.nan)], "ratio": [((), 0.1)]}).decode().splitlines()
     assert "tokens_total 12345679" in lines
     assert "ratio 0.1" in lines
     assert "waiting nan" in lines

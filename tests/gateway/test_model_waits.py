@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.process import Served, process_of, write_file
+from aio import async_test
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
 
 from holodeck.lib.limits import MODEL_ATTEMPTS
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
@@ -25,7 +25,7 @@ async def _asked(model: ScriptedServer, times: int) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _ended(served: Served, response_id: str) -> dict[str, Any]:
+async def _ended(served: GatewayProcess, response_id: str) -> dict[str, Any]:
     while True:
         _, found, _ = await served.send("GET", f"/v1/responses/{response_id}")
         if found["status"] not in ("queued", "in_progress"):
@@ -34,7 +34,7 @@ async def _ended(served: Served, response_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_background_response_waits_for_its_model_also_through_a_kill_and_repeats_no_tool(
     tmp_path: Path,
 ) -> None:
@@ -47,15 +47,15 @@ async def test_a_background_response_waits_for_its_model_also_through_a_kill_and
 
     async with FaultyMCPServer() as mcp, ScriptedModel(turn).serve() as model:
         server = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": mcp.url}
-        file = write_file(tmp_path, model.url, mcp_servers=[server], background={"durable": True})
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
+        file = write_gateway_file(tmp_path, model.url, mcp_servers=[server], background={"durable": True})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
             await _asked(model, 1 + MODEL_ATTEMPTS + 1)
             assert (await served.send("GET", f"/v1/responses/{begun['id']}"))[1]["status"] == "in_progress"
-            assert any("model.wait" in line and begun["id"] in line for line in served.said)
+            assert any("model.wait" in line and begun["id"] in line for line in served.stderr_lines)
             served.stop(signal.SIGKILL)
-            await served.ended()
-        async with process_of(file) as served:
+            await served.wait_exit()
+        async with run_gateway_process(file) as served:
             await _asked(model, len(model.received) + MODEL_ATTEMPTS + 1)
             is_away = False
             found = await _ended(served, begun["id"])
@@ -65,14 +65,14 @@ async def test_a_background_response_waits_for_its_model_also_through_a_kill_and
 
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in the process"])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_background_response_that_waits_for_its_model_is_cancelled_at_once(
     tmp_path: Path, is_durable: bool
 ) -> None:
     async with ScriptedModel(lambda _: AWAY).serve() as model:
-        file = write_file(tmp_path, model.url, background={"durable": is_durable})
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
+        file = write_gateway_file(tmp_path, model.url, background={"durable": is_durable})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
             await _asked(model, MODEL_ATTEMPTS + 1)
             await served.send("POST", f"/v1/responses/{begun['id']}/cancel")
             assert (await _ended(served, begun["id"]))["status"] == "cancelled"
@@ -81,13 +81,13 @@ async def test_a_background_response_that_waits_for_its_model_is_cancelled_at_on
 @pytest.mark.parametrize(
     ("fault", "more"), [(status(401), {}), (status(400), {}), (AWAY, {"model_wait_seconds": 0})], ids=str
 )
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_background_response_fails_at_once_where_waiting_does_not_help_or_is_not_wanted(
     tmp_path: Path, fault: Turn, more: dict[str, Any]
 ) -> None:
     async with ScriptedModel(lambda _: fault).serve() as model:
-        file = write_file(tmp_path, model.url, background={"durable": False, **more})
-        async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
+        file = write_gateway_file(tmp_path, model.url, background={"durable": False, **more})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
             assert (await _ended(served, begun["id"]))["status"] == "failed"
             assert len(model.received) == (MODEL_ATTEMPTS if more else 1)

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 import pytest
-from gateway.clocks import hurried, later
-from gateway.stand import MODEL, Stand, serving
+from gateway.clocks import advance_clock, with_movable_clock
+from gateway.stand import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import connect
 
 from holodeck.lib.limits import REQUEST_SERVER_IDLE
@@ -37,7 +37,7 @@ def size_of(head: bytes) -> int:
 
 
 @asynccontextmanager
-async def client_of(stand: Stand) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def client_of(stand: RunningGateway) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection through which little fits at once."""
     host, port = stand.url.removeprefix("http://").split(":")
     own = socket.socket()
@@ -52,34 +52,34 @@ async def client_of(stand: Stand) -> AsyncIterator[tuple[asyncio.StreamReader, a
 
 
 @pytest.mark.proves("D-28")
-@hurried
+@with_movable_clock
 async def test_a_reader_that_is_slow_is_waited_for_and_having_caught_up_is_as_welcome_as_any_other(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(say(MORE_THAN_BUFFERS_HOLD), chunk=1_000_000)
-    async with serving(tmp_path, model, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
+    async with run_gateway(tmp_path, model, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
         _, kept = await stand.send("POST", "/v1/responses", ASKED)
         writer.write(GET.replace(b"models", b"responses/" + kept["id"].encode()))
         head = await reader.readuntil(b"\r\n\r\n")  # the rest does not fit, and waits to be taken
         await reader.readexactly(4_000_000)
-        await later(SECONDS + 1)
+        await advance_clock(SECONDS + 1)
         await reader.readexactly(size_of(head) - 4_000_000)
         for _ in range(4):
-            await later(SECONDS + 1)
+            await advance_clock(SECONDS + 1)
         writer.write(GET)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.proves("D-25")
-@hurried
-async def test_a_request_that_is_here_and_a_socket_that_is_open_may_take_their_time(tmp_path: Path) -> None:
+@with_movable_clock
+async def test_the_request_timeout_does_not_apply_to_received_requests_and_open_websockets(tmp_path: Path) -> None:
     go = wait(asyncio.Event())
     model = ScriptedModel([go, say("Hi.")], say("Hi."))
-    async with serving(tmp_path, model, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
+    async with run_gateway(tmp_path, model, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
         writer.write(post())
         async with connect(stand.url.replace("http", "ws", 1) + "/v1/responses") as client:
             await go.reached.wait()
-            await later(SECONDS + 1)
+            await advance_clock(SECONDS + 1)
             go.until.set()
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
             await client.send(orjson.dumps(ASKED | {"type": "response.create"}).decode())
@@ -87,44 +87,44 @@ async def test_a_request_that_is_here_and_a_socket_that_is_open_may_take_their_t
 
 
 @pytest.mark.proves("D-25")
-@hurried
+@with_movable_clock
 async def test_half_of_the_next_request_is_not_waited_for_without_end(tmp_path: Path) -> None:
-    async with serving(tmp_path, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
+    async with run_gateway(tmp_path, limits=LIMITS) as stand, client_of(stand) as (reader, writer):
         writer.write(GET)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.write(GET[:20])
         await stand.send("GET", "/v1/models")  # what came before it was read
-        await later(SECONDS + 1)
+        await advance_clock(SECONDS + 1)
         await reader.read()
 
 
 @pytest.mark.proves("D-28")
-@hurried
-async def test_a_request_that_the_end_of_the_gateway_cannot_wait_for_is_told(tmp_path: Path) -> None:
-    async with FaultyMCPServer("hangs-at-start") as server, serving(tmp_path, mcp={"sums": server}) as stand:
+@with_movable_clock
+async def test_a_request_that_outlasts_the_shutdown_gets_a_503(tmp_path: Path) -> None:
+    async with FaultyMCPServer("hangs-at-start") as server, run_gateway(tmp_path, mcp={"sums": server}) as stand:
         asking = asyncio.create_task(stand.send("POST", "/v1/mcp/servers/sums/refresh"))
         await server.received("initialize")
         stand.service.stop()
         while not asking.done():
-            await later(1)
+            await advance_clock(1)
         status, answer = await asking
         assert (status, answer["error"]["code"]) == (503, "shutting_down")
 
 
 @pytest.mark.proves("D-27")
-@hurried
+@with_movable_clock
 async def test_a_server_that_a_request_brought_is_used_also_when_the_model_has_thought_for_long(tmp_path: Path) -> None:
     go = wait(asyncio.Event())
     model = ScriptedModel([go, call("add", a=1, b=2)], say("Done."))
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, model, request_servers=LOOPBACK) as stand,
+        run_gateway(tmp_path, model, request_servers=LOOPBACK) as stand,
         client_of(stand) as (reader, writer),
     ):
         brought = {"type": "mcp", "server_label": "mine", "server_url": server.url, "require_approval": "never"}
         writer.write(post(tools=[brought]))
         await go.reached.wait()
-        await later(REQUEST_SERVER_IDLE + 1)
+        await advance_clock(REQUEST_SERVER_IDLE + 1)
         go.until.set()
         head = await reader.readuntil(b"\r\n\r\n")
         answer = orjson.loads(await reader.readexactly(size_of(head)))

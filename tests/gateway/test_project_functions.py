@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from aio import aio
-from gateway.process import Served, process_of, write_file
+from aio import async_test
+from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
 
 from holodeck.testing import ScriptedModel, call, say
 
@@ -40,22 +40,22 @@ def project(folder: Path, endpoint: str, *names: str, code: str = CODE) -> Path:
     ]
     agent = {"name": "helper", "model": model, "tools": tools}
     (folder / "agent.yaml").write_bytes(orjson.dumps(agent))
-    return write_file(folder, endpoint, agents=[{"file": "agent.yaml"}])
+    return write_gateway_file(folder, endpoint, agents=[{"file": "agent.yaml"}])
 
 
-async def told(served: Served) -> list[Any]:
+async def told(served: GatewayProcess) -> list[Any]:
     """What the functions of one response gave."""
-    status, answer, _ = await served.ask(model="helper")
+    status, answer, _ = await served.create_response(model="helper")
     assert status == 200, answer
     return [item["output"] for item in answer["output"] if item["type"] == "function_call_output"]
 
 
-@aio(90)
+@async_test(90)
 async def test_a_function_that_exits_ends_its_call_and_not_the_gateway(tmp_path: Path) -> None:
     names = ("leaves", "leaves_later", "iterates", "interrupts", "hurries")
     async with (
         ScriptedModel([call(name) for name in names], say("ok"), say("still here")).serve() as scripted,
-        process_of(project(tmp_path, scripted.url, *names)) as served,
+        run_gateway_process(project(tmp_path, scripted.url, *names)) as served,
     ):
         assert await told(served) == [
             "The function 'leaves' failed: SystemExit: 3",
@@ -64,31 +64,31 @@ async def test_a_function_that_exits_ends_its_call_and_not_the_gateway(tmp_path:
             "The function 'interrupts' failed: RuntimeError: KeyboardInterrupt",
             "The function 'hurries' failed: TimeoutError: the shop is closed",
         ]
-        assert (await served.ask())[0] == 200
+        assert (await served.create_response())[0] == 200
 
 
-@aio(90)
+@async_test(90)
 async def test_a_file_that_exits_when_it_is_imported_does_not_end_the_gateway(tmp_path: Path) -> None:
     async with ScriptedModel(say("still here")).serve() as scripted:
         file = project(tmp_path, scripted.url, "greets", code="import sys\ndef greets(): ...\nsys.exit(1)\n")
-        async with process_of(file) as served:
-            status, answer, _ = await served.ask(model="helper")
+        async with run_gateway_process(file) as served:
+            status, answer, _ = await served.create_response(model="helper")
             assert (status, "mine.py cannot be imported: SystemExit: 1" in str(answer)) == (500, True), answer
-            assert (await served.ask())[0] == 200
+            assert (await served.create_response())[0] == 200
 
 
-@aio(90)
-async def test_functions_that_hang_take_nobodys_place_and_do_not_keep_the_gateway(tmp_path: Path) -> None:
+@async_test(90)
+async def test_hanging_functions_block_neither_other_calls_nor_the_shutdown(tmp_path: Path) -> None:
     turns = [call("hangs")] * MORE_THAN_A_POOL_HAS, say("ok"), call("greets"), say("ok")
     async with (
         ScriptedModel(*turns).serve() as scripted,
-        process_of(project(tmp_path, scripted.url, "hangs", "greets")) as served,
+        run_gateway_process(project(tmp_path, scripted.url, "hangs", "greets")) as served,
     ):
         hung = await told(served)
         assert hung == ["The function 'hangs' took longer than 1 seconds."] * MORE_THAN_A_POOL_HAS
         assert await told(served) == ["hello"]
         served.stop()
-        assert await served.ended() == 0
+        assert await served.wait_exit() == 0
 
 
 LOUD = """
@@ -106,19 +106,19 @@ async def loud_later():
 """
 
 
-@aio(90)
+@async_test(90)
 async def test_in_json_what_is_printed_is_a_line_of_the_log_for_its_request(tmp_path: Path) -> None:
     turns = [call("loud"), call("loud_later")], say("ok")
     async with ScriptedModel(*turns).serve() as scripted:
         file = project(tmp_path, scripted.url, "loud", "loud_later", code=LOUD)
-        async with process_of(file, "--log-format", "json") as served:
+        async with run_gateway_process(file, "--log-format", "json") as served:
             assert served.process.stdout is not None
-            status, _, headers = await served.ask(model="helper")
+            status, _, headers = await served.create_response(model="helper")
             served.stop()
             said = await served.process.stdout.read()
-            await served.ended()
+            await served.wait_exit()
     assert (status, said) == (200, b"")
-    lines = [orjson.loads(line) for line in served.said]
+    lines = [orjson.loads(line) for line in served.stderr_lines]
     printed = {line["text"]: line for line in lines if line["event"] == "function.printed"}
     assert {"at import", "in a function 1", "two", "lines", "in a coroutine"} < printed.keys()
     assert all(len(text) < 20_000 for text in printed)
@@ -126,40 +126,40 @@ async def test_in_json_what_is_printed_is_a_line_of_the_log_for_its_request(tmp_
         assert printed[text]["request"] == headers["x-request-id"]
 
 
-@aio(90)
+@async_test(90)
 async def test_in_text_what_is_printed_is_on_stdout_at_once(tmp_path: Path) -> None:
     async with (
         ScriptedModel(call("loud_later"), say("ok")).serve() as scripted,
-        process_of(project(tmp_path, scripted.url, "loud_later", code=LOUD)) as served,
+        run_gateway_process(project(tmp_path, scripted.url, "loud_later", code=LOUD)) as served,
     ):
         assert served.process.stdout is not None
-        assert (await served.ask(model="helper"))[0] == 200
+        assert (await served.create_response(model="helper"))[0] == 200
         said = [await served.process.stdout.readline() for _ in range(2)]
         assert said == [b"at import\n", b"in a coroutine\n"]
-        assert not any("in a coroutine" in line for line in served.said)
+        assert not any("in a coroutine" in line for line in served.stderr_lines)
 
 
-@aio(90)
+@async_test(90)
 async def test_files_are_imported_before_anybody_waits_for_it(tmp_path: Path) -> None:
     async with ScriptedModel(say("ok")).serve() as scripted:
         file = project(tmp_path, scripted.url, "loud", code=LOUD)
-        async with process_of(file, "--log-format", "json") as served:
-            events = [orjson.loads(line)["event"] for line in served.said]
+        async with run_gateway_process(file, "--log-format", "json") as served:
+            events = [orjson.loads(line)["event"] for line in served.stderr_lines]
             assert events.index("function.printed") < events.index("gateway.serving")
-            assert (await served.ask(model="helper"))[0] == 200
-    assert sum("at import" in line for line in served.said) == 1
+            assert (await served.create_response(model="helper"))[0] == 200
+    assert sum("at import" in line for line in served.stderr_lines) == 1
 
 
-@aio(90)
+@async_test(90)
 async def test_a_file_that_cannot_be_imported_is_told_of_at_the_start_and_not_tried_with_each_request(
     tmp_path: Path,
 ) -> None:
     async with ScriptedModel(say("still here")).serve() as scripted:
         file = project(tmp_path, scripted.url, "loud", code=f"{LOUD}\nraise OSError('no disk')\n")
-        async with process_of(file, "--log-format", "json") as served:
-            assert "mine.py cannot be imported: OSError: no disk" in "".join(served.said)
+        async with run_gateway_process(file, "--log-format", "json") as served:
+            assert "mine.py cannot be imported: OSError: no disk" in "".join(served.stderr_lines)
             for _ in range(2):
-                status, answer, _ = await served.ask(model="helper")
+                status, answer, _ = await served.create_response(model="helper")
                 assert (status, "mine.py cannot be imported: OSError: no disk" in str(answer)) == (500, True)
-            assert (await served.ask())[0] == 200
-    assert sum("at import" in line for line in served.said) == 1
+            assert (await served.create_response())[0] == 200
+    assert sum("at import" in line for line in served.stderr_lines) == 1

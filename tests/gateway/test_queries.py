@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.testing import ScriptedModel, say
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_wrong_query_is_refused_by_its_name(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         given = [{"role": "user", "content": str(number)} for number in range(3)]
         _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": given})
         path = f"/v1/responses/{response['id']}"
@@ -36,9 +36,9 @@ async def test_a_wrong_query_is_refused_by_its_name(tmp_path: Path) -> None:
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("yes", ["true", "True", "1"])
-@aio(30)
-async def test_yes_is_yes_in_every_language(tmp_path: Path, yes: str) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+@async_test(30)
+async def test_a_boolean_query_parameter_accepts_the_spellings_of_all_sdks(tmp_path: Path, yes: str) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         _, response = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Hello"})
         events = await stand.stream(f"/v1/responses/{response['id']}?stream={yes}&starting_after=0")
         assert events[0]["sequence_number"] == 1

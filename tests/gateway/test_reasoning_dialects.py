@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
-from gateway.wire.contract import event_problems
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
+from gateway.wire.contract import event_contract_problems
 from websockets.asyncio.client import connect
 
 from holodeck.testing import ScriptedModel, say, think
@@ -32,29 +32,29 @@ def thoughts(types: Sequence[str]) -> set[str]:
 
 
 def kinds(events: list[dict[str, Any]]) -> list[str]:
-    assert not [problem for event in events for problem in event_problems(event)]
+    assert not [problem for event in events for problem in event_contract_problems(event)]
     return [event["type"] for event in events]
 
 
-async def package_stream(stand: Stand, **more: Any) -> list[str]:
-    stream = await (await stand.openai()).responses.create(model=MODEL, input="Is it?", stream=True, **more)
+async def package_stream(stand: RunningGateway, **more: Any) -> list[str]:
+    stream = await (await stand.openai_client()).responses.create(model=MODEL, input="Is it?", stream=True, **more)
     return [event.type async for event in stream]
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_the_stock_package_gets_the_names_that_it_knows_and_a_bare_client_those_of_the_open_contract(
     tmp_path: Path,
 ) -> None:
-    async with serving(tmp_path, thoughtful()) as stand:
+    async with run_gateway(tmp_path, thoughtful()) as stand:
         assert thoughts(await package_stream(stand)) == {OPENAI}
         assert thoughts(kinds(await stand.stream("/v1/responses", asked()))) == {OPEN}
 
 
-@aio(30)
+@async_test(30)
 async def test_the_name_of_an_openai_package_is_enough(tmp_path: Path) -> None:
-    async with serving(tmp_path, thoughtful()) as stand:
-        session, data = await stand.http(), orjson.dumps(asked())
+    async with run_gateway(tmp_path, thoughtful()) as stand:
+        session, data = await stand.http_client(), orjson.dumps(asked())
         agent = {"user-agent": "AsyncAzureOpenAI/Python 1.99.0"}
         async with session.post("/v1/responses", data=data, headers=agent) as answer:
             text = await answer.text()
@@ -62,10 +62,10 @@ async def test_the_name_of_an_openai_package_is_enough(tmp_path: Path) -> None:
         assert f"event: {OPEN}" not in text
 
 
-@aio(30)
+@async_test(30)
 async def test_a_later_reader_gets_its_own_names_whoever_made_the_response(tmp_path: Path) -> None:
-    async with serving(tmp_path, thoughtful()) as stand:
-        openai = await stand.openai()
+    async with run_gateway(tmp_path, thoughtful()) as stand:
+        openai = await stand.openai_client()
         made = (await stand.stream("/v1/responses", asked()))[-1]["response"]["id"]
         read = [event.type async for event in await openai.responses.retrieve(made, stream=True)]
         assert thoughts(read) == {OPENAI}
@@ -76,17 +76,17 @@ async def test_a_later_reader_gets_its_own_names_whoever_made_the_response(tmp_p
         assert thoughts(kinds(await stand.stream(f"/v1/responses/{never_streamed}?stream=true"))) == {OPEN}
 
 
-@aio(30)
+@async_test(30)
 async def test_background_responses_speak_as_streams_do(tmp_path: Path) -> None:
-    async with serving(tmp_path, thoughtful()) as stand:
+    async with run_gateway(tmp_path, thoughtful()) as stand:
         assert thoughts(await package_stream(stand, background=True)) == {OPENAI}
         assert thoughts(kinds(await stand.stream("/v1/responses", asked(background=True)))) == {OPEN}
 
 
-@aio(30)
+@async_test(30)
 async def test_sockets_speak_as_streams_do(tmp_path: Path) -> None:
-    async with serving(tmp_path, thoughtful()) as stand:
-        async with (await stand.openai()).responses.connect() as connection:
+    async with run_gateway(tmp_path, thoughtful()) as stand:
+        async with (await stand.openai_client()).responses.connect() as connection:
             await connection.response.create(model=MODEL, input="Is it?")
             seen = [(await connection.recv()).type]
             while seen[-1] != "response.completed":

@@ -7,12 +7,12 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
-from gateway.wire.contract import problems
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
+from gateway.wire.contract import contract_problems
 from pydantic import BaseModel
 
-from holodeck.gateway.wire.replay import replay
+from holodeck.gateway.wire.replay import replay_events
 from holodeck.testing import ScriptedModel, say
 from holodeck.testing.script import Step, finish, raw
 
@@ -29,10 +29,10 @@ def _refuses() -> list[Step]:
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_refusal_is_a_part_of_its_own(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(_refuses(), _refuses(), say("Well."))) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path, ScriptedModel(_refuses(), _refuses(), say("Well."))) as stand:
+        client = await stand.openai_client()
         parsed = await client.responses.parse(model=MODEL, input="How?", text_format=Recipe)
         (message,) = parsed.output
         assert message.type == "message"
@@ -40,22 +40,22 @@ async def test_a_refusal_is_a_part_of_its_own(tmp_path: Path) -> None:
         assert message.content[0].to_dict() == {"type": "refusal", "refusal": "".join(WORDS)}
         events = await stand.stream("/v1/responses", {"model": MODEL, "input": "How?", "stream": True})
         response = events[-1]["response"]
-        assert not problems("ResponseResource", response)
+        assert not contract_problems("ResponseResource", response)
         assert [event["delta"] for event in events if event["type"] == "response.refusal.delta"] == list(WORDS)
-        again = [orjson.loads(payload) for payload in replay(response)]
+        again = [orjson.loads(payload) for payload in replay_events(response)]
         assert [each["type"] for each in again if "delta" not in each["type"]] == [
             each["type"] for each in events if "delta" not in each["type"]
         ]
         body: dict[str, Any] = {"model": MODEL, "input": "Please", "previous_response_id": response["id"]}
         await stand.send("POST", "/v1/responses", body)
-        assert [each["content"] for each in stand.asked[-1]["messages"]] == ["How?", "".join(WORDS), "Please"]
+        assert [each["content"] for each in stand.model_requests[-1]["messages"]] == ["How?", "".join(WORDS), "Please"]
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_clients_of_the_older_api_see_it_where_they_look_for_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(_refuses(), _refuses())) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path, ScriptedModel(_refuses(), _refuses())) as stand:
+        client = await stand.openai_client()
         messages: Any = [{"role": "user", "content": "How?"}]
         whole = await client.chat.completions.create(model=MODEL, messages=messages)
         assert (whole.choices[0].message.content, whole.choices[0].message.refusal) == (None, "".join(WORDS))

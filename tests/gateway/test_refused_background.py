@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from durable.survival import ended
-from gateway.process import process_of, write_file
-from gateway.stand import MODEL, Stand, gateway_file, serving
+from aio import async_test
+from durable.survival import wait_ended
+from gateway.process import run_gateway_process, write_gateway_file
+from gateway.stand import MODEL, RunningGateway, gateway_config, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
@@ -21,14 +21,14 @@ AT_ONCE = 8.0  # less than a writer waits for another one
 ONE = {"key": {"background": 1}, "drain_seconds": 0}
 
 
-async def _send(stand: Stand, given: Any, **more: Any) -> tuple[int, Any]:
+async def _send(stand: RunningGateway, given: Any, **more: Any) -> tuple[int, Any]:
     body = {"model": MODEL, "input": given, "tools": [ASKING], **more}
     return await stand.send("POST", "/v1/responses", body)
 
 
 @pytest.mark.proves("D-26", "D-29")
 @pytest.mark.parametrize("is_conversation", [True, False])
-@aio(30)
+@async_test(30)
 async def test_an_approval_that_was_refused_for_lack_of_room_can_be_given_again(
     tmp_path: Path, is_conversation: bool
 ) -> None:
@@ -40,7 +40,10 @@ async def test_an_approval_that_was_refused_for_lack_of_room_can_be_given_again(
             return [say("One"), wait(gate), say(" moment.")]
         return say("Done.") if messages[-1]["role"] == "tool" else call("add", a=1, b=2)
 
-    async with FaultyMCPServer() as mcp, serving(tmp_path, ScriptedModel(turn), mcp={"sums": mcp}, limits=ONE) as stand:
+    async with (
+        FaultyMCPServer() as mcp,
+        run_gateway(tmp_path, ScriptedModel(turn), mcp={"sums": mcp}, limits=ONE) as stand,
+    ):
         if is_conversation:
             made = (await stand.send("POST", "/v1/conversations", {}))[1]
             place = {"conversation": made["id"]}
@@ -62,11 +65,11 @@ async def test_an_approval_that_was_refused_for_lack_of_room_can_be_given_again(
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
-async def test_one_too_many_is_refused_before_anything_is_looked_for_or_waited_for(tmp_path: Path) -> None:
+@async_test(30)
+async def test_a_background_response_over_the_limit_is_refused_without_touching_storage(tmp_path: Path) -> None:
     gate = asyncio.Event()
     model = ScriptedModel(lambda _: [say("One"), wait(gate), say(" moment.")])
-    async with serving(tmp_path, model, limits=ONE, storage={"url": "sqlite:///kept.db"}) as stand:
+    async with run_gateway(tmp_path, model, limits=ONE, storage={"url": "sqlite:///kept.db"}) as stand:
         assert (await _send(stand, "Wait", background=True, tools=[]))[0] == 200
         with closing(sqlite3.connect(tmp_path / "kept.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # whoever writes waits
@@ -80,19 +83,19 @@ async def test_one_too_many_is_refused_before_anything_is_looked_for_or_waited_f
 
 
 @pytest.mark.proves("D-26", "D-32")
-@aio(60)
-async def test_an_approval_for_what_could_not_be_begun_can_be_given_again(tmp_path: Path) -> None:
+@async_test(60)
+async def test_an_approval_can_be_sent_again_when_its_background_response_could_not_start(tmp_path: Path) -> None:
     model = ScriptedModel(
         lambda received: say("Done.") if len(received.json["messages"]) > 1 else call("add", a=1, b=2)
     )
     async with FaultyMCPServer() as mcp, model.serve() as scripted:
-        config = gateway_file(scripted.url, {"sums": mcp}) | {"background": {"durable": True}}
-        file = write_file(tmp_path, scripted.url, **config, storage={"url": "sqlite:///kept.db"})
-        async with process_of(file) as served:
+        config = gateway_config(scripted.url, {"sums": mcp}) | {"background": {"durable": True}}
+        file = write_gateway_file(tmp_path, scripted.url, **config, storage={"url": "sqlite:///kept.db"})
+        async with run_gateway_process(file) as served:
             (tmp_path / "kept.db.work").mkdir()
             made = (await served.send("POST", "/v1/conversations", {}))[1]
             place = {"conversation": made["id"], "tools": [ASKING]}
-            _, asked, _ = await served.ask("Go", **place)
+            _, asked, _ = await served.create_response("Go", **place)
             yes = {"type": "mcp_approval_response", "approval_request_id": asked["output"][-1]["id"], "approve": True}
             body = {"model": MODEL, "input": [yes], "background": True, **place}
             status, refused, _ = await served.send("POST", "/v1/responses", body)
@@ -100,5 +103,5 @@ async def test_an_approval_for_what_could_not_be_begun_can_be_given_again(tmp_pa
             (tmp_path / "kept.db.work").rmdir()
             status, queued, _ = await served.send("POST", "/v1/responses", body)
             assert status == 200, queued
-            assert (await ended(served, queued["id"]))["status"] == "completed"
+            assert (await wait_ended(served, queued["id"]))["status"] == "completed"
             assert len(mcp.calls("add")) == 1

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -21,7 +21,7 @@ def _brought(server: FaultyMCPServer, **more: Any) -> dict[str, Any]:
     return {"type": "mcp", "server_label": "mine", "server_url": server.url, "require_approval": "never", **more}
 
 
-async def _ask(stand: Stand, *tools: dict[str, Any], key: str = "hd-anybody", **body: Any) -> tuple[int, Any]:
+async def _ask(stand: RunningGateway, *tools: dict[str, Any], key: str = "hd-anybody", **body: Any) -> tuple[int, Any]:
     return await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": tools, **body}, key=key)
 
 
@@ -36,14 +36,14 @@ def _sums() -> ScriptedModel:
 
 
 @pytest.mark.proves("D-27", "D-26")
-@aio(30)
+@async_test(30)
 async def test_a_server_that_a_request_brings_along_is_used_with_the_credentials_of_the_request(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     async with (
         FaultyMCPServer("requires-token", token=SECRET) as server,
-        serving(tmp_path, _sums(), request_servers=LOOPBACK) as stand,
+        run_gateway(tmp_path, _sums(), request_servers=LOOPBACK) as stand,
     ):
         tool = _brought(server, authorization=SECRET, headers={"X-Tenant": "tenant-0815"})
         status, answer = await _ask(stand, tool, store=True)
@@ -60,7 +60,7 @@ async def test_a_server_that_a_request_brings_along_is_used_with_the_credentials
         assert answer["id"].encode() in kept
         for secret in (SECRET, "tenant-0815"):
             assert secret not in caplog.text
-            assert secret not in repr((answer, stored, stand.asked))
+            assert secret not in repr((answer, stored, stand.model_requests))
             assert secret.encode() not in kept
         assert b"mine" not in metrics
         again = {"model": MODEL, "input": "Go", "stream": True, "tools": [tool], "previous_response_id": answer["id"]}
@@ -71,12 +71,12 @@ async def test_a_server_that_a_request_brings_along_is_used_with_the_credentials
 
 @pytest.mark.proves("D-27")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]"])
-@aio(30)
+@async_test(30)
 async def test_an_address_that_is_not_public_is_not_dialled_whatever_it_is_called(tmp_path: Path, host: str) -> None:
     rules = {"allow": True, "allow_insecure_hosts": [host.strip("[]")]}
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, ScriptedModel(say("Without it.")), request_servers=rules) as stand,
+        run_gateway(tmp_path, ScriptedModel(say("Without it.")), request_servers=rules) as stand,
     ):
         tool = _brought(server, server_url=f"http://{host}:{server.port}/mcp?key=in-the-query")
         status, answer = await _ask(stand, tool)
@@ -90,31 +90,31 @@ async def test_an_address_that_is_not_public_is_not_dialled_whatever_it_is_calle
 
 @pytest.mark.proves("D-27")
 @pytest.mark.parametrize("host", ["127.1", "0x7f.1", "2130706433", "[::1].public.example"])
-@aio(30)
+@async_test(30)
 async def test_a_host_that_can_be_read_in_two_ways_is_refused(tmp_path: Path, host: str) -> None:
     rules = {"allow": True, "allow_insecure_hosts": [host]}
-    async with FaultyMCPServer() as server, serving(tmp_path, request_servers=rules) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, request_servers=rules) as stand:
         status, answer = await _ask(stand, _brought(server, server_url=f"http://{host}:{server.port}/mcp"))
         assert (status, answer["error"]["code"]) == (400, "invalid_url")
         assert not server.requests
 
 
 @pytest.mark.proves("D-27")
-@aio(30)
+@async_test(30)
 async def test_a_host_that_the_operator_names_is_dialled_wherever_it_is(tmp_path: Path) -> None:
     rules = {"allow": True, "allow_private_hosts": ["LocalHost"], "allow_insecure_hosts": ["localhost"]}
-    async with FaultyMCPServer() as server, serving(tmp_path, _sums(), request_servers=rules) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, _sums(), request_servers=rules) as stand:
         tool = _brought(server, server_url=f"http://localhost:{server.port}/mcp")
         _, answer = await _ask(stand, tool, tool_choice={"type": "mcp", "server_label": "mine", "name": "add"})
         assert [item["type"] for item in answer["output"]] == ["mcp_list_tools", "mcp_call", "message"]
 
 
 @pytest.mark.proves("D-27")
-@aio(30)
+@async_test(30)
 async def test_a_background_response_uses_such_a_server_after_its_request_is_answered(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer("requires-token", token=SECRET) as server,
-        serving(tmp_path, _sums(), request_servers=LOOPBACK) as stand,
+        run_gateway(tmp_path, _sums(), request_servers=LOOPBACK) as stand,
     ):
         tool = _brought(server, server_url=f"{server.url}?key=in-the-query", authorization=SECRET)
         _, queued = await _ask(stand, tool, background=True)
@@ -125,11 +125,11 @@ async def test_a_background_response_uses_such_a_server_after_its_request_is_ans
 
 
 @pytest.mark.proves("D-27")
-@aio(30)
+@async_test(30)
 async def test_a_redirect_leads_to_no_other_server(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer("redirect-elsewhere") as server,
-        serving(tmp_path, ScriptedModel(say("Without it.")), request_servers=LOOPBACK) as stand,
+        run_gateway(tmp_path, ScriptedModel(say("Without it.")), request_servers=LOOPBACK) as stand,
     ):
         status, answer = await _ask(stand, _brought(server, authorization=SECRET))
         assert (status, answer["output"][0]["tools"]) == (200, [])
@@ -138,12 +138,12 @@ async def test_a_redirect_leads_to_no_other_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("D-27", "D-25")
-@aio(30)
+@async_test(30)
 async def test_what_may_not_be_brought_along_is_refused_with_the_field_and_the_reason(tmp_path: Path) -> None:
     rules = {**LOOPBACK, "hosts": ["127.0.0.1", "*.example.com"], "max_per_request": 1}
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, _sums(), mcp={"sums": server}, request_servers=rules) as stand,
+        run_gateway(tmp_path, _sums(), mcp={"sums": server}, request_servers=rules) as stand,
     ):
         mine = _brought(server)
         for tools, param, word in (
@@ -167,15 +167,15 @@ async def test_what_may_not_be_brought_along_is_refused_with_the_field_and_the_r
             assert (status, error["error"]["param"]) == (400, param)
             assert word in error["error"]["message"]
         assert not server.requests
-        assert not stand.asked
+        assert not stand.model_requests
 
 
 @pytest.mark.proves("D-27", "D-29")
-@aio(30)
+@async_test(30)
 async def test_two_callers_never_share_a_connection_and_one_keeps_its_own(tmp_path: Path) -> None:
     async with (
         FaultyMCPServer() as server,
-        serving(tmp_path, _sums(), keys=[ALICE, BOB], request_servers=LOOPBACK) as stand,
+        run_gateway(tmp_path, _sums(), keys=[ALICE, BOB], request_servers=LOOPBACK) as stand,
     ):
         for key, more in (
             (ALICE, {}),
@@ -193,13 +193,13 @@ async def test_two_callers_never_share_a_connection_and_one_keeps_its_own(tmp_pa
 
 
 @pytest.mark.proves("D-27")
-@aio(30)
+@async_test(30)
 async def test_a_server_over_sse_and_one_of_the_gateway_are_offered_side_by_side(tmp_path: Path) -> None:
     model = ScriptedModel([call("add", a=1, b=2), call("mine__add", a=3, b=4)], say("3 and 7."))
     async with (
         FaultyMCPServer() as sums,
         FaultyMCPServer(transport="sse") as other,
-        serving(tmp_path, model, mcp={"sums": sums}, request_servers=LOOPBACK) as stand,
+        run_gateway(tmp_path, model, mcp={"sums": sums}, request_servers=LOOPBACK) as stand,
     ):
         configured = {"type": "mcp", "server_label": "sums", "require_approval": "never"}
         status, answer = await _ask(stand, configured, _brought(other))
@@ -213,9 +213,9 @@ async def test_a_server_over_sse_and_one_of_the_gateway_are_offered_side_by_side
 
 
 @pytest.mark.proves("D-27", "D-26")
-@aio(30)
+@async_test(30)
 async def test_a_call_of_such_a_server_waits_for_approval_and_then_runs_once(tmp_path: Path) -> None:
-    async with FaultyMCPServer() as server, serving(tmp_path, _sums(), request_servers=LOOPBACK) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, _sums(), request_servers=LOOPBACK) as stand:
         tool = _brought(server, require_approval="always")
         _, first = await _ask(stand, tool)
         asked = first["output"][-1]
@@ -227,12 +227,12 @@ async def test_a_call_of_such_a_server_waits_for_approval_and_then_runs_once(tmp
 
 
 @pytest.mark.proves("D-27", "004:SC-004")
-@aio(30)
+@async_test(30)
 async def test_such_a_server_that_is_down_degrades_the_request_and_is_used_when_it_is_back(tmp_path: Path) -> None:
     model = ScriptedModel(say("Without it."), call("add", a=1, b=2), say("3."))
     async with (
         FaultyMCPServer(down=True) as server,
-        serving(tmp_path, model, request_servers=LOOPBACK) as stand,
+        run_gateway(tmp_path, model, request_servers=LOOPBACK) as stand,
     ):
         status, answer = await _ask(stand, _brought(server))
         assert (status, answer["status"]) == (200, "completed")

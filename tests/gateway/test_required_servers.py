@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 from openai import APIStatusError
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say
@@ -33,32 +33,32 @@ def _entry(name: str, server: FaultyMCPServer, **settings: Any) -> dict[str, Any
         ("/v1/chat/completions", CHAT | {"stream": True}),
     ],
 )
-@aio(30)
+@async_test(30)
 async def test_a_request_that_needs_a_missing_server_is_a_503_and_asks_no_model(
     tmp_path: Path, path: str, body: dict[str, Any]
 ) -> None:
     async with FaultyMCPServer(down=True) as files, FaultyMCPServer() as calc:
         servers = [_entry("calc", calc), _entry("files", files, required=True)]
-        async with serving(tmp_path, ScriptedModel(say("Hello.")), mcp_servers=servers) as stand:
-            async with (await stand.http()).post(path, json=body) as answer:
+        async with run_gateway(tmp_path, ScriptedModel(say("Hello.")), mcp_servers=servers) as stand:
+            async with (await stand.http_client()).post(path, json=body) as answer:
                 error = (await answer.json())["error"]
                 assert (answer.status, error["code"]) == (503, "server_unavailable")
                 assert int(answer.headers["retry-after"]) >= 1
                 assert "'files'" in error["message"]
                 assert files.url not in error["message"]
-            assert not stand.asked
+            assert not stand.model_requests
             assert (await stand.send("GET", "/readyz"))[0] == 200
             tools = [{"type": "mcp", "server_label": "calc"}]
             assert (await stand.send("POST", "/v1/responses", RESPONSES | {"tools": tools}))[0] == 200, "not offered it"
 
 
-@aio(30)
+@async_test(30)
 async def test_a_stock_client_gets_its_answer_once_the_required_server_is_there(tmp_path: Path) -> None:
     async with FaultyMCPServer(down=True) as files:
         servers = [_entry("files", files, required=True)]
         model = ScriptedModel(say("Hello."))
-        async with serving(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
-            client = await stand.openai("root")
+        async with run_gateway(tmp_path, model, mcp_servers=servers, admins=["root"]) as stand:
+            client = await stand.openai_client("root")
             with pytest.raises(APIStatusError) as refused:
                 await client.responses.create(**RESPONSES)
             assert refused.value.code == "server_unavailable"
@@ -69,15 +69,15 @@ async def test_a_stock_client_gets_its_answer_once_the_required_server_is_there(
 
 @pytest.mark.parametrize(("path", "body"), [("/v1/responses", RESPONSES), ("/v1/chat/completions", CHAT)])
 @pytest.mark.parametrize("stream", [False, True])
-@aio(30)
+@async_test(30)
 async def test_an_answer_without_a_server_names_it_in_a_header_and_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str, body: dict[str, Any], stream: bool
 ) -> None:
     caplog.set_level(logging.INFO, logger="holodeck")
     async with FaultyMCPServer(down=True) as files, FaultyMCPServer() as calc:
         servers = [_entry("files", files), _entry("calc", calc)]
-        async with serving(tmp_path, ScriptedModel(say("Hello."), say("Hello.")), mcp_servers=servers) as stand:
-            session = await stand.http()
+        async with run_gateway(tmp_path, ScriptedModel(say("Hello."), say("Hello.")), mcp_servers=servers) as stand:
+            session = await stand.http_client()
             async with session.post(path, json=body) as answer:
                 assert (answer.status, answer.headers[HEADER]) == (200, "files")
             async with session.post(path, json=body | {"stream": stream}) as answer:

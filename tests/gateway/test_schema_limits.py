@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from canary import Canary, canary
+from aio import async_test
+from canary import Canary, run_canary
 from children import running_children
 from gateway.described_server import DescribedServer
-from gateway.stand import MODEL, Stand, serving
+from gateway.stand import MODEL, RunningGateway, run_gateway
 
 from holodeck.lib.limits import (
     MAX_LISTED_SCHEMA_NODES,
@@ -29,9 +29,9 @@ WORKER = "schema_worker_program.py"
 
 @pytest.fixture
 def bird() -> Iterator[Canary]:
-    with canary() as made:
+    with run_canary() as made:
         yield made
-        assert made.visits == 0
+        assert made.connections == 0
 
 
 def _nested(levels: int) -> Schema:
@@ -142,12 +142,12 @@ DOORS: Mapping[str, tuple[str, str, Callable[[Schema], Schema]]] = {
 
 
 @pytest.mark.parametrize("door", DOORS)
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_request_with_a_schema_that_is_elsewhere_or_too_large_is_refused_by_name(
     tmp_path: Path, bird: Canary, door: str
 ) -> None:
     path, param, body = DOORS[door]
-    async with serving(tmp_path) as stand:
+    async with run_gateway(tmp_path) as stand:
         for form, elsewhere in ELSEWHERE.items():
             error = await _refused(stand, path, body(elsewhere(bird.url)))
             assert (error["param"], error["code"]) == (param, "invalid_json_schema")
@@ -156,25 +156,25 @@ async def test_a_request_with_a_schema_that_is_elsewhere_or_too_large_is_refused
         for schema in TOO_LARGE.values():
             error = await _refused(stand, path, body(schema))
             assert (error["param"], error["code"]) == (param, "schema_above_max_size")
-        assert not stand.asked
+        assert not stand.model_requests
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_message_of_a_websocket_is_held_to_the_same(tmp_path: Path, bird: Canary) -> None:
     _, param, body = DOORS["function"]
-    async with serving(tmp_path) as stand, (await stand.http()).ws_connect("/v1/responses") as socket:
+    async with run_gateway(tmp_path) as stand, (await stand.http_client()).ws_connect("/v1/responses") as socket:
         for schema in ({"$schema": bird.url}, TOO_LARGE["properties"]):
             await socket.send_json({"type": "response.create", "model": MODEL, **body(schema)})
             said = await socket.receive_json()
             assert (said["type"], said["error"]["param"]) == ("error", param)
-        assert not stand.asked
+        assert not stand.model_requests
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_all_schemas_of_a_request_have_a_limit_together(tmp_path: Path) -> None:
     fit = MAX_REQUEST_SCHEMA_NODES // MAX_SCHEMA_NODES
     tools = [{"type": "function", "name": f"f{each}", "parameters": LARGEST} for each in range(fit + 1)]
-    async with serving(tmp_path, ScriptedModel(say("Well."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Well."))) as stand:
         error = await _refused(stand, "/v1/responses", {"input": "hi", "tools": tools})
         assert (error["param"], error["code"]) == (f"tools[{fit}].parameters", "schema_above_max_size")
         body = {"model": MODEL, "input": "hi", "tools": tools[:fit]}
@@ -194,15 +194,15 @@ async def test_all_schemas_of_a_request_have_a_limit_together(tmp_path: Path) ->
     ],
     ids=["draft 7", "2020-12", "own id", "data", "properties", "large", "nonsense"],
 )
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_schema_that_has_all_that_it_needs_is_offered(tmp_path: Path, schema: Schema) -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object", **schema}}
-    async with serving(tmp_path, ScriptedModel(say("Well."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Well."))) as stand:
         assert (await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "hi", "tools": [tool]}))[0] == 200
-        assert len(stand.asked[0]["tools"]) == 1
+        assert len(stand.model_requests[0]["tools"]) == 1
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_tool_of_a_server_whose_schema_is_elsewhere_or_too_large_is_dropped_by_name(
     tmp_path: Path, bird: Canary, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,7 +228,7 @@ async def test_a_tool_of_a_server_whose_schema_is_elsewhere_or_too_large_is_drop
     assert bird.url in dropped[0]
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_all_schemas_of_a_server_have_a_limit_together(tmp_path: Path) -> None:
     fit = MAX_LISTED_SCHEMA_NODES // MAX_SCHEMA_NODES
     described = [{"name": f"t{index}", "inputSchema": LARGEST} for index in range(fit + 2)]
@@ -242,7 +242,7 @@ async def test_all_schemas_of_a_server_have_a_limit_together(tmp_path: Path) -> 
         assert names == ["small", *(f"t{index}" for index in range(fit - 1))]
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_what_a_server_promises_of_its_answers_is_not_fetched_either(tmp_path: Path, bird: Canary) -> None:
     described: list[Schema] = [
         {"name": f"t{index}", "inputSchema": {"type": "object"}, "outputSchema": {**elsewhere(bird.url)}}
@@ -252,7 +252,7 @@ async def test_what_a_server_promises_of_its_answers_is_not_fetched_either(tmp_p
         model = ScriptedModel([call(each["name"]) for each in described], say("Well."))
         async with _gateway(tmp_path, model, server) as stand:
             assert await _answer(stand) == "Well."
-        assert len(server.called) == len(described)
+        assert len(server.call_arguments) == len(described)
 
 
 PATTERN: Schema = {"type": "object", "properties": {"code": {"type": "string", "pattern": "^[A-Z]{3}$"}}}
@@ -267,7 +267,7 @@ ENDLESS: Schema = {
 """Its references double 40 times: to check anything against it takes years."""
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_arguments_are_checked_against_costly_schemas_in_a_process_that_ends_with_the_gateway(
     tmp_path: Path,
 ) -> None:
@@ -277,11 +277,11 @@ async def test_arguments_are_checked_against_costly_schemas_in_a_process_that_en
             assert await _answer(stand) == "Well."
             assert "The arguments do not fit the tool: code: " in stand.asked[1]["messages"][-1]["content"]
             assert len(running_children(WORKER)) == 1
-        assert server.called == [{"code": "ABC"}]
+        assert server.call_arguments == [{"code": "ABC"}]
     assert not running_children(WORKER)
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_check_of_arguments_that_does_not_end_stops_no_call_and_is_not_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,7 +291,7 @@ async def test_a_check_of_arguments_that_does_not_end_stops_no_call_and_is_not_t
         async with _gateway(tmp_path, ScriptedModel(*calls, say("Well.")), server) as stand:
             assert await _answer(stand) == "Well."
             assert "do not fit the tool: code: " in stand.asked[3]["messages"][-1]["content"]
-        assert server.called == [{"a": 1}, {"a": 2}, {"a": 3}]
+        assert server.call_arguments == [{"a": 1}, {"a": 2}, {"a": 3}]
     assert not running_children(WORKER)
     unchecked = [record.getMessage() for record in caplog.records if "arguments_unchecked" in record.getMessage()]
     assert ["took more than" in each for each in unchecked] == [True, False, False]
@@ -299,16 +299,16 @@ async def test_a_check_of_arguments_that_does_not_end_stops_no_call_and_is_not_t
 
 def _gateway(folder: Path, model: ScriptedModel, server: DescribedServer) -> Any:
     described = {"name": "described", "type": "mcp", "description": "d", "transport": "http", "url": server.url}
-    return serving(folder, model, mcp_servers=[described])
+    return run_gateway(folder, model, mcp_servers=[described])
 
 
-async def _answer(stand: Stand) -> str:
+async def _answer(stand: RunningGateway) -> str:
     status, said = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "hi"})
     assert status == 200, said
     return str(said["output"][-1]["content"][0]["text"])
 
 
-async def _refused(stand: Stand, path: str, body: Schema) -> dict[str, Any]:
+async def _refused(stand: RunningGateway, path: str, body: Schema) -> dict[str, Any]:
     status, said = await stand.send("POST", path, {"model": MODEL, **body})
     assert status == 400, said
     error: dict[str, Any] = said["error"]

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from aio import aio
+from aio import async_test
 from aiohttp import web
-from gateway.stand import ANYBODY, MODEL, serving
-from website import website
+from gateway.stand import ANY_KEY, MODEL, run_gateway
+from website import serve_site
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -30,7 +30,7 @@ DECLARED = {"type": "mcp", "server_label": "sums", "require_approval": "never"}
 
 
 @pytest.mark.parametrize("place", ["?key=${TOKEN}", "/${TOKEN}/mcp", "?a=b#${TOKEN}"])
-@aio(30)
+@async_test(30)
 async def test_a_caller_of_a_server_that_is_down_sees_neither_its_url_nor_why_and_its_operator_sees_why(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
 ) -> None:
@@ -38,7 +38,7 @@ async def test_a_caller_of_a_server_that_is_down_sees_neither_its_url_nor_why_an
     model = ScriptedModel(say("Without."))
     async with (
         FaultyMCPServer(down=True) as server,
-        serving(
+        run_gateway(
             tmp_path,
             model,
             keys=[CALLER],
@@ -58,15 +58,15 @@ async def test_a_caller_of_a_server_that_is_down_sees_neither_its_url_nor_why_an
     assert "127.0.0.1" not in json.dumps(answer)
 
 
-@aio(30)
+@async_test(30)
 async def test_a_call_that_fails_on_its_way_tells_the_model_no_address_and_no_cause(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="holodeck")
     model = ScriptedModel(call("echo", text="x"), say("It failed."))
-    async with FaultyMCPServer("dies-mid-call") as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer("dies-mid-call") as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Hi"})
-        said = stand.asked[1]["messages"][-1]["content"]
+        said = stand.model_requests[1]["messages"][-1]["content"]
     assert said == ("Error: Server 'sums' (call): it cannot be reached. It is not known whether the call took effect.")
     assert "mcp.failed server=sums tool=echo error=" in caplog.text
 
@@ -76,7 +76,7 @@ class RepeatingServer:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[str]:
-        async with website(self._answer) as origin:
+        async with serve_site(self._answer) as origin:
             yield f"{origin}/mcp"
 
     async def _answer(self, request: web.Request) -> web.Response:
@@ -115,7 +115,7 @@ class RepeatingServer:
     ],
     ids=["header", "whole header", "auth", "url"],
 )
-@aio(30)
+@async_test(30)
 async def test_what_a_server_repeats_of_the_operators_credentials_reaches_neither_model_nor_caller(
     tmp_path: Path, credentials: dict[str, Any], arguments: dict[str, Any]
 ) -> None:
@@ -126,7 +126,7 @@ async def test_what_a_server_repeats_of_the_operators_credentials_reaches_neithe
     model = ScriptedModel(call("repeat", **arguments), say("Done."))
     async with (
         RepeatingServer().serve() as url,
-        serving(
+        run_gateway(
             tmp_path,
             model,
             environ={"TOKEN": value, "TENANT": "acme-corporation"},
@@ -134,9 +134,9 @@ async def test_what_a_server_repeats_of_the_operators_credentials_reaches_neithe
         ) as stand,
     ):
         _, answer = await stand.send(
-            "POST", "/v1/responses", {"model": MODEL, "input": "Hi", "tools": [DECLARED]}, key=ANYBODY
+            "POST", "/v1/responses", {"model": MODEL, "input": "Hi", "tools": [DECLARED]}, key=ANY_KEY
         )
-    seen = json.dumps([answer, stand.asked])
-    assert "***" in stand.asked[1]["messages"][-1]["content"]
-    assert arguments or "acme-corporation" in stand.asked[1]["messages"][-1]["content"]
+    seen = json.dumps([answer, stand.model_requests])
+    assert "***" in stand.model_requests[1]["messages"][-1]["content"]
+    assert arguments or "acme-corporation" in stand.model_requests[1]["messages"][-1]["content"]
     assert TOKEN not in seen

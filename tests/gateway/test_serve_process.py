@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
+from aio import async_test
 from gateway import process
-from gateway.process import HOLODECK, Served, refused, write_file
-from gateway.stand import events_of
+from gateway.process import HOLODECK, GatewayProcess, wait_refused, write_gateway_file
+from gateway.stand import parse_events
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
 NOWHERE = "http://127.0.0.1:9/v1"
 # The program of an operator: it takes over the limits, the mask and the signals of what starts it.
-process_of = partial(process.process_of, program=HOLODECK)
+process_of = partial(process.run_gateway_process, program=HOLODECK)
 SECONDS = 90.0  # a process starts and ends in one, on a machine with nothing else to do
 
 
@@ -38,29 +38,31 @@ def server(url: str) -> dict[str, Any]:
 
 
 @pytest.mark.proves("D-29")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_without_keys_it_does_not_listen_beyond_this_machine(tmp_path: Path) -> None:
-    code, words = await refused(write_file(tmp_path, NOWHERE, listen={"host": "0.0.0.0", "port": 0}))
+    code, words = await wait_refused(write_gateway_file(tmp_path, NOWHERE, listen={"host": "0.0.0.0", "port": 0}))
     assert code == 2
     assert "loopback only" in words
     assert "holodeck keys create" in words
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        code, words = await refused(write_file(tmp_path, NOWHERE, listen={"port": port}))
+        code, words = await wait_refused(write_gateway_file(tmp_path, NOWHERE, listen={"port": port}))
     assert code == 2
     assert f"Cannot listen on 127.0.0.1:{port}" in words
     assert "listen.port" in words
     assert "Traceback" not in words
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_host_that_is_not_this_machine_is_a_sentence(tmp_path: Path) -> None:
     keys = [{"name": "a", "hash": f"sha256:{'0' * 64}"}]
-    code, words = await refused(write_file(tmp_path, NOWHERE, listen={"host": "192.0.2.1", "port": 0}, keys=keys))
+    code, words = await wait_refused(
+        write_gateway_file(tmp_path, NOWHERE, listen={"host": "192.0.2.1", "port": 0}, keys=keys)
+    )
     assert code == 2
     assert "Cannot listen on 192.0.2.1:0" in words
     assert "Use another 'listen.host'" in words
@@ -70,12 +72,12 @@ async def first_line(answer: Any) -> bytes:
     return bytes(await answer.content.readline())
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_told_to_stop_it_refuses_new_requests_and_finishes_a_running_stream(tmp_path: Path) -> None:
     go = asyncio.Event()
     model = ScriptedModel([say("first "), wait(go), say("last")])
     async with model.serve() as scripted:
-        file = write_file(tmp_path, scripted.url, limits={"drain_seconds": 20})
+        file = write_gateway_file(tmp_path, scripted.url, limits={"drain_seconds": 20})
         async with process_of(file) as served:
             body = {"model": "demo", "input": "hi", "stream": True}
             async with served.session.post(f"{served.url}/v1/responses", json=body) as answer:
@@ -93,21 +95,21 @@ async def test_told_to_stop_it_refuses_new_requests_and_finishes_a_running_strea
                 text = (await answer.content.read()).decode()
             assert "response.completed" in text
             assert "first last" in text
-            assert await served.ended() == 0
+            assert await served.wait_exit() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_told_to_stop_as_soon_as_it_says_that_it_serves_it_ends_in_order(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    async with process_of(write_file(tmp_path, NOWHERE)) as served:
+    async with process_of(write_gateway_file(tmp_path, NOWHERE)) as served:
         served.stop(number)
-        assert await served.ended() == 0
-    assert any("gateway.draining" in line and number.name in line for line in served.said)
+        assert await served.wait_exit() == 0
+    assert any("gateway.draining" in line and number.name in line for line in served.stderr_lines)
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_stays(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     path = stand_in(tmp_path / "bin", FaultyMCPServer.command("hangs", pid_file=pids))
@@ -122,7 +124,7 @@ async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_sta
     stdio |= {"allow_unsafe_args": True}
     async with ScriptedModel(call("echo", text="x")).serve() as scripted:
         limits = {"drain_seconds": 0.2}
-        file = write_file(tmp_path, scripted.url, limits=limits, mcp_servers=[stdio], allow_stdio=True)
+        file = write_gateway_file(tmp_path, scripted.url, limits=limits, mcp_servers=[stdio], allow_stdio=True)
         async with process_of(file) as served:
             body = {"model": "demo", "input": "hi", "stream": True}
             async with served.session.post(f"{served.url}/v1/responses", json=body) as answer:
@@ -132,17 +134,17 @@ async def test_a_stream_that_outlasts_the_limit_ends_incomplete_and_no_child_sta
                 text = (await answer.content.read()).decode()
             assert "response.incomplete" in text
             assert text.endswith("data: [DONE]\n\n")
-            assert await served.ended() == 0
-            assert "Traceback" not in "".join(served.said)
+            assert await served.wait_exit() == 0
+            assert "Traceback" not in "".join(served.stderr_lines)
     for pid in read_pids(pids):
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_pages_and_names_that_were_not_invited_are_turned_away(tmp_path: Path) -> None:
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, cors_origins=["https://good.example"])
+        file = write_gateway_file(tmp_path, scripted.url, cors_origins=["https://good.example"])
         async with process_of(file) as served:
             status, data, _ = await served.send("GET", "/v1/models", headers={"host": "rebound.example"})
             assert (status, data["error"]["code"]) == (421, "unknown_host")
@@ -166,9 +168,9 @@ async def test_pages_and_names_that_were_not_invited_are_turned_away(tmp_path: P
                 assert (status, data["error"]["code"]) == (403, "origin_not_allowed")
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_body_over_the_limit_is_refused_also_when_its_size_is_not_told(tmp_path: Path) -> None:
-    file = write_file(tmp_path, NOWHERE, limits={"body_bytes": 2048, "drain_seconds": 0})
+    file = write_gateway_file(tmp_path, NOWHERE, limits={"body_bytes": 2048, "drain_seconds": 0})
     async with process_of(file) as served:
 
         async def pieces() -> Any:
@@ -188,13 +190,13 @@ CLOSED = (
 )
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_it_lives_without_standard_input_and_output(tmp_path: Path) -> None:
-    async with process_of(write_file(tmp_path, NOWHERE), program=("-c", CLOSED)) as served:
+    async with process_of(write_gateway_file(tmp_path, NOWHERE), program=("-c", CLOSED)) as served:
         for _ in range(3):
             assert (await served.send("GET", "/healthz", headers={"connection": "close"}))[0] == 200
         served.stop()
-        assert await served.ended() == 0
+        assert await served.wait_exit() == 0
 
 
 NOHUP = (
@@ -203,22 +205,22 @@ NOHUP = (
 )
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_under_nohup_a_closed_terminal_does_not_end_it(tmp_path: Path) -> None:
-    async with process_of(write_file(tmp_path, NOWHERE), program=("-c", NOHUP)) as served:
+    async with process_of(write_gateway_file(tmp_path, NOWHERE), program=("-c", NOHUP)) as served:
         served.stop(signal.SIGHUP)
         assert (await served.send("GET", "/v1/models"))[0] == 200
         served.stop()
-        assert await served.ended() == 0
-    assert not any(signal.SIGHUP.name in line for line in served.said)
+        assert await served.wait_exit() == 0
+    assert not any(signal.SIGHUP.name in line for line in served.stderr_lines)
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_it_may_open_as_many_files_as_its_limits_of_requests_need(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
     try:
-        async with process_of(write_file(tmp_path, NOWHERE)) as served:
+        async with process_of(write_gateway_file(tmp_path, NOWHERE)) as served:
             allowed, _ = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -231,15 +233,15 @@ def modes_of_files(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mode & 0o077 for path in kept}
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_what_callers_asked_and_were_told_is_for_no_other_user_of_the_machine(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
         async with (
             ScriptedModel(lambda _: say("hi")).serve() as scripted,
-            process_of(write_file(tmp_path, scripted.url, background={"durable": True})) as served,
+            process_of(write_gateway_file(tmp_path, scripted.url, background={"durable": True})) as served,
         ):
-            assert (await served.ask(background=True))[0] == 200
+            assert (await served.create_response(background=True))[0] == 200
             modes = modes_of_files(tmp_path)
     finally:
         os.umask(before)
@@ -247,9 +249,9 @@ async def test_what_callers_asked_and_were_told_is_for_no_other_user_of_the_mach
     assert not any(modes.values()), modes
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
-    async with process_of(write_file(tmp_path, NOWHERE)) as served:
+    async with process_of(write_gateway_file(tmp_path, NOWHERE)) as served:
         host, port = served.url.removeprefix("http://").split(":")
         for said in (b"GET /" + b"x" * 70_000, b"GET / HTTP/1.1\r\nx: " + b"y" * 70_000):
             reader, writer = await asyncio.open_connection(host, int(port))
@@ -259,10 +261,10 @@ async def test_headers_without_an_end_are_refused(tmp_path: Path) -> None:
         assert (await served.send("GET", "/v1/models"))[0] == 200
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_clients_that_stop_talking_in_the_middle_of_a_request_are_shown_out(tmp_path: Path) -> None:
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, limits={"request_seconds": 0.3, "drain_seconds": 0})
+        file = write_gateway_file(tmp_path, scripted.url, limits={"request_seconds": 0.3, "drain_seconds": 0})
         async with process_of(file) as served:
             host, port = served.url.removeprefix("http://").split(":")
             asked = b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -275,85 +277,85 @@ async def test_clients_that_stop_talking_in_the_middle_of_a_request_are_shown_ou
                 writer.close()
             assert ended[:2] == [b"", b""]
             assert ended[2].startswith(b"HTTP/1.1 408")
-            assert (await served.ask())[0] == 200
+            assert (await served.create_response())[0] == 200
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_too_many_requests_are_refused_at_once_with_when_to_come_back(tmp_path: Path) -> None:
     go = asyncio.Event()
     model = ScriptedModel([wait(go), say("done")], say("again"))
     async with model.serve() as scripted:
         limits = {"in_flight": 1, "drain_seconds": 0, "key": {"requests_per_minute": 2}}
-        async with process_of(write_file(tmp_path, scripted.url, limits=limits)) as served:
-            running = asyncio.create_task(served.ask())
+        async with process_of(write_gateway_file(tmp_path, scripted.url, limits=limits)) as served:
+            running = asyncio.create_task(served.create_response())
 
             async def is_asked() -> bool:
                 return len(scripted.received) == 1
 
             await until(is_asked)
-            status, data, headers = await served.ask()
+            status, data, headers = await served.create_response()
             assert (status, data["error"]["type"]) == (429, "too_many_requests")
             assert int(headers["retry-after"]) >= 1
             assert (await served.send("GET", "/v1/models"))[0] == 200, "looking is still possible"
             go.set()
             assert (await running)[0] == 200
-            assert (await served.ask())[0] == 200
-            status, data, headers = await served.ask()
+            assert (await served.create_response())[0] == 200
+            status, data, headers = await served.create_response()
             assert status == 429
             assert "2 requests a minute" in data["error"]["message"]
             assert 1 <= int(headers["retry-after"]) <= 60
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_storage_that_cannot_be_used_is_a_503_and_the_gateway_lives(tmp_path: Path) -> None:
     kept = tmp_path / "kept.db"
     kept.write_text("a text where a database should be")
     async with ScriptedModel(lambda _: say("hi")).serve() as scripted:
         (tmp_path / "seal").write_text("a key that does not lie beside the database")
         storage = {"url": "sqlite:///kept.db"}
-        file = write_file(tmp_path, scripted.url, storage=storage, seal_key_file="seal")
+        file = write_gateway_file(tmp_path, scripted.url, storage=storage, seal_key_file="seal")
         async with process_of(file) as served:
             assert (await served.send("GET", "/readyz"))[0] == 503
             assert (await served.send("GET", "/healthz"))[0] == 200
-            status, data, _ = await served.ask()
+            status, data, _ = await served.create_response()
             assert (status, data["error"]["code"]) == (503, "storage_error")
-            assert (await served.ask(store=False))[0] == 200, "what is not stored needs no storage"
+            assert (await served.create_response(store=False))[0] == 200, "what is not stored needs no storage"
             kept.unlink()
-            assert (await served.ask())[0] == 200, "it recovers by itself"
+            assert (await served.create_response())[0] == 200, "it recovers by itself"
             assert (await served.send("GET", "/readyz"))[0] == 200
 
 
 @pytest.mark.proves("D-31")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_full_disk_fails_the_request_in_words_and_passes(tmp_path: Path) -> None:
     async with FaultyMCPServer() as mcp, ScriptedModel(_with_tool_first).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
+        file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
         async with process_of(file) as served:
-            assert (await served.ask())[0] == 200
+            assert (await served.create_response())[0] == 200
             _, most = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (4096, most))
-            status, data, headers = await served.ask("use the tool")
+            status, data, headers = await served.create_response("use the tool")
             assert (status, data["error"]["code"]) == (503, "storage_error")
             assert headers["x-should-retry"] == "false", "a tool has run"
-            _, text, _ = await served.ask("plain", stream=True)
-            *_, error, last = events_of(text)
+            _, text, _ = await served.create_response("plain", stream=True)
+            *_, error, last = parse_events(text)
             assert (error["type"], error["code"]) == ("error", "storage_error")
             assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
             assert last["response"]["usage"]["total_tokens"] == 0
             assert "response.completed" not in text, "what is not kept is not called complete"
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (most, most))
-            assert (await served.ask())[0] == 200
-            assert "Traceback" not in "".join(served.said)
+            assert (await served.create_response())[0] == 200
+            assert "Traceback" not in "".join(served.stderr_lines)
 
 
 @pytest.mark.proves("D-28")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_background_response_is_stored_when_there_is_room_again(tmp_path: Path) -> None:
     go = asyncio.Event()
     async with ScriptedModel([wait(go), say("at last")], say("again")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url)
+        file = write_gateway_file(tmp_path, scripted.url)
         async with process_of(file) as served:
-            _, begun, _ = await served.ask(background=True)
+            _, begun, _ = await served.create_response(background=True)
             _, most = resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, (4096, most))
             go.set()
@@ -370,7 +372,7 @@ async def test_a_background_response_is_stored_when_there_is_room_again(tmp_path
                 return (await measured(served))["holodeck_in_flight"] == 0
 
             await until(is_over)
-            status, _, _ = await served.ask(previous_response_id=begun["id"])
+            status, _, _ = await served.create_response(previous_response_id=begun["id"])
             assert status == 200
             _, text, _ = await served.send("GET", f"/v1/responses/{begun['id']}?stream=true")
             assert "event: response.completed" in text
@@ -384,30 +386,30 @@ def _with_tool_first(received: Any) -> Any:
 
 
 @pytest.mark.proves("D-29", "004:US1-3", "004:FR-017")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_mcp_being_down_never_makes_it_unready(tmp_path: Path) -> None:
     async with FaultyMCPServer(down=True) as mcp, ScriptedModel(lambda _: say("hi")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
+        file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
         async with process_of(file) as served:
             assert (await served.send("GET", "/readyz"))[0] == 200
-            assert (await served.ask())[0] == 200
+            assert (await served.create_response())[0] == 200
             assert (await served.send("GET", "/readyz"))[0] == 200
             _, listed, _ = await served.send("GET", "/v1/mcp/servers")
             assert listed["data"][0]["last_error"]
 
 
 @pytest.mark.proves("D-28")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_background_runs_of_a_killed_gateway_are_failed_with_the_reason(tmp_path: Path) -> None:
     never = asyncio.Event()
     async with ScriptedModel(say("kept"), [wait(never)]).serve() as scripted:
-        file = write_file(tmp_path, scripted.url)
+        file = write_gateway_file(tmp_path, scripted.url)
         async with process_of(file) as served:
-            _, kept, _ = await served.ask()
-            status, begun, _ = await served.ask(background=True)
+            _, kept, _ = await served.create_response()
+            status, begun, _ = await served.create_response(background=True)
             assert (status, begun["status"]) == (200, "queued")
             served.stop(signal.SIGKILL)
-            await served.ended()
+            await served.wait_exit()
         async with process_of(file) as served:
             _, found, _ = await served.send("GET", f"/v1/responses/{begun['id']}")
             assert found["status"] == "failed"
@@ -422,13 +424,13 @@ async def test_background_runs_of_a_killed_gateway_are_failed_with_the_reason(tm
 SAMPLE = re.compile(r'[a-z_]+(\{([a-z_]+="[^"]*")(,[a-z_]+="[^"]*")*\})? [0-9.e+-]+')
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_metrics_are_prometheus_text_and_count(tmp_path: Path) -> None:
     async with FaultyMCPServer() as mcp, ScriptedModel(_with_tool_first).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
+        file = write_gateway_file(tmp_path, scripted.url, mcp_servers=[server(mcp.url)])
         async with process_of(file) as served:
             for text in ("use the tool", "plain"):
-                assert (await served.ask(text))[0] == 200
+                assert (await served.create_response(text))[0] == 200
             await served.send("GET", "/v1/responses/none")
             samples = await measured(served)
     posts = 'route="/v1/responses",method="POST",status="200"'
@@ -442,7 +444,7 @@ async def test_metrics_are_prometheus_text_and_count(tmp_path: Path) -> None:
     assert samples['holodeck_mcp_server_state{server="tools",state="connected"}'] == 1
 
 
-async def measured(served: Served) -> dict[str, float]:
+async def measured(served: GatewayProcess) -> dict[str, float]:
     """Every sample, after a check that each line is one, or says the type of those that follow."""
     status, text, headers = await served.send("GET", "/metrics")
     assert (status, headers["content-type"]) == (200, "text/plain; version=0.0.4")
@@ -460,13 +462,13 @@ async def measured(served: Served) -> dict[str, float]:
     return samples
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_response_that_is_cancelled_before_it_has_begun_is_cancelled(tmp_path: Path) -> None:
     model = ScriptedModel(lambda _: [say("begun"), wait(asyncio.Event())])
-    async with model.serve() as scripted, process_of(write_file(tmp_path, scripted.url)) as served:
+    async with model.serve() as scripted, process_of(write_gateway_file(tmp_path, scripted.url)) as served:
 
         async def cancelled() -> str:
-            _, begun, _ = await served.ask(background=True)
+            _, begun, _ = await served.create_response(background=True)
             return str((await served.send("POST", f"/v1/responses/{begun['id']}/cancel"))[1]["status"])
 
         for _ in range(25):  # as fast as a client can be; one in ten came too early

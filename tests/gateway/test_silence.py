@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.clocks import hurried, later
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.clocks import advance_clock, with_movable_clock
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.lib.limits import DEFAULT_SILENT_SECONDS
 from holodeck.testing import ScriptedModel, say, wait
@@ -25,12 +25,12 @@ BODIES: dict[str, Any] = {
 
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("path", BODIES)
-@aio(30)
+@async_test(30)
 async def test_a_silent_stream_shows_proxies_that_it_goes_on(tmp_path: Path, path: str) -> None:
     go_on = asyncio.Event()
     model = ScriptedModel([wait(go_on), say("Hello.")])
-    async with serving(tmp_path, model, limits={"silent_seconds": 0.05, "drain_seconds": 0}) as stand:
-        session = await stand.http()
+    async with run_gateway(tmp_path, model, limits={"silent_seconds": 0.05, "drain_seconds": 0}) as stand:
+        session = await stand.http_client()
         async with session.post(path, data=orjson.dumps(BODIES[path])) as answer:
             assert answer.headers["x-accel-buffering"] == "no"
             said = b""
@@ -46,24 +46,24 @@ async def test_a_silent_stream_shows_proxies_that_it_goes_on(tmp_path: Path, pat
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_the_stock_package_skips_what_says_nothing(tmp_path: Path) -> None:
     go_on = asyncio.Event()
     model = ScriptedModel([wait(go_on), say("Hello.")])
-    async with serving(tmp_path, model, limits={"silent_seconds": 0.01, "drain_seconds": 0}) as stand:
+    async with run_gateway(tmp_path, model, limits={"silent_seconds": 0.01, "drain_seconds": 0}) as stand:
         asyncio.get_running_loop().call_later(0.1, go_on.set)
-        events = [e async for e in await (await stand.openai()).responses.create(**BODIES["/v1/responses"])]
+        events = [e async for e in await (await stand.openai_client()).responses.create(**BODIES["/v1/responses"])]
         assert [event.sequence_number for event in events] == list(range(len(events)))
         assert events[-1].type == "response.completed"
 
 
 @pytest.mark.proves("D-25")
-@hurried
+@with_movable_clock
 async def test_a_stream_that_has_ended_says_nothing_more(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hello."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hello."))) as stand:
         assert (await stand.stream("/v1/responses", BODIES["/v1/responses"]))[-1]["type"] == "response.completed"
         for _ in range(4):
-            await later(DEFAULT_SILENT_SECONDS + 1)
+            await advance_clock(DEFAULT_SILENT_SECONDS + 1)
         assert (await stand.send("GET", "/v1/models"))[0] == 200
         gc.collect()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

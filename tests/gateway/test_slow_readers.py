@@ -12,15 +12,15 @@ from typing import Any
 import orjson
 import pytest
 import uvicorn
-from aio import aio
-from gateway.clocks import hurried, later
-from gateway.process import process_of, write_file
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.clocks import advance_clock, with_movable_clock
+from gateway.process import run_gateway_process, write_gateway_file
+from gateway.stand import MODEL, run_gateway
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from holodeck.gateway.connections import bounded
-from holodeck.lib.limits import GOODBYE_SECONDS
+from holodeck.gateway.connections import build_http_protocol
+from holodeck.lib.limits import SHUTDOWN_READER_SECONDS
 from holodeck.testing import ScriptedModel, say
 
 SECONDS = 60.0
@@ -57,15 +57,15 @@ async def until_metrics_say(stand: Any, words: bytes) -> None:
 
 
 @pytest.mark.proves("D-28")
-@hurried
+@with_movable_clock
 async def test_a_reader_that_takes_nothing_is_let_go_and_its_response_is_kept_whole(tmp_path: Path) -> None:
     limits = {"drain_seconds": 0, "reader_seconds": PATIENCE}
-    async with serving(tmp_path, talkative(), limits=limits) as stand:
+    async with run_gateway(tmp_path, talkative(), limits=limits) as stand:
         client, response = await asks_and_stops_reading(stand.url)
         with client:
             while any(task.get_name() == response for task in asyncio.all_tasks()):  # noqa: ASYNC110 - nor is this
                 await asyncio.sleep(0.02)
-            await later(PATIENCE + 1)
+            await advance_clock(PATIENCE + 1)
             await until_metrics_say(stand, b"holodeck_in_flight 0")
             kept = (await stand.send("GET", f"/v1/responses/{response}"))[1]
             assert kept["status"] == "completed", "the model had said everything"
@@ -73,8 +73,8 @@ async def test_a_reader_that_takes_nothing_is_let_go_and_its_response_is_kept_wh
             await until_metrics_say(stand, b'holodeck_runs_total{model="demo",status="completed"} 1')
 
 
-@hurried
-async def test_who_takes_nothing_of_what_is_written_after_the_gateway_s_end_began_gets_only_a_moment() -> None:
+@with_movable_clock
+async def test_a_client_that_does_not_read_during_shutdown_is_disconnected_after_a_short_wait() -> None:
     asked, go, written, over = (asyncio.Event() for _ in range(4))
 
     async def answer(_scope: Any, _receive: Any, send: Any) -> None:
@@ -88,7 +88,9 @@ async def test_who_takes_nothing_of_what_is_written_after_the_gateway_s_end_bega
 
     loop, state, config = asyncio.get_running_loop(), ServerState(), uvicorn.Config(answer, log_config=None)
     config.load()
-    protocol = functools.partial(bounded(PATIENCE, PATIENCE), config=config, server_state=state, app_state={})
+    protocol = functools.partial(
+        build_http_protocol(PATIENCE, PATIENCE), config=config, server_state=state, app_state={}
+    )
     listening = await loop.create_server(protocol, "127.0.0.1")
     async with listening:
         _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname(), limit=1)
@@ -99,15 +101,15 @@ async def test_who_takes_nothing_of_what_is_written_after_the_gateway_s_end_bega
         go.set()
         await written.wait()
         for _ in range(20):  # what the kernel takes meanwhile counts as taken
-            await later(GOODBYE_SECONDS + 1)
+            await advance_clock(SHUTDOWN_READER_SECONDS + 1)
         assert over.is_set()
         writer.close()
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_socket_that_takes_nothing_is_let_go(tmp_path: Path) -> None:
     limits = {"drain_seconds": 0, "reader_seconds": 0.3}
-    async with serving(tmp_path, talkative(), limits=limits) as stand:
+    async with run_gateway(tmp_path, talkative(), limits=limits) as stand:
         address = stand.url.replace("http", "ws", 1) + "/v1/responses"
         async with connect(address, max_queue=1, close_timeout=0.1) as client:
             await client.send(orjson.dumps(ASKED | {"type": "response.create"}).decode())
@@ -115,19 +117,19 @@ async def test_a_socket_that_takes_nothing_is_let_go(tmp_path: Path) -> None:
             await until_metrics_say(stand, b"holodeck_in_flight 0")
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_reader_that_takes_nothing_cannot_keep_the_gateway_from_ending(tmp_path: Path) -> None:
     async with talkative().serve() as scripted:
-        file = write_file(tmp_path, scripted.url, limits={"drain_seconds": 0.2})
-        async with process_of(file) as served:
+        file = write_gateway_file(tmp_path, scripted.url, limits={"drain_seconds": 0.2})
+        async with run_gateway_process(file) as served:
             client, _ = await asks_and_stops_reading(served.url)
             with client:
                 served.stop()
-                assert await served.ended() == 0
-            assert "Traceback" not in "".join(served.said)
+                assert await served.wait_exit() == 0
+            assert "Traceback" not in "".join(served.stderr_lines)
 
 
-@aio
+@async_test
 async def test_a_reader_who_is_slower_than_the_gateway_s_end_is_no_error_with_a_traceback(tmp_path: Path) -> None:
     waits, never = asyncio.Event(), asyncio.Event()
 
@@ -136,7 +138,7 @@ async def test_a_reader_who_is_slower_than_the_gateway_s_end_is_no_error_with_a_
             waits.set()
             await never.wait()
 
-    async with serving(tmp_path) as stand:
+    async with run_gateway(tmp_path) as stand:
         scope = {
             "type": "http",
             "method": "GET",

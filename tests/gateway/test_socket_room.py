@@ -9,10 +9,10 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.process import process_of, write_file
-from gateway.stand import ANYBODY, MODEL, Stand, serving
-from gateway.wire.contract import problems
+from aio import async_test
+from gateway.process import run_gateway_process, write_gateway_file
+from gateway.stand import ANY_KEY, MODEL, RunningGateway, run_gateway
+from gateway.wire.contract import contract_problems
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Frame, Opcode
@@ -25,7 +25,7 @@ LIMITS = {"body_bytes": 64 * KIB, "bodies_bytes": 128 * KIB, "drain_seconds": 0}
 FULL = "The gateway is at its limit of bytes of requests at once."
 
 
-def _open(stand: Stand, key: str = ANYBODY) -> connect:
+def _open(stand: RunningGateway, key: str = ANY_KEY) -> connect:
     headers = {"authorization": f"Bearer {key}"}
     return connect(stand.url.replace("http", "ws", 1) + "/v1/responses", additional_headers=headers)
 
@@ -45,20 +45,20 @@ async def _end(socket: ClientConnection) -> dict[str, Any]:
 
 async def _is_refused(socket: ClientConnection) -> bool:
     told = await _end(socket)
-    assert not problems("WebSocketErrorEvent", told)
+    assert not contract_problems("WebSocketErrorEvent", told)
     return (told["status"], told["error"]["type"], told["error"]["message"]) == (429, "too_many_requests", FULL)
 
 
-async def _asked(stand: Stand, times: int) -> None:
-    while len(stand.asked) < times:  # noqa: ASYNC110 - the model is asked by another task
+async def _asked(stand: RunningGateway, times: int) -> None:
+    while len(stand.model_requests) < times:  # noqa: ASYNC110 - the model is asked by another task
         await asyncio.sleep(0.01)
 
 
-async def _is_empty(stand: Stand) -> None:
+async def _is_empty(stand: RunningGateway) -> None:
     """Wait until nothing takes room any more."""
-    while stand.service.room.left < LIMITS["bodies_bytes"]:  # noqa: ASYNC110 - it is told nowhere
+    while stand.service.budget.available < LIMITS["bodies_bytes"]:  # noqa: ASYNC110 - it is told nowhere
         await asyncio.sleep(0.01)
-    assert stand.service.room.left == LIMITS["bodies_bytes"]
+    assert stand.service.budget.available == LIMITS["bodies_bytes"]
 
 
 async def _half(socket: ClientConnection, go: asyncio.Event, *, pieces: int = 6) -> None:
@@ -74,12 +74,12 @@ async def _half(socket: ClientConnection, go: asyncio.Event, *, pieces: int = 6)
     await socket.send(parts())
 
 
-@aio(30)
-async def test_a_message_takes_room_until_its_response_has_ended(tmp_path: Path) -> None:
+@async_test(30)
+async def test_a_websocket_message_counts_against_the_byte_budget_until_its_response_has_ended(tmp_path: Path) -> None:
     go = asyncio.Event()
     model = ScriptedModel(*[[wait(go), say("done")]] * 2, say("again"), say("again"))
     async with (
-        serving(tmp_path, model, limits=LIMITS) as stand,
+        run_gateway(tmp_path, model, limits=LIMITS) as stand,
         _open(stand) as one,
         _open(stand) as two,
         _open(stand) as late,
@@ -102,11 +102,13 @@ async def test_a_message_takes_room_until_its_response_has_ended(tmp_path: Path)
         assert (await stand.send("POST", "/v1/responses", body))[0] == 200
 
 
-@aio(30)
-async def test_messages_that_wait_take_room_and_who_leaves_gives_it_back(tmp_path: Path) -> None:
+@async_test(30)
+async def test_queued_websocket_messages_count_against_the_byte_budget_until_the_client_disconnects(
+    tmp_path: Path,
+) -> None:
     go = asyncio.Event()
     model = ScriptedModel([wait(go), say("done")], say("again"))
-    async with serving(tmp_path, model, limits=LIMITS) as stand, _open(stand) as late:
+    async with run_gateway(tmp_path, model, limits=LIMITS) as stand, _open(stand) as late:
         async with _open(stand) as one:
             await one.send(_message())
             await _asked(stand, 1)
@@ -119,12 +121,14 @@ async def test_messages_that_wait_take_room_and_who_leaves_gives_it_back(tmp_pat
         assert (await _end(late))["type"] == "response.completed"
 
 
-@aio(30)
-async def test_a_message_that_is_half_sent_takes_room_and_one_without_room_is_left_out(tmp_path: Path) -> None:
+@async_test(30)
+async def test_a_partly_received_message_counts_against_the_byte_budget_and_one_over_it_is_dropped(
+    tmp_path: Path,
+) -> None:
     go = asyncio.Event()
     model = ScriptedModel(lambda _: say("done"))
     async with (
-        serving(tmp_path, model, limits=LIMITS) as stand,
+        run_gateway(tmp_path, model, limits=LIMITS) as stand,
         _open(stand) as one,
         _open(stand) as two,
         _open(stand) as late,
@@ -141,13 +145,13 @@ async def test_a_message_that_is_half_sent_takes_room_and_one_without_room_is_le
         await _is_empty(stand)
         await late.send(_message())
         assert (await _end(late))["type"] == "response.completed"
-        assert len(stand.asked) == 3
+        assert len(stand.model_requests) == 3
 
 
-@aio(30)
-async def test_who_stops_in_the_middle_of_a_message_is_let_go_with_the_reason(tmp_path: Path) -> None:
+@async_test(30)
+async def test_a_client_that_stops_in_the_middle_of_a_message_is_closed_with_the_reason(tmp_path: Path) -> None:
     limits = {**LIMITS, "request_seconds": 0.2}
-    async with serving(tmp_path, ScriptedModel(say("Hi.")), limits=limits) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), limits=limits) as stand:
         async with _open(stand) as one, _open(stand) as idle:
             never = asyncio.create_task(_half(one, asyncio.Event()))
             with pytest.raises(ConnectionClosedError) as closed:
@@ -161,9 +165,9 @@ async def test_who_stops_in_the_middle_of_a_message_is_let_go_with_the_reason(tm
         await _is_empty(stand)
 
 
-@aio(30)
-async def test_what_a_client_would_pack_is_sent_as_it_is(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi.")), limits=LIMITS) as stand, _open(stand) as socket:
+@async_test(30)
+async def test_websocket_compression_is_not_negotiated(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), limits=LIMITS) as stand, _open(stand) as socket:
         assert socket.response is not None
         assert "Sec-WebSocket-Extensions" not in socket.response.headers
         await socket.send(_message(65 * KIB))
@@ -171,11 +175,11 @@ async def test_what_a_client_would_pack_is_sent_as_it_is(tmp_path: Path) -> None
             await socket.recv()
 
 
-@aio(30)
-async def test_who_has_many_sockets_remember_much_forgets_first(tmp_path: Path) -> None:
+@async_test(30)
+async def test_the_caller_with_the_most_remembered_history_loses_its_oldest_first(tmp_path: Path) -> None:
     keys, limits = ("alice", "bob"), {**LIMITS, "context_bytes": 128 * KIB}
     async with (
-        serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=keys, limits=limits) as stand,
+        run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), keys=keys, limits=limits) as stand,
         _open(stand, "bob") as bob,
         _open(stand, "alice") as one,
         _open(stand, "alice") as two,
@@ -203,18 +207,18 @@ async def test_who_has_many_sockets_remember_much_forgets_first(tmp_path: Path) 
             assert (await go_on(socket))["type"] == "response.completed", "what is stored is found there"
 
 
-@aio(90)
-async def test_an_answer_to_who_was_just_shown_out_is_no_error_of_the_gateway(tmp_path: Path) -> None:
+@async_test(90)
+async def test_writing_to_a_websocket_that_was_just_closed_is_not_logged_as_an_error(tmp_path: Path) -> None:
     async with (
         ScriptedModel(say("Hi.")).serve() as model,
-        process_of(write_file(tmp_path, model.url, limits=LIMITS)) as served,
+        run_gateway_process(write_gateway_file(tmp_path, model.url, limits=LIMITS)) as served,
     ):
         async with connect(served.url.replace("http", "ws", 1) + "/v1/responses") as socket:
             sent = [*[b"{}"] * (MAX_QUEUED_MESSAGES + 1), b"x" * 65 * KIB]  # the last but one is one too many
             socket.transport.write(b"".join(Frame(Opcode.TEXT, each).serialize(mask=True) for each in sent))
             await socket.wait_closed()
             assert socket.close_code == 1009
-        assert (await served.ask("Still there?"))[0] == 200
+        assert (await served.create_response("Still there?"))[0] == 200
         served.stop()
-        assert await served.ended() == 0
-    assert not [line for line in served.said if "ERROR" in line or "Traceback" in line]
+        assert await served.wait_exit() == 0
+    assert not [line for line in served.stderr_lines if "ERROR" in line or "Traceback" in line]

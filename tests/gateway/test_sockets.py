@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.process import process_of, write_file
-from gateway.stand import MODEL, Stand, serving
-from gateway.wire.contract import event_problems, problems
+from aio import async_test
+from gateway.process import run_gateway_process, write_gateway_file
+from gateway.stand import MODEL, RunningGateway, run_gateway
+from gateway.wire.contract import contract_problems, event_contract_problems
 from openai.lib.responses_websocket import (
     AsyncResponsesWebSocketSession,
     ResponsesWebSocketError,
@@ -31,7 +31,7 @@ ENDS = ("response.completed", "response.failed", "response.incomplete")
 GET_TIME = {"type": "function", "name": "get_time", "description": "The time.", "parameters": {"type": "object"}}
 
 
-def _address(stand: Stand) -> str:
+def _address(stand: RunningGateway) -> str:
     return stand.url.replace("http", "ws", 1) + "/v1/responses"
 
 
@@ -44,11 +44,11 @@ async def _turn(socket: ClientConnection, **body: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_the_stock_package_makes_responses_over_a_socket(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is 3."), say("Bye."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        async with (await stand.openai()).responses.connect() as connection:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        async with (await stand.openai_client()).responses.connect() as connection:
             await connection.response.create(model=MODEL, input="1 + 2?")
             events = [await connection.recv()]
             while events[-1].type != "response.completed":
@@ -60,16 +60,16 @@ async def test_the_stock_package_makes_responses_over_a_socket(tmp_path: Path) -
             while (event := await connection.recv()).type != "response.completed":
                 assert event.type != "error"
             assert event.response.output_text == "Bye."
-        assert [message["role"] for message in stand.asked[-1]["messages"]][:2] == ["user", "assistant"]
+        assert [message["role"] for message in stand.model_requests[-1]["messages"]][:2] == ["user", "assistant"]
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_the_lanes_of_the_stock_package_each_get_their_own_events(tmp_path: Path) -> None:
     model = ScriptedModel(lambda asked: say(f"You said {asked.json['messages'][-1]['content']}."))
     async with (
-        serving(tmp_path, model) as stand,
-        (await stand.openai()).responses.connect() as connection,
+        run_gateway(tmp_path, model) as stand,
+        (await stand.openai_client()).responses.connect() as connection,
         AsyncResponsesWebSocketSession(connection, limits=LANES) as session,
     ):
         lanes = [session.default, *[session.lane(name) for name in ("one", "two.2")]]
@@ -87,10 +87,10 @@ async def test_the_lanes_of_the_stock_package_each_get_their_own_events(tmp_path
 
 
 @pytest.mark.proves("D-25", "D-28")
-@aio(30)
+@async_test(30)
 async def test_a_socket_remembers_what_nobody_stores(tmp_path: Path) -> None:
     model = ScriptedModel([call("get_time"), call("add", a=1, b=2)], say("Noon, and 3."), say("Again."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         async with connect(_address(stand)) as socket:
             first = await _turn(socket, input="Time? And 1 + 2?", store=False, tools=[GET_TIME])
             assert first[-1]["response"]["status"] == "requires_action"
@@ -102,42 +102,42 @@ async def test_a_socket_remembers_what_nobody_stores(tmp_path: Path) -> None:
             assert second[-1]["response"]["status"] == "completed"
             assert len(server.calls("add")) == 1
             for event in second:
-                assert not event_problems(event), event
+                assert not event_contract_problems(event), event
             kept = await _turn(socket, input="Again?", previous_response_id=second[-1]["response"]["id"])
         code, _ = await stand.send("GET", f"/v1/responses/{before}")
         assert code == 404
-        asked_last = stand.asked[-1]["messages"]
+        asked_last = stand.model_requests[-1]["messages"]
         assert [message["role"] for message in asked_last] == ["user", "assistant", "tool", "tool", "assistant", "user"]
         follow_up = {"model": MODEL, "input": "And?", "previous_response_id": kept[-1]["response"]["id"]}
         await stand.send("POST", "/v1/responses", follow_up)
-        assert len(stand.asked[-1]["messages"]) == len(asked_last) + 2
+        assert len(stand.model_requests[-1]["messages"]) == len(asked_last) + 2
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_failed_continuation_is_forgotten_and_the_socket_goes_on(tmp_path: Path) -> None:
     model = ScriptedModel(say("One."), status(400), say("Four."))
-    async with serving(tmp_path, model) as stand, connect(_address(stand)) as socket:
+    async with run_gateway(tmp_path, model) as stand, connect(_address(stand)) as socket:
         first = await _turn(socket, input="1", store=False)
         before = first[-1]["response"]["id"]
         failed = await _turn(socket, input="2", store=False, previous_response_id=before)
         assert [event["type"] for event in failed[-2:]] == ["error", "response.failed"]
         (missing,) = await _turn(socket, input="3", store=False, previous_response_id=before)
-        assert not problems("WebSocketErrorEvent", missing)
+        assert not contract_problems("WebSocketErrorEvent", missing)
         assert (missing["status"], missing["error"]["code"]) == (400, "previous_response_not_found")
         for wrong in ("{", "[]", '{"type":"response.cancel"}', '{"type":"response.create","stream":false,"input":"x"}'):
             await socket.send(wrong)
             told = orjson.loads(await socket.recv())
-            assert not problems("WebSocketErrorEvent", told)
+            assert not contract_problems("WebSocketErrorEvent", told)
             assert told["status"] == 400
         last = await _turn(socket, input="4", store=False)
         assert last[-1]["type"] == "response.completed"
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
+@async_test(30)
 async def test_a_socket_needs_a_key_and_a_known_host_and_path(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hello.")), keys=["hd-alice"]) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hello.")), keys=["hd-alice"]) as stand:
         address, key = _address(stand), {"authorization": "Bearer hd-alice"}
         for url, headers, code in (
             (address, {}, 401),
@@ -155,47 +155,47 @@ async def test_a_socket_needs_a_key_and_a_known_host_and_path(tmp_path: Path) ->
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_response_that_generates_nothing_prepares_the_next(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("It is 3."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
-        async with (await stand.openai()).responses.connect() as connection:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        async with (await stand.openai_client()).responses.connect() as connection:
             await connection.response.create(model=MODEL, input="1 + 2?", store=False, generate=False)
             while (event := await connection.recv()).type != "response.completed":
                 assert event.type != "error"
             assert (event.response.output, event.response.status) == ([], "completed")
-            assert not stand.asked
+            assert not stand.model_requests
             await server.received("tools/list")
             before = event.response.id
             await connection.response.create(model=MODEL, input="Well?", store=False, previous_response_id=before)
             while (event := await connection.recv()).type != "response.completed":
                 assert event.type != "error"
             assert event.response.output_text == "It is 3."
-        assert [message["content"] for message in stand.asked[0]["messages"]] == ["1 + 2?", "Well?"]
+        assert [message["content"] for message in stand.model_requests[0]["messages"]] == ["1 + 2?", "Well?"]
 
 
-@aio(30)
+@async_test(30)
 async def test_leaving_a_socket_cancels_its_run_at_the_server(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         async with connect(_address(stand)) as socket:
             await socket.send(orjson.dumps({"type": "response.create", "model": MODEL, "input": "Wait"}).decode())
             await server.received("tools/call", name="slow")
         await server.received("notifications/cancelled")
 
 
-@aio(30)
+@async_test(30)
 async def test_a_socket_ends_after_its_time_with_the_reason(tmp_path: Path) -> None:
-    async with serving(tmp_path, limits={"socket_seconds": 0.01}) as stand, connect(_address(stand)) as socket:
+    async with run_gateway(tmp_path, limits={"socket_seconds": 0.01}) as stand, connect(_address(stand)) as socket:
         told = orjson.loads(await socket.recv())
         assert told["error"]["code"] == "websocket_connection_limit_reached"
         await socket.wait_closed()
 
 
-@aio(30)
+@async_test(30)
 async def test_leaving_a_socket_with_more_waiting_than_there_is_room_for_cancels_its_run(tmp_path: Path) -> None:
     model = ScriptedModel(call("slow", seconds=60))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         async with connect(_address(stand)) as socket:
             message = orjson.dumps({"type": "response.create", "model": MODEL, "input": "Wait"}).decode()
             await socket.send(message)
@@ -204,17 +204,17 @@ async def test_leaving_a_socket_with_more_waiting_than_there_is_room_for_cancels
                 await socket.send(message)
             while "status" not in (told := orjson.loads(await socket.recv())):
                 pass
-            assert not problems("WebSocketErrorEvent", told)
+            assert not contract_problems("WebSocketErrorEvent", told)
             assert (told["status"], told["error"]["code"]) == (429, "too_many_messages")
         await server.received("notifications/cancelled")
-        assert len(stand.asked) == 1
+        assert len(stand.model_requests) == 1
 
 
-@aio(60)
+@async_test(60)
 async def test_clients_that_leave_in_the_middle_of_a_stream_are_no_error_of_the_gateway(tmp_path: Path) -> None:
     async with (
         ScriptedModel(lambda _: say("word " * 500), chunk=2).serve() as model,
-        process_of(write_file(tmp_path, model.url)) as served,
+        run_gateway_process(write_gateway_file(tmp_path, model.url)) as served,
     ):
 
         async def leave() -> None:
@@ -227,7 +227,7 @@ async def test_clients_that_leave_in_the_middle_of_a_stream_are_no_error_of_the_
 
         for _ in range(3):
             await asyncio.gather(*[leave() for _ in range(10)])
-        assert (await served.ask("Still there?"))[0] == 200
+        assert (await served.create_response("Still there?"))[0] == 200
         served.stop()
-        assert await served.ended() == 0
-    assert not [line for line in served.said if "ERROR" in line or "Traceback" in line]
+        assert await served.wait_exit() == 0
+    assert not [line for line in served.stderr_lines if "ERROR" in line or "Traceback" in line]

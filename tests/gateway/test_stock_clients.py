@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
+from aio import async_test
 from gateway.environments import CLIENTS, node_folder, python_with
-from gateway.process import process_of, write_file
-from gateway.stand import MODEL, gateway_file
+from gateway.process import run_gateway_process, write_gateway_file
+from gateway.stand import MODEL, gateway_config
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import Turn
@@ -68,7 +68,9 @@ async def _gateway(folder: Path, **config: Any) -> AsyncIterator[str]:
     async with (
         FaultyMCPServer() as server,
         ScriptedModel(_answer, chunk=3).serve() as model,
-        process_of(write_file(folder, model.url, **gateway_file(model.url, {"sums": server}), **config)) as served,
+        run_gateway_process(
+            write_gateway_file(folder, model.url, **gateway_config(model.url, {"sums": server}), **config)
+        ) as served,
     ):
         yield f"{served.url}/v1"
 
@@ -91,7 +93,7 @@ async def _run(*command: Path | str) -> dict[str, Any]:
 def test_every_version_of_the_python_package_works_unchanged(tmp_path: Path, lock: str) -> None:
     python = Path(sys.executable) if lock == "newest" else python_with(lock)
 
-    @aio(300)
+    @async_test(300)
     async def use() -> None:
         async with _gateway(tmp_path) as url:
             seen = await _run(python, CLIENTS / "exercise.py", url, MODEL)
@@ -108,7 +110,7 @@ def test_the_npm_package_works_unchanged(tmp_path: Path) -> None:
     folder, node = node_folder(), shutil.which("node")
     assert node is not None
 
-    @aio(300)
+    @async_test(300)
     async def use() -> None:
         async with _gateway(tmp_path) as url:
             seen = await _run(node, folder / "exercise.mjs", url, MODEL)
@@ -122,7 +124,7 @@ def test_the_npm_package_works_unchanged(tmp_path: Path) -> None:
 def test_agents_of_openai_s_own_package_use_their_functions_and_the_gateway_s_tools(tmp_path: Path) -> None:
     python = python_with("openai-agents")
 
-    @aio(300)
+    @async_test(300)
     async def use() -> None:
         # This package takes every function_call for one of its own, so it is shown the gateway's in OpenAI's form.
         async with _gateway(tmp_path) as url:

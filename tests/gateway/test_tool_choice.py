@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
@@ -17,23 +17,23 @@ SUMS = {"type": "mcp", "server_label": "sums"}
 
 @pytest.mark.proves("D-24", "D-25")
 @pytest.mark.parametrize("name", ["add", "book"])
-@aio(30)
+@async_test(30)
 async def test_with_none_no_call_is_made_or_handed_out_though_the_model_asks(tmp_path: Path, name: str) -> None:
     model = ScriptedModel(call(name, a=1, b=2), say("Without, then."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         body = {"model": MODEL, "input": "Go", "tools": [FUNCTION], "tool_choice": "none"}
         _, response = await stand.send("POST", "/v1/responses", body)
         assert [item["type"] for item in response["output"]] == ["function_call", "function_call_output", "message"]
         assert "not allowed" in response["output"][1]["output"]
         assert not server.calls()
-    assert [asked.get("tool_choice") for asked in stand.asked] == ["none", "none"]
+    assert [asked.get("tool_choice") for asked in stand.model_requests] == ["none", "none"]
 
 
 @pytest.mark.proves("D-26")
-@aio(30)
-async def test_none_does_not_take_back_what_a_person_approved(tmp_path: Path) -> None:
+@async_test(30)
+async def test_tool_choice_none_does_not_cancel_an_approved_call(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [SUMS]})
         request_id = first["output"][-1]["id"]
         answer = {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": True}
@@ -46,22 +46,22 @@ async def test_none_does_not_take_back_what_a_person_approved(tmp_path: Path) ->
 @pytest.mark.proves("D-25")
 @pytest.mark.parametrize("choice", [{"type": "function", "name": "nobody_has_it"}, "required"])
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
-@aio(30)
-async def test_what_nobody_has_cannot_be_forced(tmp_path: Path, choice: Any, path: str) -> None:
+@async_test(30)
+async def test_tool_choice_with_an_unknown_tool_is_refused(tmp_path: Path, choice: Any, path: str) -> None:
     if path.endswith("completions") and choice != "required":
         choice = {"type": "function", "function": {"name": choice["name"]}}
-    async with serving(tmp_path, ScriptedModel(say("Never."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Never."))) as stand:
         said = {"input": "Go"} if path == "/v1/responses" else {"messages": [{"role": "user", "content": "Go"}]}
         status, answer = await stand.send("POST", path, {"model": MODEL, **said, "tool_choice": choice})
         assert (status, answer["error"]["param"]) == (400, "tool_choice")
-    assert not stand.asked
+    assert not stand.model_requests
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_tool_that_only_the_operator_has_can_be_forced_by_its_name(tmp_path: Path) -> None:
     model = ScriptedModel(call("add", a=1, b=2), say("3."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         body = {"model": MODEL, "input": "Go", "tool_choice": {"type": "function", "name": "add"}}
         status, _ = await stand.send("POST", "/v1/responses", body)
         assert (status, len(server.calls("add"))) == (200, 1)

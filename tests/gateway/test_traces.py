@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from aio import aio
-from gateway.collector import collecting
-from gateway.process import process_of, refused, write_file
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.collector import run_collector
+from gateway.process import run_gateway_process, wait_refused, write_gateway_file
+from gateway.stand import MODEL, RunningGateway, run_gateway
 
 from holodeck.lib.errors import ConfigError
 from holodeck.runtime import read_gateway
@@ -27,8 +27,8 @@ SECRET_WORDS = ("grapefruit", "pomegranate", "tamarind")
 SECONDS = 90.0
 
 
-async def _ask(stand: Stand, **more: Any) -> dict[str, Any]:
-    session = await stand.http()
+async def _ask(stand: RunningGateway, **more: Any) -> dict[str, Any]:
+    session = await stand.http_client()
     headers = {"traceparent": CALLER, "tracestate": "vendor=1"}
     body = orjson.dumps({"model": MODEL, "input": "grapefruit", **more})
     async with session.post("/v1/responses", data=body, headers=headers) as answer:
@@ -38,16 +38,16 @@ async def _ask(stand: Stand, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("stream", [False, True])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_request_is_one_trace_from_the_client_to_the_mcp_server(tmp_path: Path, era: Era, stream: bool) -> None:
     model = ScriptedModel([call("echo", text="pomegranate")], [say("tamarind"), spend(9, 4)])
-    async with collecting() as collector, FaultyMCPServer(era=era) as mcp:
+    async with run_collector() as collector, FaultyMCPServer(era=era) as mcp:
         otel = {"endpoint": collector.url, "service_name": "front"}
-        async with serving(tmp_path, model, mcp={"tools": mcp}, otel=otel) as stand:
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel=otel) as stand:
             await _ask(stand, stream=stream)
         meta = mcp.calls()[0].params["_meta"]
-    request, agent = collector.one(ROUTE), collector.one(f"invoke_agent {MODEL}")
-    tool, sent = collector.one("execute_tool echo"), collector.one("tools/call echo")
+    request, agent = collector.span_named(ROUTE), collector.span_named(f"invoke_agent {MODEL}")
+    tool, sent = collector.span_named("execute_tool echo"), collector.span_named("tools/call echo")
     assert {span.trace for span in collector.spans} == {TRACE}
     assert [request.parent, agent.parent, tool.parent, sent.parent] == [
         "00f067aa0ba902b7",
@@ -62,15 +62,15 @@ async def test_a_request_is_one_trace_from_the_client_to_the_mcp_server(tmp_path
     assert not any(span.is_error for span in collector.spans)
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_spans_speak_the_words_of_the_conventions_and_hold_no_content(tmp_path: Path) -> None:
     model = ScriptedModel([call("echo", text="pomegranate"), spend(7, 2)], [say("tamarind"), spend(9, 4)])
-    async with collecting() as collector, FaultyMCPServer() as mcp:
-        async with serving(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand:
+    async with run_collector() as collector, FaultyMCPServer() as mcp:
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand:
             said = await _ask(stand, temperature=0.5, instructions="grapefruit")
         port = int(mcp.url.split(":")[2].split("/")[0])
-    request, agent = collector.one(ROUTE), collector.one(f"invoke_agent {MODEL}")
-    tool, sent = collector.one("execute_tool echo"), collector.one("tools/call echo")
+    request, agent = collector.span_named(ROUTE), collector.span_named(f"invoke_agent {MODEL}")
+    tool, sent = collector.span_named("execute_tool echo"), collector.span_named("tools/call echo")
     chats = [span for span in collector.spans if span.name == "chat scripted"]
     assert [span.kind for span in (request, agent, chats[0], tool, sent)] == [
         *("server", "internal", "client"),
@@ -110,13 +110,13 @@ async def test_spans_speak_the_words_of_the_conventions_and_hold_no_content(tmp_
     assert not [word for word in SECRET_WORDS if word.encode() in everything]
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_what_fails_is_marked_with_its_kind_and_not_with_its_words(tmp_path: Path) -> None:
     turns = [call("fail", text="pomegranate"), call("tamarind", text="pomegranate")], status(404)
     async with (
-        collecting() as collector,
+        run_collector() as collector,
         FaultyMCPServer() as mcp,
-        serving(tmp_path, ScriptedModel(*turns), mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand,
+        run_gateway(tmp_path, ScriptedModel(*turns), mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand,
     ):
         await _ask(stand)
     kinds = {span.name: span.attributes.get("error.type") for span in collector.spans if span.is_error}
@@ -130,27 +130,27 @@ async def test_what_fails_is_marked_with_its_kind_and_not_with_its_words(tmp_pat
     assert not [word for word in SECRET_WORDS if word.encode() in b"".join(collector.raw)]
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_background_run_stays_in_the_trace_of_its_request(tmp_path: Path) -> None:
     model = ScriptedModel([call("echo", text="x")], say("Done."))
     async with (
-        collecting() as collector,
+        run_collector() as collector,
         FaultyMCPServer() as mcp,
-        serving(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand,
+        run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand,
     ):
         begun = await _ask(stand, background=True)
         events = await stand.stream(f"/v1/responses/{begun['id']}?stream=true")
         assert events[-1]["type"] == "response.completed"
-    agent = collector.one(f"invoke_agent {MODEL}")
-    assert (agent.trace, agent.parent) == (TRACE, collector.one(ROUTE).id)
-    assert collector.one("tools/call echo").trace == TRACE
+    agent = collector.span_named(f"invoke_agent {MODEL}")
+    assert (agent.trace, agent.parent) == (TRACE, collector.span_named(ROUTE).id)
+    assert collector.span_named("tools/call echo").trace == TRACE
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_side_by_side_requests_do_not_mix_their_spans(tmp_path: Path) -> None:
     model = ScriptedModel(lambda asked: say("Done.") if _has_result(asked) else call("echo", text="x"))
-    async with collecting() as collector, FaultyMCPServer() as mcp:
-        async with serving(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand:
+    async with run_collector() as collector, FaultyMCPServer() as mcp:
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel={"endpoint": collector.url}) as stand:
             body = {"model": MODEL, "input": "Go"}
             await asyncio.gather(*(stand.send("POST", "/v1/responses", body) for _ in range(8)))
         sent = {received.params["_meta"]["traceparent"].split("-")[1] for received in mcp.calls()}
@@ -165,67 +165,69 @@ def _has_result(asked: Any) -> bool:
     return any(message.get("role") == "tool" for message in asked.json["messages"])
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_keys_of_the_collector_are_references_and_are_sent(tmp_path: Path) -> None:
-    async with collecting() as collector:
+    async with run_collector() as collector:
         otel = {"endpoint": collector.url, "headers": {"x-api-key": "${COLLECTOR_KEY}"}}
-        async with serving(tmp_path, ScriptedModel(say("Hi")), otel=otel, environ={"COLLECTOR_KEY": "sesame"}) as stand:
+        async with run_gateway(
+            tmp_path, ScriptedModel(say("Hi")), otel=otel, environ={"COLLECTOR_KEY": "sesame"}
+        ) as stand:
             await _ask(stand)
     assert {headers["x-api-key"] for headers in collector.headers} == {"sesame"}
 
 
-@aio(SECONDS)
-async def test_of_the_share_that_nobody_keeps_nothing_is_sent(tmp_path: Path) -> None:
-    async with collecting() as collector, FaultyMCPServer() as mcp:
+@async_test(SECONDS)
+async def test_an_unsampled_trace_is_not_exported_and_the_server_is_told_so(tmp_path: Path) -> None:
+    async with run_collector() as collector, FaultyMCPServer() as mcp:
         otel = {"endpoint": collector.url, "sample_ratio": 0}
         model = ScriptedModel([call("echo", text="x")], say("Hi"))
-        async with serving(tmp_path, model, mcp={"tools": mcp}, otel=otel) as stand:
+        async with run_gateway(tmp_path, model, mcp={"tools": mcp}, otel=otel) as stand:
             await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go"})
         flags = mcp.calls()[0].params["_meta"]["traceparent"].split("-")[3]
         assert int(flags, 16) & 1 == 0  # the server is told not to keep it either
     assert not collector.spans
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_without_configuration_nothing_is_traced_or_passed_on(tmp_path: Path) -> None:
     model = ScriptedModel([call("echo", text="x")], say("Hi"))
-    async with FaultyMCPServer() as mcp, serving(tmp_path, model, mcp={"tools": mcp}) as stand:
+    async with FaultyMCPServer() as mcp, run_gateway(tmp_path, model, mcp={"tools": mcp}) as stand:
         await _ask(stand)
         assert "traceparent" not in mcp.calls()[0].params["_meta"]
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_the_standard_variables_are_enough(tmp_path: Path) -> None:
-    async with collecting() as collector, ScriptedModel(say("Hi")).serve() as scripted:
+    async with run_collector() as collector, ScriptedModel(say("Hi")).serve() as scripted:
         environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": "named-by-variable"}
-        async with process_of(write_file(tmp_path, scripted.url), environ=environ) as served:
-            assert (await served.ask())[0] == 200
+        async with run_gateway_process(write_gateway_file(tmp_path, scripted.url), environ=environ) as served:
+            assert (await served.create_response())[0] == 200
             served.stop()
-            assert await served.ended() == 0
-    assert collector.one(f"invoke_agent {MODEL}").resource["service.name"] == "named-by-variable"
+            assert await served.wait_exit() == 0
+    assert collector.span_named(f"invoke_agent {MODEL}").resource["service.name"] == "named-by-variable"
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_collector_that_is_away_harms_no_request_and_no_end(tmp_path: Path) -> None:
     async with ScriptedModel(say("Hi")).serve() as scripted:
-        file = write_file(tmp_path, scripted.url, otel={"endpoint": "http://127.0.0.1:9"})
-        async with process_of(file) as served:
-            assert (await served.ask())[0] == 200
+        file = write_gateway_file(tmp_path, scripted.url, otel={"endpoint": "http://127.0.0.1:9"})
+        async with run_gateway_process(file) as served:
+            assert (await served.create_response())[0] == 200
             served.stop()
-            assert await served.ended() == 0
+            assert await served.wait_exit() == 0
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_websocket_has_its_runs_in_one_trace(tmp_path: Path) -> None:
-    async with collecting() as collector:
+    async with run_collector() as collector:
         model = ScriptedModel(say("One."), say("Two."))
-        async with serving(tmp_path, model, otel={"endpoint": collector.url}) as stand:
-            session = await stand.http()
+        async with run_gateway(tmp_path, model, otel={"endpoint": collector.url}) as stand:
+            session = await stand.http_client()
             async with session.ws_connect("/v1/responses", headers={"traceparent": CALLER}) as socket:
                 for _ in range(2):
                     await socket.send_json({"type": "response.create", "model": MODEL, "input": "Go"})
                     await _until_done(socket)
-    opened = collector.one("GET /v1/responses")
+    opened = collector.span_named("GET /v1/responses")
     assert opened.trace == TRACE
     assert collector.children(opened) == [f"invoke_agent {MODEL}"] * 2
 
@@ -247,25 +249,27 @@ sys.meta_path.insert(0, Missing())
 """
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_file_that_asks_for_traces_needs_the_extra_and_says_how_to_get_it(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(_WITHOUT_IT)
     environ = {"PYTHONPATH": str(tmp_path)}
-    file = write_file(tmp_path, "http://127.0.0.1:9/v1", otel={"endpoint": "http://127.0.0.1:9"})
+    file = write_gateway_file(tmp_path, "http://127.0.0.1:9/v1", otel={"endpoint": "http://127.0.0.1:9"})
     for command in ("serve", "validate"):
-        code, words = await refused(file, command=command, environ=environ)
+        code, words = await wait_refused(file, command=command, environ=environ)
         assert code == 2
         assert "[otel]'" in words
     wished = environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
-    async with process_of(write_file(tmp_path, "http://127.0.0.1:9/v1"), environ=wished) as served:
+    async with run_gateway_process(write_gateway_file(tmp_path, "http://127.0.0.1:9/v1"), environ=wished) as served:
         assert (await served.send("GET", "/v1/models"))[0] == 200
         served.stop()
-        assert await served.ended() == 0
-    assert any("otel.not_installed" in line for line in served.said)
+        assert await served.wait_exit() == 0
+    assert any("otel.not_installed" in line for line in served.stderr_lines)
 
 
 def test_a_key_of_the_collector_must_not_stand_in_the_file(tmp_path: Path) -> None:
-    file = write_file(tmp_path, "http://127.0.0.1:9/v1", otel={"endpoint": "x", "headers": {"api-key": "sesame"}})
+    file = write_gateway_file(
+        tmp_path, "http://127.0.0.1:9/v1", otel={"endpoint": "x", "headers": {"api-key": "sesame"}}
+    )
     with pytest.raises(ConfigError) as refusal:
         read_gateway(file, environ={}, home=tmp_path)
     keys = {problem.key for problem in refusal.value.problems}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aio import aio
-from gateway.process import HOLODECK, write_file
+from aio import async_test
+from gateway.process import HOLODECK, write_gateway_file
 
 NOWHERE = "http://127.0.0.1:9/v1"
 SMALL_PIPE = 4096
@@ -22,11 +22,11 @@ REQUESTS = 100  # have more lines than such a pipe holds
 
 @pytest.mark.proves("D-31")
 @pytest.mark.parametrize("reader", ["sleeps", "has gone"])
-@aio(90)
+@async_test(90)
 async def test_without_a_reader_of_its_log_the_gateway_answers_and_ends(tmp_path: Path, reader: str) -> None:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, SMALL_PIPE)
-    words = (sys.executable, *HOLODECK, "serve", str(write_file(tmp_path, NOWHERE)))
+    words = (sys.executable, *HOLODECK, "serve", str(write_gateway_file(tmp_path, NOWHERE)))
     process = await asyncio.create_subprocess_exec(*words, stdin=DEVNULL, stdout=DEVNULL, stderr=writing)
     os.close(writing)
     try:

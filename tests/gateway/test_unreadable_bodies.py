@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
 
 from holodeck.lib.limits import MAX_HEAD_BYTES, MAX_SCHEMA_LEVELS
 from holodeck.testing import ScriptedModel, say
@@ -63,34 +63,34 @@ def check_error(status: int, body: bytes) -> dict[str, Any]:
     return error
 
 
-async def post(stand: Stand, path: str, body: bytes) -> tuple[int, bytes]:
-    async with (await stand.http()).post(path, data=body) as answer:
+async def post(stand: RunningGateway, path: str, body: bytes) -> tuple[int, bytes]:
+    async with (await stand.http_client()).post(path, data=body) as answer:
         return answer.status, await answer.read()
 
 
 @pytest.mark.parametrize("depth", [MOST + 1, 254, 255, 1_000, 1_024, 100_000])
 @pytest.mark.parametrize("path", BODIES)
-@aio(30)
+@async_test(30)
 async def test_a_body_that_is_nested_too_deep_is_refused(tmp_path: Path, path: str, depth: int) -> None:
-    async with serving(tmp_path) as stand:
+    async with run_gateway(tmp_path) as stand:
         assert check_error(*await post(stand, path, nested(depth)))["code"] == "invalid_json"
 
 
-@aio(30)
+@async_test(30)
 async def test_a_schema_as_deep_as_schemas_may_be_is_taken_and_told_again(tmp_path: Path) -> None:
     above = b'{"model":"demo","input":"Hi","tools":[{"type":"function","name":"f","strict":false,"parameters":%b}]}'
-    async with serving(tmp_path, ScriptedModel(say("Hello."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hello."))) as stand:
         status, body = await post(stand, "/v1/responses", above % nested(MAX_SCHEMA_LEVELS - 1))
         assert (status, orjson.loads(body)["status"]) == (200, "completed")
         for depth, code in ((MAX_SCHEMA_LEVELS, "schema_above_max_size"), (MOST - 2, "invalid_json")):
             assert check_error(*await post(stand, "/v1/responses", above % nested(depth)))["code"] == code
 
 
-@aio(30)
+@async_test(30)
 async def test_a_message_that_is_nested_too_deep_is_refused_and_its_connection_goes_on(tmp_path: Path) -> None:
     async with (
-        serving(tmp_path, ScriptedModel(say("Hello."))) as stand,
-        (await stand.http()).ws_connect("/v1/responses") as socket,
+        run_gateway(tmp_path, ScriptedModel(say("Hello."))) as stand,
+        (await stand.http_client()).ws_connect("/v1/responses") as socket,
     ):
         await socket.send_bytes(nested(MOST + 1))
         refused = await socket.receive_json()
@@ -100,19 +100,19 @@ async def test_a_message_that_is_nested_too_deep_is_refused_and_its_connection_g
 
 
 @pytest.mark.parametrize("depth", [MOST + 1, 254, 255, 330, 900, 1_024])
-@aio(30)
+@async_test(30)
 async def test_arguments_that_are_nested_too_deep_fail_no_request(tmp_path: Path, depth: int) -> None:
     call = {**CALL, "arguments": nested(depth).decode()}
-    async with serving(tmp_path, ScriptedModel(say("Hello."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hello."))) as stand:
         for items in ([HELLO, call, YES], [HELLO, {**call, "type": "mcp_call", "output": call["arguments"]}]):
             status, body = await post(stand, "/v1/responses", orjson.dumps({"model": MODEL, "input": items}))
             assert status < 500, body
 
 
-@aio(60)
+@async_test(60)
 async def test_no_odd_value_anywhere_in_a_body_is_a_500(tmp_path: Path) -> None:
     chance = random.Random(1)
-    async with serving(tmp_path, ScriptedModel(lambda _: say("{}"))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("{}"))) as stand:
         for path, body in BODIES.items():
             for _ in range(60):
                 status, answer = await post(stand, path, with_odd_value(body, chance))
@@ -154,9 +154,9 @@ def with_odd_value(body: dict[str, Any], chance: random.Random) -> bytes:
         b"POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
     ],
 )
-@aio(30)
+@async_test(30)
 async def test_every_refusal_has_an_error_object(tmp_path: Path, request_bytes: bytes) -> None:
-    async with serving(tmp_path) as stand:
+    async with run_gateway(tmp_path) as stand:
         host, port = stand.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(request_bytes)

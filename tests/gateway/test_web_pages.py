@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import orjson
 import pytest
-from aio import aio
-from gateway.clocks import hurried, later
-from gateway.raw_socket import RawSocket, dial, request
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.clocks import advance_clock, with_movable_clock
+from gateway.raw_socket import RawSocket, open_connection, upgrade_request
+from gateway.stand import MODEL, RunningGateway, run_gateway
 from loopback import wait_read
 
 from holodeck.testing import ScriptedModel, say
@@ -21,26 +21,26 @@ BODY = orjson.dumps({"model": MODEL, "input": "Hello"})
 JSON = "content-type: application/json"
 
 
-async def post(stand: Stand, *headers: str, body: bytes = BODY) -> int:
+async def post(stand: RunningGateway, *headers: str, body: bytes = BODY) -> int:
     """The status of a request with exactly these headers and the length of its body."""
-    client = await dial(stand.url)
+    client = await open_connection(stand.url)
     lines = ("POST /v1/responses HTTP/1.1", *headers, f"content-length: {len(body)}")
     await client.send("".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body)
-    status = int((await client.answer()).split(b" ")[1])
-    client.leave()
+    status = int((await client.read_head()).split(b" ")[1])
+    client.abort()
     return status
 
 
-async def upgrade(stand: Stand, *headers: str) -> int:
+async def upgrade(stand: RunningGateway, *headers: str) -> int:
     """The status of a request for a WebSocket with these headers."""
-    client = await dial(stand.url)
-    await client.send(request(*headers).replace(b"host: 127.0.0.1\r\n", b""))
-    status = int((await client.answer()).split(b" ")[1])
-    client.leave()
+    client = await open_connection(stand.url)
+    await client.send(upgrade_request(*headers).replace(b"host: 127.0.0.1\r\n", b""))
+    status = int((await client.read_head()).split(b" ")[1])
+    client.abort()
     return status
 
 
-def own(stand: Stand) -> str:
+def own(stand: RunningGateway) -> str:
     return urlsplit(stand.url).netloc
 
 
@@ -70,38 +70,40 @@ def own(stand: Stand) -> str:
         ("{own}", "http://127.0.0.1:1", {"cors_origins": ["http://127.0.0.1:1"]}, True),
     ],
 )
-@aio(30)
+@async_test(30)
 async def test_only_a_page_of_the_very_same_address_may_call(
     tmp_path: Path, host: str, origin: str, more: Mapping[str, Any], is_allowed: bool
 ) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi.")), **more) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi.")), **more) as stand:
         headers = (f"host: {host.format(own=own(stand))}", f"origin: {origin.format(own=own(stand))}")
         assert await post(stand, *headers, JSON) == (200 if is_allowed else 403)
         assert await upgrade(stand, *headers) == (101 if is_allowed else 403)
-        assert len(stand.asked) == is_allowed
+        assert len(stand.model_requests) == is_allowed
 
 
 @pytest.mark.proves("D-29")
 @pytest.mark.parametrize("host", ["[::1].evil.example", "[::1]evil.example:80", "127.1", "evil.example", ""])
-@aio(30)
+@async_test(30)
 async def test_a_host_that_only_looks_like_this_machine_is_not_answered(tmp_path: Path, host: str) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         assert await post(stand, f"host: {host}", JSON) == 421
-        assert not stand.asked
+        assert not stand.model_requests
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
+@async_test(30)
 async def test_a_body_that_does_not_say_that_it_is_json_is_refused(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(lambda _: say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi."))) as stand:
         host = f"host: {own(stand)}"
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonp", ""):
             assert await post(stand, host, f"content-type: {kind}") == 415, kind
         assert await post(stand, host) == 415
-        assert not stand.asked
+        assert not stand.model_requests
         for kind in ("application/json", "Application/JSON; charset=utf-8"):
             assert await post(stand, host, f"content-type: {kind}") == 200, kind
-        async with (await stand.http()).post("/v1/responses", data=BODY, headers={"content-type": "text/plain"}) as no:
+        async with (await stand.http_client()).post(
+            "/v1/responses", data=BODY, headers={"content-type": "text/plain"}
+        ) as no:
             assert (no.status, no.headers["accept"]) == (415, "application/json")
             assert (await no.json())["error"]["code"] == "unsupported_media_type"
 
@@ -119,14 +121,14 @@ async def test_a_body_that_does_not_say_that_it_is_json_is_refused(tmp_path: Pat
         "content-length: 5",
     ],
 )
-@aio(30)
+@async_test(30)
 async def test_a_header_that_decides_and_is_there_twice_is_refused(tmp_path: Path, twice: str) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         usual = (f"host: {own(stand)}", f"origin: http://{own(stand)}", "authorization: Bearer a", "api-key: a")
         assert await post(stand, *usual, JSON, twice.format(own=own(stand))) == 400
         if twice != JSON:
             assert await upgrade(stand, *usual, *("content-length: 5",) * 2, twice.format(own=own(stand))) == 400
-        assert not stand.asked
+        assert not stand.model_requests
         assert await post(stand, *usual, JSON, "x-other: a", "x-other: b") == 200
 
 
@@ -135,7 +137,7 @@ async def _trickle(client: RawSocket, pieces: list[bytes]) -> None:
     for piece in pieces:
         client.writer.write(piece)
         await wait_read(client.writer)
-        await later(10)
+        await advance_clock(10)
 
 
 def _head(size: str) -> bytes:
@@ -143,23 +145,23 @@ def _head(size: str) -> bytes:
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
-@hurried
+@with_movable_clock
 async def test_a_body_that_comes_byte_by_byte_is_refused_long_before_its_end(tmp_path: Path, is_chunked: bool) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
-        client = await dial(stand.url)
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
+        client = await open_connection(stand.url)
         await client.send(_head("transfer-encoding: chunked" if is_chunked else "content-length: 100"))
         await _trickle(client, [b"1\r\nx\r\n" if is_chunked else b"x"] * 4)
-        assert (await client.answer()).startswith(b"HTTP/1.1 408")
-        client.leave()
+        assert (await client.read_head()).startswith(b"HTTP/1.1 408")
+        client.abort()
 
 
-@hurried
+@with_movable_clock
 async def test_a_large_body_from_a_slow_line_is_read_to_its_end(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("Hi."))) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(say("Hi."))) as stand:
         body = orjson.dumps({"model": MODEL, "input": "x" * 250_000})
         size = len(body) // 20
-        client = await dial(stand.url)
+        client = await open_connection(stand.url)
         await client.send(_head(f"content-length: {len(body)}"))
         await _trickle(client, [body[at : at + size] for at in range(0, len(body), size)])
-        assert (await client.answer()).startswith(b"HTTP/1.1 200")
-        client.leave()
+        assert (await client.read_head()).startswith(b"HTTP/1.1 200")
+        client.abort()

@@ -7,28 +7,28 @@ from typing import Any
 
 import openai
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
-from gateway.wire.contract import problems
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
+from gateway.wire.contract import contract_problems
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_a_folded_conversation_goes_on_as_if_it_were_whole(tmp_path: Path) -> None:
-    async with serving(tmp_path, ScriptedModel(say("A blue one."), say("Blue."))) as stand:
-        client = await stand.openai()
+    async with run_gateway(tmp_path, ScriptedModel(say("A blue one."), say("Blue."))) as stand:
+        client = await stand.openai_client()
         first = await client.responses.create(model=MODEL, input="I bought a secret bicycle.")
         folded = await client.responses.compact(model=MODEL, previous_response_id=first.id, input="Which colour?")
-        assert not problems("CompactResource", folded.to_dict())
+        assert not contract_problems("CompactResource", folded.to_dict())
         (item,) = folded.output
         assert item.type == "compaction"
         assert "bicycle" not in item.encrypted_content
         window: Any = [item.model_dump(exclude_none=True), {"role": "user", "content": "Say it."}]
         response = await client.responses.create(model=MODEL, input=window)
         assert response.output_text == "Blue."
-        told = [message["content"] for message in stand.asked[-1]["messages"]]
+        told = [message["content"] for message in stand.model_requests[-1]["messages"]]
         assert told == ["I bought a secret bicycle.", "A blue one.", "Which colour?", "Say it."]
         window[0]["encrypted_content"] = item.encrypted_content[:-8] + "AAAAAAA="
         with pytest.raises(openai.BadRequestError) as changed:
@@ -37,11 +37,11 @@ async def test_a_folded_conversation_goes_on_as_if_it_were_whole(tmp_path: Path)
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_calls_that_wait_do_not_wait_any_more_once_they_are_folded(tmp_path: Path) -> None:
     book = {"type": "function", "name": "book", "parameters": {"type": "object", "properties": {}}}
     model = ScriptedModel([call("add", a=1, b=2), call("book")], say("Not added, but booked."))
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
         _, first = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": "Go", "tools": [book]})
         assert first["status"] == "requires_action"
         body = {"model": MODEL, "previous_response_id": first["id"], "service_tier": "auto"}
@@ -51,17 +51,17 @@ async def test_calls_that_wait_do_not_wait_any_more_once_they_are_folded(tmp_pat
         status, answer = await stand.send("POST", "/v1/responses", {"model": MODEL, "input": window, "tools": [book]})
         assert (status, answer["status"]) == (200, "completed"), answer
         assert not server.calls()
-    told = [message["content"] for message in stand.asked[-1]["messages"] if message["role"] == "tool"]
+    told = [message["content"] for message in stand.model_requests[-1]["messages"] if message["role"] == "tool"]
     assert sorted(told) == ["Booked.", "Error: This call was not run: the response ended before it."]
 
 
 @pytest.mark.proves("D-25", "D-26")
 @pytest.mark.parametrize("is_used", [False, True])
-@aio(30)
+@async_test(30)
 async def test_a_history_with_a_call_to_approve_can_be_folded_and_gone_on_with(tmp_path: Path, is_used: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), *([say("3.")] if is_used else []), say("I see."))
     tools = [{"type": "mcp", "server_label": "sums"}]
-    async with FaultyMCPServer() as server, serving(tmp_path, model, mcp={"sums": server}) as stand:
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
 
         async def send(path: str, given: Any, **more: Any) -> Any:
             status, answer = await stand.send("POST", path, {"model": MODEL, "input": given, **more})
@@ -76,24 +76,24 @@ async def test_a_history_with_a_call_to_approve_can_be_folded_and_gone_on_with(t
             await send("/v1/responses", [yes], tools=tools, previous_response_id=first["id"])
         folded = await send("/v1/responses/compact", [go, *first["output"]])
         await send("/v1/responses", [*folded["output"], {"role": "user", "content": "And?"}], tools=tools)
-        *_, told, _ = stand.asked[-1]["messages"]
+        *_, told, _ = stand.model_requests[-1]["messages"]
         assert told["content"] == ("3" if is_used else "Error: This call was not run: the response ended before it.")
         assert len(server.calls()) == is_used
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@aio(30)
+@async_test(30)
 async def test_a_folded_conversation_outlives_the_gateway_that_folded_it(tmp_path: Path, shared: bool) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     settings: dict[str, Any] = {"environ": {"SEAL": "s" * 32}, "seal_key": "${SEAL}"} if shared else {}
-    async with serving(tmp_path / "one", **settings) as stand:
-        folded = await (await stand.openai()).responses.compact(model=MODEL, input="I bought a bicycle.")
+    async with run_gateway(tmp_path / "one", **settings) as stand:
+        folded = await (await stand.openai_client()).responses.compact(model=MODEL, input="I bought a bicycle.")
     window: Any = [folded.output[0].model_dump(exclude_none=True), {"role": "user", "content": "And?"}]
     other = tmp_path / ("two" if shared else "one")
-    async with serving(other, ScriptedModel(say("Blue.")), **settings) as stand:
-        await (await stand.openai()).responses.create(model=MODEL, input=window)
-        assert stand.asked[0]["messages"][0]["content"] == "I bought a bicycle."
+    async with run_gateway(other, ScriptedModel(say("Blue.")), **settings) as stand:
+        await (await stand.openai_client()).responses.create(model=MODEL, input=window)
+        assert stand.model_requests[0]["messages"][0]["content"] == "I bought a bicycle."
     assert _readable_by_others(tmp_path) == ([] if shared else [False])
 
 
@@ -103,10 +103,10 @@ def _readable_by_others(folder: Path) -> list[bool]:
 
 
 @pytest.mark.proves("D-25")
-@aio(30)
+@async_test(30)
 async def test_the_size_of_an_input_is_estimated_with_its_tools_and_its_past(tmp_path: Path) -> None:
-    async with FaultyMCPServer() as server, serving(tmp_path, ScriptedModel(say("x" * 4_000))) as stand:
-        client = await stand.openai()
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, ScriptedModel(say("x" * 4_000))) as stand:
+        client = await stand.openai_client()
 
         async def count(**asked: Any) -> int:
             counted = await client.responses.input_tokens.count(model=MODEL, **asked)
@@ -122,5 +122,5 @@ async def test_the_size_of_an_input_is_estimated_with_its_tools_and_its_past(tmp
         assert await count(input=[{"role": "user", "content": [image]}]) > 100
         first = await client.responses.create(model=MODEL, input="Say much")
         assert await count(input="Hi", previous_response_id=first.id) > 1_000
-        assert len(stand.asked) == 1
+        assert len(stand.model_requests) == 1
         assert not server.requests

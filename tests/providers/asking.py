@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import Answered, CallDelta, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
-from holodeck.models.items import FunctionCall, Item, Message, Reasoning, said
+from holodeck.models.exchange import CallDelta, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.items import FunctionCall, Item, Message, Reasoning, text_message
 from holodeck.providers.anthropic import Anthropic
 from holodeck.providers.chat_completions import ChatCompletions
 from holodeck.providers.provider import ModelProvider
@@ -20,32 +20,32 @@ from holodeck.testing.scripted import ScriptedModel
 from holodeck.testing.scripted_server import DialectName, Received, Writing
 
 T = TypeVar("T")
-LIMIT = 20.0  # on a busy machine
+TIMEOUT = 20.0  # on a busy machine
 KEY = "sk-test-1234567890abcdef"
 
 
-def run(test: Coroutine[Any, Any, T]) -> T:
+def run_with_timeout(test: Coroutine[Any, Any, T]) -> T:
     """Run to the end, within twenty seconds."""
 
     async def within() -> T:
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             return await test
 
     return asyncio.run(within())
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Exchange:
     """What came out of one exchange, and what the server got."""
 
     events: Sequence[ModelEvent]
     received: Sequence[Received]
 
     @property
-    def answered(self) -> Answered:
+    def answer(self) -> ModelAnswer:
         last = self.events[-1]
-        assert isinstance(last, Answered)
-        assert sum(isinstance(event, Answered) for event in self.events) == 1
+        assert isinstance(last, ModelAnswer)
+        assert sum(isinstance(event, ModelAnswer) for event in self.events) == 1
         return last
 
     @property
@@ -69,7 +69,7 @@ class Outcome:
     @property
     def calls(self) -> list[FunctionCall]:
         """The calls of the whole answer, which must be the sum of their deltas."""
-        calls = [item for item in self.answered.items if isinstance(item, FunctionCall)]
+        calls = [item for item in self.answer.items if isinstance(item, FunctionCall)]
         for index, call in enumerate(calls):
             own = [delta for delta in self.deltas if delta.index == index]
             assert (own[0].call_id, own[0].name) == (call.call_id, call.name)
@@ -80,19 +80,20 @@ class Outcome:
     @property
     def message(self) -> str:
         """The text of the whole answer, which must be the sum of its deltas."""
-        text = "".join(item.text for item in self.answered.items if isinstance(item, Message))
+        text = "".join(item.text for item in self.answer.items if isinstance(item, Message))
         assert text == self.text
         return text
 
     @property
     def reasoning(self) -> list[Reasoning]:
-        return [item for item in self.answered.items if isinstance(item, Reasoning)]
+        return [item for item in self.answer.items if isinstance(item, Reasoning)]
 
 
-def question(*items: Item | str, **fields: Any) -> ModelRequest:
+def model_request(*items: Item | str, **fields: Any) -> ModelRequest:
     """A request with these items; a string is something that the user said."""
     return ModelRequest(
-        items=tuple(said("user", item) if isinstance(item, str) else item for item in items or ("hello",)), **fields
+        items=tuple(text_message("user", item) if isinstance(item, str) else item for item in items or ("hello",)),
+        **fields,
     )
 
 
@@ -105,12 +106,12 @@ def model_at(url: str, dialect: DialectName = "chat") -> ModelProvider:
     return ChatCompletions(base_url=url, model="m", api_key=Secret(KEY))
 
 
-async def collected(model: ModelProvider, request: ModelRequest) -> list[ModelEvent]:
+async def collect_events(model: ModelProvider, request: ModelRequest) -> list[ModelEvent]:
     """All events of one exchange."""
     return [event async for event in model.stream(request)]
 
 
-def ask(
+def run_exchange(
     turn: Turn,
     request: ModelRequest | None = None,
     *,
@@ -118,27 +119,27 @@ def ask(
     writing: Writing = "events",
     newline: str = "\n",
     chunk: int | None = None,
-) -> Outcome:
+) -> Exchange:
     """One exchange over HTTP."""
 
-    async def exchange() -> Outcome:
+    async def exchange() -> Exchange:
         async with ScriptedModel(turn, name="answering", chunk=chunk).serve(
             dialect, writing=writing, newline=newline
         ) as server:
             model = model_at(server.url, dialect)
             try:
-                events = await collected(model, request or question())
+                events = await collect_events(model, request or model_request())
             finally:
                 await model.close()
-            return Outcome(events=events, received=server.received)
+            return Exchange(events=events, received=server.received)
 
-    return run(exchange())
+    return run_with_timeout(exchange())
 
 
-def failure(turn: Turn, request: ModelRequest | None = None, *, dialect: DialectName = "chat") -> ModelError:
+def exchange_error(turn: Turn, request: ModelRequest | None = None, *, dialect: DialectName = "chat") -> ModelError:
     """The error of one exchange over HTTP."""
     try:
-        outcome = ask(turn, request, dialect=dialect)
+        outcome = run_exchange(turn, request, dialect=dialect)
     except ModelError as error:
         return error
     raise AssertionError(f"there was no error, but {outcome.events}")

@@ -22,18 +22,18 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tests")])
         certificate = (
-            self._made(self._name, self._key)
+            self._build_certificate(self._name, self._key)
             .add_extension(x509.BasicConstraints(True, None), critical=True)
-            .add_extension(_signing(), critical=True)
+            .add_extension(_signing_usage(), critical=True)
         )
         self.file = folder / "authority.pem"
         self.file.write_bytes(_pem(certificate.sign(self._key, hashes.SHA256())))
 
-    def server(self, *names: str) -> ssl.SSLContext:
+    def server_context(self, *names: str) -> ssl.SSLContext:
         """What a server of these names, or addresses, needs."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, names[0])])
-        certificate = self._made(subject, key).add_extension(
+        certificate = self._build_certificate(subject, key).add_extension(
             x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False
         )
         file = self._folder / f"{names[0].replace(':', '-')}.pem"
@@ -45,7 +45,7 @@ class Authority:
         context.load_cert_chain(file)
         return context
 
-    def _made(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def _build_certificate(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
         now = datetime.datetime.now(datetime.UTC)
         return (
             x509.CertificateBuilder()
@@ -61,7 +61,7 @@ class Authority:
         )
 
 
-def _signing() -> x509.KeyUsage:
+def _signing_usage() -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=False,
         content_commitment=False,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from providers.certificates import Authority
 
-from holodeck.lib.tls import tls
+from holodeck.lib.tls import tls_context
 
 
 @pytest.fixture
@@ -16,6 +16,6 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Autho
     """Whose certificates we trust."""
     found = Authority(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(found.file))
-    tls.cache_clear()
+    tls_context.cache_clear()
     yield found
-    tls.cache_clear()
+    tls_context.cache_clear()

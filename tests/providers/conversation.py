@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.exchange import ToolSpec
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, said
+from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, text_message
 
 PNG = ImageContent(data="aW1hZ2U=", mime_type="image/png")
 PNG_URL = "data:image/png;base64,aW1hZ2U="
@@ -26,8 +26,8 @@ PICTURES = Message(
     ),
 )
 CALLS: tuple[Item, ...] = (
-    said("user", "Add and look."),
-    said("assistant", "I will."),
+    text_message("user", "Add and look."),
+    text_message("assistant", "I will."),
     FunctionCall(call_id="c1", name="add", arguments='{"a":1}'),
     FunctionCall(call_id="c2", name="shot", arguments=""),
     FunctionCallOutput(call_id="c1", content=(TextContent(text="no such number"),), is_error=True),
@@ -39,12 +39,12 @@ LINK = BinaryContent(
 BYTES = BinaryContent(data=b"12345", mime_type="application/zip", name="a.zip")
 PICTURE_BYTES = BinaryContent(data=b"image", mime_type="image/png")
 EMPTY_RESULT = (
-    said("user", "go"),
+    text_message("user", "go"),
     FunctionCall(call_id="c1", name="add", arguments="{}"),
     FunctionCallOutput(call_id="c1", content=()),
 )
 BROKEN_CALL = (
-    said("user", "go"),
+    text_message("user", "go"),
     FunctionCall(call_id="c1", name="add", arguments='{"a": 1,,'),
     FunctionCallOutput(call_id="c1", content=(TextContent(text="not JSON"),), is_error=True),
 )

@@ -22,7 +22,7 @@ class FileServer:
 
 
 @contextmanager
-def serving(server: FileServer) -> Iterator[FileServer]:
+def serve_files(server: FileServer) -> Iterator[FileServer]:
     """Run it for a test."""
 
     class Handler(BaseHTTPRequestHandler):

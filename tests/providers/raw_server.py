@@ -17,7 +17,7 @@ from typing import Any, cast
 import orjson
 import pytest
 import uvloop
-from providers.asking import LIMIT, collected, question
+from providers.asking import TIMEOUT, collect_events, model_request
 
 from holodeck.models.exchange import TextDelta
 from holodeck.providers.provider import ModelProvider
@@ -39,12 +39,12 @@ class Peer:
         self.writer = writer
         self.heads: list[str] = []
 
-    async def request(self) -> Any:
+    async def read_request(self) -> Any:
         """Read a whole question; its body as JSON."""
-        size = await self.head()
+        size = await self.read_head()
         return orjson.loads(await self.reader.readexactly(size))
 
-    async def head(self) -> int:
+    async def read_head(self) -> int:
         """Read the head of a question; how long its body is."""
         self.heads.append((await self.reader.readuntil(b"\r\n\r\n")).decode("ascii"))
         return int(self.header("content-length") or 0)
@@ -60,7 +60,7 @@ class Peer:
             self.writer.write(piece)
             await self.writer.drain()
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the client has closed the connection; what it sends until then is dropped."""
         with suppress(ConnectionError):
             while await self.reader.read(CHUNK):
@@ -98,7 +98,7 @@ class RawServer:
             with suppress(OSError):
                 await peer.writer.wait_closed()
 
-    async def left(self) -> None:
+    async def wait_handlers(self) -> None:
         """Wait until every handler has ended, as those do whose client has left."""
         await asyncio.wait(self._tasks)
 
@@ -111,7 +111,7 @@ class RawServer:
 
 
 @asynccontextmanager
-async def serving(
+async def serve_raw(
     handler: Handler, *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[RawServer]:
     """A server on loopback; a fault of its handler fails the test."""
@@ -133,8 +133,8 @@ def open_sockets() -> int:
     return found
 
 
-def bounded(
-    test: Callable[..., Coroutine[Any, Any, None]], make_loop: MakeLoop, *, limit: float = LIMIT, **given: Any
+def run_on_loop(
+    test: Callable[..., Coroutine[Any, Any, None]], make_loop: MakeLoop, *, limit: float = TIMEOUT, **given: Any
 ) -> None:
     """Run on one kind of loop. No task, no socket and no complaint is left."""
     complaints: list[dict[str, Any]] = []
@@ -158,7 +158,7 @@ def both_loops(test: AsyncTest) -> Callable[..., None]:
     """An async test that is run on asyncio's loop and on uvloop, and must leave nothing behind on either."""
 
     def run(loop: str, **given: Any) -> None:
-        bounded(test, LOOPS[loop], **given)
+        run_on_loop(test, LOOPS[loop], **given)
 
     on_each: Any = pytest.mark.parametrize("loop", list(LOOPS))(wraps(test)(run))
     # What pytest is to give: all that the test wants, and the loop.
@@ -168,7 +168,7 @@ def both_loops(test: AsyncTest) -> Callable[..., None]:
     return cast("Callable[..., None]", on_each)
 
 
-def event(text: str, *, is_last: bool = True) -> bytes:
+def chat_event(text: str, *, is_last: bool = True) -> bytes:
     """An event of the chat dialect, with all that it says."""
     choice = {"delta": {"content": text}, "finish_reason": "stop" if is_last else None}
     return b"data: " + orjson.dumps({"choices": [choice]}) + b"\n\n"
@@ -177,30 +177,32 @@ def event(text: str, *, is_last: bool = True) -> bytes:
 DONE = b"data: [DONE]\n\n"
 
 
-def said(text: str) -> bytes:
+def answer_body(text: str) -> bytes:
     """The body of an answer."""
-    return event(text) + DONE
+    return chat_event(text) + DONE
 
 
-def answer(text: str, *headers: str, status: str = "200 OK", version: str = "1.1", body: bytes | None = None) -> bytes:
+def http_answer(
+    text: str, *headers: str, status: str = "200 OK", version: str = "1.1", body: bytes | None = None
+) -> bytes:
     """A whole answer with its length."""
-    content = said(text) if body is None else body
+    content = answer_body(text) if body is None else body
     lines = [f"HTTP/{version} {status}", "Content-Type: text/event-stream", f"Content-Length: {len(content)}", *headers]
     return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + content
 
 
-def chunked(*pieces: bytes) -> bytes:
+def chunked_body(*pieces: bytes) -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
 
 
-async def words(model: ModelProvider, asked: str = "hello") -> str:
+async def ask_text(model: ModelProvider, question_text: str = "hello") -> str:
     """What the model says to a question."""
-    events = await collected(model, question(asked))
+    events = await collect_events(model, model_request(question_text))
     return "".join(each.text for each in events if isinstance(each, TextDelta))
 
 
 @asynccontextmanager
-async def asking(model: ModelProvider) -> AsyncIterator[Any]:
+async def close_at_end(model: ModelProvider) -> AsyncIterator[Any]:
     """The model, closed at the end."""
     try:
         yield model

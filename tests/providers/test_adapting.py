@@ -6,12 +6,12 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
+from aio import async_test
 
-from holodeck.models.exchange import Answered, ModelRequest, ToolSpec
-from holodeck.models.items import FunctionCall, said
+from holodeck.models.exchange import ModelAnswer, ModelRequest, ToolSpec
+from holodeck.models.items import FunctionCall, text_message
 from holodeck.models.llm import LLM, Provider
-from holodeck.providers.factory import model_provider
+from holodeck.providers.factory import build_model_provider
 from holodeck.testing import ScriptedModel, call, call_raw, say
 
 CHOICE = {
@@ -24,7 +24,7 @@ REFERRED: dict[str, Any] = {
 }
 
 
-@aio
+@async_test
 async def test_references_are_inlined_before_the_provider_sees_them() -> None:
     async with ScriptedModel(say("ok")).serve("chat") as server:
         llm = LLM(provider=Provider.OPENAI_COMPATIBLE, name="m", endpoint=server.url)
@@ -35,7 +35,7 @@ async def test_references_are_inlined_before_the_provider_sees_them() -> None:
     assert parameters["properties"]["at"]["properties"] == {"x": {"type": "number"}}
 
 
-@aio
+@async_test
 async def test_arguments_of_a_wrapped_schema_come_back_as_the_tool_has_them() -> None:
     async with ScriptedModel(call("go", arguments={"x": 1})).serve("anthropic") as server:
         llm = LLM.model_validate({"provider": "anthropic", "name": "m", "endpoint": server.url, "api_key": "k"})
@@ -47,7 +47,7 @@ async def test_arguments_of_a_wrapped_schema_come_back_as_the_tool_has_them() ->
 
 
 @pytest.mark.parametrize("arguments", ["not json", "[1]"])
-@aio
+@async_test
 async def test_broken_arguments_are_left_for_the_loop_to_explain(arguments: str) -> None:
     async with ScriptedModel(call_raw("go", arguments)).serve("chat") as server:
         llm = LLM(provider=Provider.OPENAI_COMPATIBLE, name="m", endpoint=server.url)
@@ -56,11 +56,11 @@ async def test_broken_arguments_are_left_for_the_loop_to_explain(arguments: str)
     assert item.arguments == arguments
 
 
-async def _ask(llm: LLM, *tools: ToolSpec) -> Answered:
-    model = model_provider(llm, {})
+async def _ask(llm: LLM, *tools: ToolSpec) -> ModelAnswer:
+    model = build_model_provider(llm, {})
     try:
-        events = [event async for event in model.stream(ModelRequest(items=(said("user", "hi"),), tools=tools))]
+        events = [event async for event in model.stream(ModelRequest(items=(text_message("user", "hi"),), tools=tools))]
     finally:
         await model.close()
-    assert isinstance(events[-1], Answered)
+    assert isinstance(events[-1], ModelAnswer)
     return events[-1]

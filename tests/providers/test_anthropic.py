@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.asking import KEY, ask, collected, failure, question, run
+from providers.asking import KEY, collect_events, exchange_error, model_request, run_exchange, run_with_timeout
 from providers.conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PICTURES, SCHEMA, TOOLS
 
 from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ToolChoice, ToolSpec
-from holodeck.models.items import Item, Reasoning, Usage, said
+from holodeck.models.items import Item, Reasoning, Usage, text_message
 from holodeck.providers.anthropic import Anthropic
 from holodeck.testing.script import call, call_raw, error_event, finish, raw, say, spend, think
 from holodeck.testing.scripted import ScriptedModel
@@ -23,7 +23,7 @@ IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png"
 
 
 def body(*items: Item | str, **fields: Any) -> dict[str, Any]:
-    return ask(say("ok"), question(*items, **fields), dialect="anthropic").body
+    return run_exchange(say("ok"), model_request(*items, **fields), dialect="anthropic").body
 
 
 def text(words: str) -> dict[str, str]:
@@ -31,7 +31,7 @@ def text(words: str) -> dict[str, str]:
 
 
 def test_a_plain_question_is_nothing_more() -> None:
-    outcome = ask(say("ok"), question("hello"), dialect="anthropic")
+    outcome = run_exchange(say("ok"), model_request("hello"), dialect="anthropic")
     assert outcome.body == {
         "model": "m",
         "max_tokens": 8192,
@@ -45,7 +45,9 @@ def test_a_plain_question_is_nothing_more() -> None:
 
 
 def test_instructions_have_one_place_and_settings_are_sent_when_set() -> None:
-    found = body(said("developer", "Rhyme."), "a", instructions="Be brief.", temperature=0.0, top_p=0.5, max_tokens=9)
+    found = body(
+        text_message("developer", "Rhyme."), "a", instructions="Be brief.", temperature=0.0, top_p=0.5, max_tokens=9
+    )
     assert found["system"] == "Be brief.\n\nRhyme."
     assert (found["temperature"], found["top_p"], found["max_tokens"]) == (0.0, 0.5, 9)
     assert found["messages"] == [{"role": "user", "content": [text("a")]}]
@@ -143,21 +145,21 @@ def test_text_calls_and_thoughts_come_out_in_order(writing: Any) -> None:
         call_raw("now", ""),
         spend(9, 5, cached=3, reasoning=2),
     ]
-    outcome = ask(turn, dialect="anthropic", writing=writing, newline="\r\n", chunk=2)
+    outcome = run_exchange(turn, dialect="anthropic", writing=writing, newline="\r\n", chunk=2)
     assert (outcome.thoughts, outcome.message) == ("Hm.", "Yes: ü!")
     assert [(c.call_id, c.name, c.arguments) for c in outcome.calls] == [
         ("call_1", "add", '{"a":1}'),
         ("call_2", "now", "{}"),
     ]
-    assert [item.type for item in outcome.answered.items] == ["reasoning", "message", "function_call", "function_call"]
-    assert outcome.answered.finish == "tool_calls"
-    assert outcome.answered.usage == Usage(input_tokens=9, output_tokens=5, cached_tokens=3, reasoning_tokens=2)
-    assert outcome.answered.model == "answering"
+    assert [item.type for item in outcome.answer.items] == ["reasoning", "message", "function_call", "function_call"]
+    assert outcome.answer.finish == "tool_calls"
+    assert outcome.answer.usage == Usage(input_tokens=9, output_tokens=5, cached_tokens=3, reasoning_tokens=2)
+    assert outcome.answer.model == "answering"
 
 
 def test_signed_and_hidden_thoughts_go_back_as_they_came() -> None:
     turn = [think("Hm.", signature="sig"), think("", data="hidden"), call("add", a=1)]
-    answered = ask(turn, dialect="anthropic", chunk=2).answered
+    answered = run_exchange(turn, dialect="anthropic", chunk=2).answer
     sent = body("hello", *answered.items)["messages"][1]["content"]
     assert sent[:2] == [
         {"type": "thinking", "thinking": "Hm.", "signature": "sig"},
@@ -172,12 +174,12 @@ def test_thoughts_of_others_stay_here() -> None:
 
 @pytest.mark.parametrize("reason", ["stop", "length", "content_filter"])
 def test_every_finish_is_one_of_ours(reason: Any) -> None:
-    assert ask([say("a"), finish(reason)], dialect="anthropic").answered.finish == reason
+    assert run_exchange([say("a"), finish(reason)], dialect="anthropic").answer.finish == reason
 
 
 def test_a_call_may_come_whole_with_its_start() -> None:
     block = {"type": "tool_use", "id": "t1", "name": "add", "input": {"a": 1}}
-    outcome = ask(
+    outcome = run_exchange(
         raw(
             {"type": "message_start", "message": {}},
             {"type": "content_block_start", "index": 0, "content_block": block},
@@ -191,7 +193,7 @@ def test_a_call_may_come_whole_with_its_start() -> None:
 
 
 def test_an_overload_in_the_stream_is_an_error() -> None:
-    found = failure([say("a"), error_event("Overloaded", "overloaded_error")], dialect="anthropic")
+    found = exchange_error([say("a"), error_event("Overloaded", "overloaded_error")], dialect="anthropic")
     assert "Overloaded" in str(found)
     assert found.is_retryable
 
@@ -201,8 +203,8 @@ def test_the_address_may_be_written_with_or_without_its_version(suffix: str) -> 
     async def exchange() -> None:
         async with ScriptedModel(say("ok")).serve("anthropic") as server:
             model = Anthropic(model="m", base_url=server.url + suffix, api_key=Secret(KEY))
-            await collected(model, question())
+            await collect_events(model, model_request())
             await model.close()
             assert server.received[0].path == "/v1/messages"
 
-    run(exchange())
+    run_with_timeout(exchange())

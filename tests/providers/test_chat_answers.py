@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.asking import ask
+from providers.asking import run_exchange
 
-from holodeck.models.items import FunctionCall, Reasoning, Usage, said
+from holodeck.models.items import FunctionCall, Reasoning, Usage, text_message
 from holodeck.testing.script import call, call_raw, finish, raw, say, spend, think
 
 DONE = b"data: [DONE]\n\n"
@@ -29,26 +29,26 @@ def calls(*parts: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("writing", ["events", "bytes", "whole"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_text_arrives_in_order_however_the_bytes_are_cut(writing: Any, newline: str) -> None:
-    outcome = ask([say("Grüße, 世界! 🎉"), spend(7, 5)], writing=writing, newline=newline, chunk=3)
+    outcome = run_exchange([say("Grüße, 世界! 🎉"), spend(7, 5)], writing=writing, newline=newline, chunk=3)
     assert outcome.message == "Grüße, 世界! 🎉"
-    assert outcome.answered.items == (said("assistant", "Grüße, 世界! 🎉"),)
-    assert outcome.answered.finish == "stop"
-    assert outcome.answered.usage == Usage(input_tokens=7, output_tokens=5)
-    assert outcome.answered.model == "answering"
+    assert outcome.answer.items == (text_message("assistant", "Grüße, 世界! 🎉"),)
+    assert outcome.answer.finish == "stop"
+    assert outcome.answer.usage == Usage(input_tokens=7, output_tokens=5)
+    assert outcome.answer.model == "answering"
 
 
 def test_several_calls_come_whole_in_their_order() -> None:
-    outcome = ask([say("Let me see."), call("add", a=1, b=2), call("now"), call("sub", a=[1])], chunk=2)
+    outcome = run_exchange([say("Let me see."), call("add", a=1, b=2), call("now"), call("sub", a=[1])], chunk=2)
     assert outcome.calls == [
         FunctionCall(call_id="call_1", name="add", arguments='{"a":1,"b":2}'),
         FunctionCall(call_id="call_2", name="now", arguments="{}"),
         FunctionCall(call_id="call_3", name="sub", arguments='{"a":[1]}'),
     ]
-    assert outcome.answered.finish == "tool_calls"
+    assert outcome.answer.finish == "tool_calls"
 
 
 def test_fragments_of_interleaved_calls_find_their_call() -> None:
-    outcome = ask(
+    outcome = run_exchange(
         raw(
             calls(tool(0, "", name="a", call_id="x"), tool(1, "", name="b", call_id="y")),
             calls(tool(1, '{"n":')),
@@ -63,21 +63,21 @@ def test_fragments_of_interleaved_calls_find_their_call() -> None:
 
 @pytest.mark.parametrize("arguments", ["", None, "{}"])
 def test_no_arguments_are_an_empty_object(arguments: str | None) -> None:
-    outcome = ask(raw(calls(tool(0, arguments, name="now", call_id="x")), chunk("tool_calls"), DONE))
+    outcome = run_exchange(raw(calls(tool(0, arguments, name="now", call_id="x")), chunk("tool_calls"), DONE))
     assert outcome.calls[0].arguments == "{}"
 
 
 def test_arguments_that_came_as_an_object_become_text() -> None:
-    outcome = ask(raw(calls(tool(0, {"a": 1}, name="add", call_id="x")), chunk("stop"), DONE))
+    outcome = run_exchange(raw(calls(tool(0, {"a": 1}, name="add", call_id="x")), chunk("stop"), DONE))
     assert outcome.calls[0].arguments == '{"a":1}'
 
 
 def test_broken_arguments_come_through_as_they_were_written() -> None:
-    assert ask(call_raw("add", '{"a": 1,,')).calls[0].arguments == '{"a": 1,,'
+    assert run_exchange(call_raw("add", '{"a": 1,,')).calls[0].arguments == '{"a": 1,,'
 
 
 def test_whole_calls_that_all_have_number_0_are_told_apart() -> None:
-    outcome = ask(
+    outcome = run_exchange(
         raw(
             calls(tool(0, '{"a":1}', name="add", call_id="x")),
             calls(tool(0, '{"a":2}', name="add", call_id="y")),
@@ -86,25 +86,25 @@ def test_whole_calls_that_all_have_number_0_are_told_apart() -> None:
         )
     )
     assert [(c.call_id, c.arguments) for c in outcome.calls] == [("x", '{"a":1}'), ("y", '{"a":2}')]
-    assert outcome.answered.finish == "tool_calls"
+    assert outcome.answer.finish == "tool_calls"
 
 
 def test_calls_without_numbers_and_ids_get_ids_of_their_own() -> None:
     parts = (tool(None, '{"a":1}', name="add"), tool(None, '{"a":', name="add"), tool(None, "2}"))
     events = raw(*(calls(part) for part in parts), chunk("stop"), DONE)
-    first, again = ask(events), ask(events)
+    first, again = run_exchange(events), run_exchange(events)
     assert [(c.name, c.arguments) for c in first.calls] == [("add", '{"a":1}'), ("add", '{"a":2}')]
     assert len({c.call_id for c in first.calls}) == 2
     assert first.calls == again.calls, "the same conversation gives the same ids"
 
 
 def test_an_id_that_the_server_used_before_is_replaced() -> None:
-    outcome = ask(raw(calls(tool(0, "{}", name="a", call_id="x"), tool(1, "{}", name="b", call_id="x")), DONE))
+    outcome = run_exchange(raw(calls(tool(0, "{}", name="a", call_id="x"), tool(1, "{}", name="b", call_id="x")), DONE))
     assert len({c.call_id for c in outcome.calls}) == 2
 
 
 def test_a_name_may_come_after_the_id_and_the_id_with_every_fragment() -> None:
-    outcome = ask(
+    outcome = run_exchange(
         raw(
             calls(tool(0, call_id="x")),
             calls(tool(0, '{"a"', name="add", call_id="x")),
@@ -117,13 +117,15 @@ def test_a_name_may_come_after_the_id_and_the_id_with_every_fragment() -> None:
 
 
 def test_a_call_that_never_got_a_name_is_still_told() -> None:
-    outcome = ask(raw(calls(tool(0, "{}", call_id="x")), chunk("tool_calls"), DONE))
+    outcome = run_exchange(raw(calls(tool(0, "{}", call_id="x")), chunk("tool_calls"), DONE))
     assert outcome.calls == [FunctionCall(call_id="x", name="", arguments="{}")]
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thoughts_are_kept_with_the_name_of_their_field(field: str) -> None:
-    outcome = ask(raw(chunk(**{field: "Hm, "}), chunk(**{field: "yes."}), chunk(content="Yes"), chunk("stop"), DONE))
+    outcome = run_exchange(
+        raw(chunk(**{field: "Hm, "}), chunk(**{field: "yes."}), chunk(content="Yes"), chunk("stop"), DONE)
+    )
     assert outcome.thoughts == "Hm, yes."
     assert outcome.reasoning == [Reasoning(text="Hm, yes.", opaque={"chat": field})]
     assert outcome.message == "Yes"
@@ -131,12 +133,12 @@ def test_thoughts_are_kept_with_the_name_of_their_field(field: str) -> None:
 
 def test_content_in_parts_is_read() -> None:
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm"}]}
-    outcome = ask(raw(chunk(content=[thought, {"type": "text", "text": "Yes"}]), chunk("stop"), DONE))
+    outcome = run_exchange(raw(chunk(content=[thought, {"type": "text", "text": "Yes"}]), chunk("stop"), DONE))
     assert (outcome.thoughts, outcome.message) == ("Hm", "Yes")
 
 
 def test_a_refusal_is_what_the_model_said() -> None:
-    assert ask(raw(chunk(refusal="I can't "), chunk(refusal="do that."), chunk("stop"), DONE)).message == (
+    assert run_exchange(raw(chunk(refusal="I can't "), chunk(refusal="do that."), chunk("stop"), DONE)).message == (
         "I can't do that."
     )
 
@@ -154,42 +156,46 @@ def test_a_refusal_is_what_the_model_said() -> None:
     ],
 )
 def test_every_finish_is_one_of_ours(reason: str, expected: str) -> None:
-    assert ask(raw(chunk(content="a"), chunk(reason), DONE)).answered.finish == expected
+    assert run_exchange(raw(chunk(content="a"), chunk(reason), DONE)).answer.finish == expected
 
 
 def test_a_call_that_was_cut_off_by_the_limit_is_not_taken_for_complete() -> None:
-    assert ask([call_raw("add", '{"a":'), finish("length")]).answered.finish == "length"
+    assert run_exchange([call_raw("add", '{"a":'), finish("length")]).answer.finish == "length"
 
 
 def test_usage_is_counted_with_its_details() -> None:
-    usage = ask([think("hm"), say("a"), spend(10, 6, cached=4, reasoning=2)]).answered.usage
+    usage = run_exchange([think("hm"), say("a"), spend(10, 6, cached=4, reasoning=2)]).answer.usage
     assert usage == Usage(input_tokens=10, output_tokens=6, cached_tokens=4, reasoning_tokens=2)
 
 
 def test_usage_may_be_missing() -> None:
-    assert ask(say("a")).answered.usage == Usage()
+    assert run_exchange(say("a")).answer.usage == Usage()
 
 
 def test_deltas_may_lack_a_role_or_be_null_and_comments_may_come_between() -> None:
     null = {"choices": [{"index": 0, "delta": None, "finish_reason": None}]}
     other = {"choices": [{"index": 1, "delta": {"content": "never"}, "finish_reason": "stop"}]}
-    outcome = ask(raw(b": ping\n\n", null, other, b"event: x\nid: 7\n", chunk(content="a"), chunk("stop"), DONE))
+    outcome = run_exchange(
+        raw(b": ping\n\n", null, other, b"event: x\nid: 7\n", chunk(content="a"), chunk("stop"), DONE)
+    )
     assert outcome.message == "a"
 
 
 def test_an_event_may_have_its_data_on_several_lines() -> None:
-    outcome = ask(raw(b'data: {"choices": [{"index": 0,\ndata:"delta": {"content": "a"}}]}\n\n', chunk("stop"), DONE))
+    outcome = run_exchange(
+        raw(b'data: {"choices": [{"index": 0,\ndata:"delta": {"content": "a"}}]}\n\n', chunk("stop"), DONE)
+    )
     assert outcome.message == "a"
 
 
 def test_a_finish_without_a_last_mark_is_complete() -> None:
-    assert ask(raw(chunk(content="a"), chunk("stop"))).message == "a"
+    assert run_exchange(raw(chunk(content="a"), chunk("stop"))).message == "a"
 
 
 def test_a_last_mark_without_a_finish_or_a_blank_line_is_complete() -> None:
-    assert ask(raw(chunk(content="a"), b"data: [DONE]")).answered.finish == "stop"
+    assert run_exchange(raw(chunk(content="a"), b"data: [DONE]")).answer.finish == "stop"
 
 
 def test_the_old_function_call_is_understood() -> None:
-    outcome = ask(raw(chunk(function_call={"name": "now", "arguments": "{}"}), chunk("function_call"), DONE))
+    outcome = run_exchange(raw(chunk(function_call={"name": "now", "arguments": "{}"}), chunk("function_call"), DONE))
     assert [c.name for c in outcome.calls] == ["now"]

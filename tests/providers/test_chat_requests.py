@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from providers.asking import KEY, ask, question, run
+from providers.asking import KEY, model_request, run_exchange, run_with_timeout
 from providers.conversation import (
     ADD,
     BROKEN_CALL,
@@ -27,7 +27,7 @@ from providers.conversation import (
 from holodeck.lib.secret import Secret
 from holodeck.models.content import TextContent
 from holodeck.models.exchange import ToolChoice, ToolSpec
-from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Reasoning, said
+from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Reasoning, text_message
 from holodeck.providers.chat_completions import AzureChatCompletions
 from holodeck.testing.script import raw, say
 from holodeck.testing.scripted import ScriptedModel
@@ -39,7 +39,7 @@ OFFER = [
 
 
 def body(*items: Item | str, **fields: Any) -> dict[str, Any]:
-    return ask(say("ok"), question(*items, **fields)).body
+    return run_exchange(say("ok"), model_request(*items, **fields)).body
 
 
 def messages(*items: Item | str, **fields: Any) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def messages(*items: Item | str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def test_a_plain_question_is_nothing_more() -> None:
-    outcome = ask(say("ok"), question("hello"))
+    outcome = run_exchange(say("ok"), model_request("hello"))
     assert outcome.body == {
         "model": "m",
         "messages": [{"role": "user", "content": "hello"}],
@@ -69,7 +69,7 @@ def test_settings_are_sent_when_they_are_set() -> None:
 
 
 def test_developers_speak_as_the_system() -> None:
-    assert messages(said("developer", "x"), said("system", "y"), "z") == [
+    assert messages(text_message("developer", "x"), text_message("system", "y"), "z") == [
         {"role": "system", "content": "x"},
         {"role": "system", "content": "y"},
         {"role": "user", "content": "z"},
@@ -151,7 +151,7 @@ def test_thoughts_go_back_under_their_name_until_the_next_question() -> None:
     call = FunctionCall(call_id="c1", name="add", arguments="{}")
     result = FunctionCallOutput(call_id="c1", content=(TextContent(text="1"),))
     assert messages("a", foreign, thought, call, result)[1]["reasoning_content"] == "Hm."
-    later = messages("a", thought, call, result, said("assistant", "1"), "b")
+    later = messages("a", thought, call, result, text_message("assistant", "1"), "b")
     assert all("reasoning_content" not in message for message in later)
 
 
@@ -159,7 +159,9 @@ def test_what_a_server_attached_to_a_call_goes_back_with_it() -> None:
     extra = {"google": {"thought_signature": "xyz"}}
     call = {"index": 0, "id": "c1", "function": {"name": "add", "arguments": "{}"}, "extra_content": extra}
     other = {"index": 1, "id": "c2", "function": {"name": "add", "arguments": "{}"}}
-    answered = ask(raw({"choices": [{"delta": {"tool_calls": [call, other]}, "finish_reason": "stop"}]})).answered
+    answered = run_exchange(
+        raw({"choices": [{"delta": {"tool_calls": [call, other]}, "finish_reason": "stop"}]})
+    ).answer
     calls = messages("a", *answered.items)[1]["tool_calls"]
     assert [call.get("extra_content") for call in calls] == [extra, None]
 
@@ -171,7 +173,7 @@ def test_a_big_picture_is_sent_whole() -> None:
 
 
 def test_messages_of_the_model_stay_apart_and_calls_end_one() -> None:
-    found = messages("a", said("assistant", "b"), said("assistant", "c"), "d")
+    found = messages("a", text_message("assistant", "b"), text_message("assistant", "c"), "d")
     assert [message["content"] for message in found] == ["a", "b", "c", "d"]
 
 
@@ -241,7 +243,7 @@ def test_azure_has_the_deployment_in_its_address(path: str, version: Any, expect
         async with ScriptedModel(say("ok")).serve() as server:
             base = server.url.removesuffix("/v1") + path
             model = AzureChatCompletions(base_url=base, deployment="my gpt", api_key=Secret(KEY), api_version=version)
-            events = [event async for event in model.stream(question("a", max_tokens=5))]
+            events = [event async for event in model.stream(model_request("a", max_tokens=5))]
             await model.close()
             received = server.received[0]
             assert events
@@ -250,4 +252,4 @@ def test_azure_has_the_deployment_in_its_address(path: str, version: Any, expect
             assert "authorization" not in received.headers
             assert received.json["max_completion_tokens"] == 5
 
-    run(exchange())
+    run_with_timeout(exchange())

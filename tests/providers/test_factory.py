@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.asking import collected, question, run
+from providers.asking import collect_events, model_request, run_with_timeout
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import Answered
+from holodeck.models.exchange import ModelAnswer
 from holodeck.models.llm import LLM
-from holodeck.providers.factory import model_provider
+from holodeck.providers.factory import build_model_provider
 from holodeck.testing.script import say, status
 from holodeck.testing.scripted import ScriptedModel
 from holodeck.testing.scripted_server import DialectName, Received
@@ -25,14 +25,14 @@ def received_by(dialect: DialectName, environ: dict[str, str], *, path: str | No
     async def exchange() -> Received:
         async with ScriptedModel(say("ok")).serve(dialect) as server:
             endpoint = server.url if path is None else server.url.removesuffix("/v1") + path
-            model = model_provider(LLM(name="my-model", endpoint=endpoint, **llm), environ)
+            model = build_model_provider(LLM(name="my-model", endpoint=endpoint, **llm), environ)
             assert model.name == "my-model"
-            events = await collected(model, question())
+            events = await collect_events(model, model_request())
             await model.close()
-            assert isinstance(events[-1], Answered)
+            assert isinstance(events[-1], ModelAnswer)
             return server.received[0]
 
-    return run(exchange())
+    return run_with_timeout(exchange())
 
 
 def test_openai_at_another_endpoint_speaks_chat_completions_with_its_key() -> None:
@@ -74,31 +74,31 @@ def test_the_address_of_ollama_needs_no_path() -> None:
 )
 @pytest.mark.parametrize("environ", [{}, {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": "", "AZURE_OPENAI_API_KEY": ""}])
 def test_a_missing_key_is_named_when_the_model_is_first_asked(llm: LLM, variable: str, environ: dict[str, str]) -> None:
-    model = model_provider(llm, environ)
+    model = build_model_provider(llm, environ)
     for _ in range(2):
         with pytest.raises(ModelError, match=f"has no API key. Set the environment variable {variable}") as found:
-            run(collected(model, question()))
+            run_with_timeout(collect_events(model, model_request()))
         assert found.value.provider == llm.provider
-    run(model.close())
+    run_with_timeout(model.close())
 
 
 def test_a_busy_provider_is_asked_again() -> None:
     async def exchange() -> None:
         async with ScriptedModel(status(503, retry_after="0"), say("ok")).serve() as server:
-            model = model_provider(LLM(provider="openai_compatible", name="m", endpoint=server.url), {})
-            await collected(model, question())
+            model = build_model_provider(LLM(provider="openai_compatible", name="m", endpoint=server.url), {})
+            await collect_events(model, model_request())
             await model.close()
             assert len(server.received) == 2
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_the_name_of_a_missing_ollama_model_comes_with_the_way_to_fetch_it() -> None:
     async def exchange() -> None:
         async with ScriptedModel(status(404)).serve() as server:
-            model = model_provider(LLM(provider="ollama", name="qwen3", endpoint=server.url), {})
+            model = build_model_provider(LLM(provider="ollama", name="qwen3", endpoint=server.url), {})
             with pytest.raises(ModelError, match="ollama pull qwen3"):
-                await collected(model, question())
+                await collect_events(model, model_request())
             await model.close()
 
-    run(exchange())
+    run_with_timeout(exchange())

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.exchange import ModelRequest, ToolSpec
-from holodeck.models.items import FunctionCall, FunctionCallOutput, said
+from holodeck.models.items import FunctionCall, FunctionCallOutput, text_message
 from holodeck.models.llm import LLM, Provider
-from holodeck.providers.factory import model_provider
+from holodeck.providers.factory import build_model_provider
 from holodeck.providers.local import Local
-from holodeck.providers.local.prompt import answering, choosing, has_result
-from holodeck.providers.local.writing import Writing
+from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result
+from holodeck.providers.local.writing import ChoiceParser
 
 READ = ToolSpec(
     name="read",
@@ -36,7 +36,7 @@ def test_missing_weights_name_the_command_that_gets_them(tmp_path: Path) -> None
     async def main() -> None:
         model = Local(folder=tmp_path)
         with pytest.raises(ModelError, match=r"holodeck model pull qwen2\.5-coder-0\.5b"):
-            await anext(aiter(model.stream(ModelRequest(items=(said("user", "Hi"),)))))
+            await anext(aiter(model.stream(ModelRequest(items=(text_message("user", "Hi"),)))))
         await model.close()
 
     asyncio.run(main())
@@ -44,9 +44,9 @@ def test_missing_weights_name_the_command_that_gets_them(tmp_path: Path) -> None
 
 def test_an_agent_file_chooses_the_weights_by_name(tmp_path: Path) -> None:
     async def main() -> None:
-        model = model_provider(LLM(provider=Provider.LOCAL, name=str(tmp_path / "mine.gguf")), {})
+        model = build_model_provider(LLM(provider=Provider.LOCAL, name=str(tmp_path / "mine.gguf")), {})
         with pytest.raises(ModelError, match=r"There is no model file .*mine\.gguf"):
-            await anext(aiter(model.stream(ModelRequest(items=(said("user", "Hi"),)))))
+            await anext(aiter(model.stream(ModelRequest(items=(text_message("user", "Hi"),)))))
         await model.close()
 
     asyncio.run(main())
@@ -60,14 +60,14 @@ import asyncio, sys
 sys.modules["xllamacpp"] = None
 from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import ModelRequest
-from holodeck.models.items import said
+from holodeck.models.items import text_message
 from holodeck.models.llm import LLM, Provider
 from holodeck.providers.factory import model_provider
 from holodeck.providers.local import Local
 
 async def main():
     try:
-        await anext(aiter(Local(name={str(weights)!r}).stream(ModelRequest(items=(said("user", "Hi"),)))))
+        await anext(aiter(Local(name={str(weights)!r}).stream(ModelRequest(items=(text_message("user", "Hi"),)))))
     except ModelError as error:
         print(error)
 
@@ -79,22 +79,22 @@ asyncio.run(main())
 
 
 def test_the_model_can_only_write_a_call_that_fits_or_a_reply() -> None:
-    body = choosing(ModelRequest(items=(said("user", "Read a.txt"),)), [READ], may_reply=True)
+    body = build_choice_body(ModelRequest(items=(text_message("user", "Read a.txt"),)), [READ], may_reply=True)
     call, reply = body["response_format"]["json_schema"]["schema"]["anyOf"]
     assert call["properties"] == {"tool": {"const": "read"}, "arguments": READ.parameters}
     assert list(reply["properties"]) == ["reply"]
     assert body["messages"][-1] == {"role": "user", "content": "Read a.txt"}
-    forced = choosing(ModelRequest(items=(said("user", "Read a.txt"),)), [READ], may_reply=False)
+    forced = build_choice_body(ModelRequest(items=(text_message("user", "Read a.txt"),)), [READ], may_reply=False)
     assert len(forced["response_format"]["json_schema"]["schema"]["anyOf"]) == 1
 
 
 def test_the_answer_is_written_from_the_result_in_a_prompt_without_tools() -> None:
     image = ImageContent(data="AAAA", mime_type="image/png")
     result = FunctionCallOutput(call_id="c", content=(TextContent(text="x" * 9_000), image), is_error=True)
-    request = ModelRequest(items=(said("user", "Read a"), CALL, result), tools=(READ,), instructions="Be kind.")
+    request = ModelRequest(items=(text_message("user", "Read a"), CALL, result), tools=(READ,), instructions="Be kind.")
     assert has_result(request.items)
-    assert not has_result((*request.items, said("user", "And b?")))
-    body = answering(request)
+    assert not has_result((*request.items, text_message("user", "And b?")))
+    body = build_answer_body(request)
     assert "tools" not in body
     system, asked, told = body["messages"]
     assert system["content"].startswith("Be kind.")
@@ -104,8 +104,8 @@ def test_the_answer_is_written_from_the_result_in_a_prompt_without_tools() -> No
 
 
 def test_a_long_conversation_is_cut_at_its_beginning() -> None:
-    items = tuple(said("user", f"{number} " + "word " * 100) for number in range(100))
-    messages = answering(ModelRequest(items=items))["messages"]
+    items = tuple(text_message("user", f"{number} " + "word " * 100) for number in range(100))
+    messages = build_answer_body(ModelRequest(items=items))["messages"]
     assert messages[-1]["content"].startswith("99 ")
     assert sum(len(message["content"]) for message in messages) < 10_000
 
@@ -114,10 +114,10 @@ def test_a_long_conversation_is_cut_at_its_beginning() -> None:
 def test_a_reply_is_told_as_it_is_written_wherever_it_is_cut(reply: str, cuts: list[int], ascii_only: bool) -> None:
     text = json.dumps({"reply": reply}, ensure_ascii=ascii_only)
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    writing = Writing()
+    writing = ChoiceParser()
     told = "".join(writing.add(text[start:end]) for start, end in pairwise(edges))
     assert told == reply
-    assert writing.call() is None
+    assert writing.parse_call() is None
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_reply_is_told_as_it_is_written_wherever_it_is_cut(reply: str, cuts: l
     ],
 )
 def test_a_call_is_read_from_what_was_written(text: str, name: Any) -> None:
-    writing = Writing()
+    writing = ChoiceParser()
     assert writing.add(text) == ""
-    call = writing.call()
+    call = writing.parse_call()
     assert (call.name if call else None) == name

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from providers.asking import collected, question
-from providers.raw_server import Peer, answer, both_loops, bounded, serving, words
+from providers.asking import collect_events, model_request
+from providers.raw_server import Peer, ask_text, both_loops, http_answer, run_on_loop, serve_raw
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import TextDelta
 from holodeck.models.llm import LLM
-from holodeck.providers.factory import model_provider
+from holodeck.providers.factory import build_model_provider
 from holodeck.providers.timeouts import Timeouts
 from holodeck.testing.script import say, wait
 from holodeck.testing.scripted import ScriptedModel
@@ -39,11 +39,11 @@ async def some_turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_who_leaves_at_the_moment_when_it_takes_too_long_is_let_go() -> None:
+def test_a_cancellation_at_the_moment_of_a_timeout_is_still_a_cancellation() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
         model = Timeouts(ScriptedModel([stall]), first=1, idle=1)
-        asking = asyncio.create_task(collected(model, question()))
+        asking = asyncio.create_task(collect_events(model, model_request()))
         await stall.reached.wait()
         loop = asyncio.get_running_loop()
         loop.call_at(loop.time() + 2, asking.cancel)
@@ -52,10 +52,10 @@ def test_who_leaves_at_the_moment_when_it_takes_too_long_is_let_go() -> None:
             await asking
         await model.close()
 
-    bounded(exchange, Hurried, limit=LONG)
+    run_on_loop(exchange, Hurried, limit=LONG)
 
 
-def test_whoever_asked_in_vain_can_go_on_as_if_nobody_had_cancelled_it() -> None:
+def test_a_timeout_leaves_the_cancellation_count_of_the_task_unchanged() -> None:
     async def exchange() -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -63,7 +63,7 @@ def test_whoever_asked_in_vain_can_go_on_as_if_nobody_had_cancelled_it() -> None
             stall = wait(asyncio.Event())
             model = Timeouts(ScriptedModel([stall]), first=0.01, idle=1)
             with pytest.raises(ModelError, match="did not begin to answer"):
-                await collected(model, question())
+                await collect_events(model, model_request())
             assert task.cancelling() == before
             await model.close()
             task.cancel()
@@ -72,14 +72,14 @@ def test_whoever_asked_in_vain_can_go_on_as_if_nobody_had_cancelled_it() -> None
         task.uncancel()
         task.uncancel()
 
-    bounded(exchange, Hurried, limit=LONG)
+    run_on_loop(exchange, Hurried, limit=LONG)
 
 
 def test_a_pause_counts_from_its_own_beginning() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
         model = Timeouts(ScriptedModel([say("a"), stall, say("b")]), first=10, idle=50)
-        asking = asyncio.create_task(collected(model, question()))
+        asking = asyncio.create_task(collect_events(model, model_request()))
         await stall.reached.wait()
         await some_turns()
         later(40)  # more than it had for its beginning
@@ -89,21 +89,21 @@ def test_a_pause_counts_from_its_own_beginning() -> None:
         assert [each.text for each in events if isinstance(each, TextDelta)] == ["a", "b"]
         await model.close()
 
-    bounded(exchange, Hurried, limit=LONG)
+    run_on_loop(exchange, Hurried, limit=LONG)
 
 
 def test_a_reader_may_take_longer_than_any_model() -> None:
     async def exchange() -> None:
         model = Timeouts(ScriptedModel(say("abc"), chunk=1), first=1, idle=1)
         seen = 0
-        async for _ in model.stream(question()):
+        async for _ in model.stream(model_request()):
             later(10)
             await some_turns()
             seen += 1
         assert seen == 4
         await model.close()
 
-    bounded(exchange, Hurried, limit=LONG)
+    run_on_loop(exchange, Hurried, limit=LONG)
 
 
 @both_loops
@@ -111,13 +111,13 @@ async def test_closing_a_model_closes_its_connections_whatever_is_around_it() ->
     is_left = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(answer("hello"))
-        await peer.gone()
+        await peer.read_request()
+        await peer.send(http_answer("hello"))
+        await peer.wait_closed()
         is_left.set()
 
-    async with serving(handler) as server:
-        model = model_provider(LLM(provider="openai", name="m", endpoint=server.url), {})
-        assert await words(model) == "hello"
+    async with serve_raw(handler) as server:
+        model = build_model_provider(LLM(provider="openai", name="m", endpoint=server.url), {})
+        assert await ask_text(model) == "hello"
         await model.close()
         await is_left.wait()

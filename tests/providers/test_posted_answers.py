@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from providers.asking import model_at, question, run
+from providers.asking import model_at, model_request, run_with_timeout
 from providers.raw_server import (
     DONE,
     LOOPS,
     Peer,
-    answer,
-    asking,
+    answer_body,
+    ask_text,
     both_loops,
-    bounded,
-    chunked,
-    event,
-    said,
-    serving,
-    words,
+    chat_event,
+    chunked_body,
+    close_at_end,
+    http_answer,
+    run_on_loop,
+    serve_raw,
 )
 
 from holodeck.lib.errors import ModelError
@@ -42,18 +42,18 @@ def once(*pieces: bytes, is_closed: bool = False) -> Any:
     """Answer a question with these bytes, and then leave, or wait for the client to leave."""
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
+        await peer.read_request()
         await peer.send(*pieces)
         if not is_closed:
-            await peer.gone()
+            await peer.wait_closed()
 
     return handler
 
 
 async def heard(*pieces: bytes, is_closed: bool = False) -> str:
     """What is heard of these bytes."""
-    async with serving(once(*pieces, is_closed=is_closed)) as server, asking(model_at(server.url)) as model:
-        return await words(model)
+    async with serve_raw(once(*pieces, is_closed=is_closed)) as server, close_at_end(model_at(server.url)) as model:
+        return await ask_text(model)
 
 
 async def trouble(*pieces: bytes, is_closed: bool = False) -> ModelError:
@@ -63,23 +63,28 @@ async def trouble(*pieces: bytes, is_closed: bool = False) -> ModelError:
 
 
 ANSWERS = {
-    "with its length": answer("héllo"),
-    "in chunks": CHUNKED + chunked(event("h", is_last=False), event("éllo"), DONE),
-    "in chunks with trailers": CHUNKED + chunked(said("héllo"))[:-2] + b"X-Sum: 1\r\nContent-Length: 3\r\n\r\n",
-    "in chunks with extensions": CHUNKED + b"%x;a=b\r\n%b\r\n0;c\r\n\r\n" % (len(said("héllo")), said("héllo")),
-    "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + answer("héllo"),
-    "without a reason": answer("héllo", status="200"),
+    "with its length": http_answer("héllo"),
+    "in chunks": CHUNKED + chunked_body(chat_event("h", is_last=False), chat_event("éllo"), DONE),
+    "in chunks with trailers": CHUNKED
+    + chunked_body(answer_body("héllo"))[:-2]
+    + b"X-Sum: 1\r\nContent-Length: 3\r\n\r\n",
+    "in chunks with extensions": CHUNKED
+    + b"%x;a=b\r\n%b\r\n0;c\r\n\r\n" % (len(answer_body("héllo")), answer_body("héllo")),
+    "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    + http_answer("héllo"),
+    "without a reason": http_answer("héllo", status="200"),
     "with odd names": b"HTTP/1.1 200 OK\r\ncOnTeNt-TyPe: text/event-stream\r\nTRANSFER-ENCODING: Chunked\r\n\r\n"
-    + chunked(said("héllo")),
-    "with its type twice": answer("héllo", "Content-Type: text/event-stream"),
-    "without a type": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(said("héllo")), said("héllo")),
-    "as JSON": answer("", body=JSON).replace(b"text/event-stream", b"application/json"),
+    + chunked_body(answer_body("héllo")),
+    "with its type twice": http_answer("héllo", "Content-Type: text/event-stream"),
+    "without a type": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
+    % (len(answer_body("héllo")), answer_body("héllo")),
+    "as JSON": http_answer("", body=JSON).replace(b"text/event-stream", b"application/json"),
 }
 UNTIL_CLOSED = {
-    "old": b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + said("héllo"),
-    "new": STREAM + b"\r\n" + said("héllo"),
-    "closing": STREAM + b"Connection: close\r\n\r\n" + said("héllo"),
-    "identity": STREAM + b"Transfer-Encoding: identity\r\nConnection: close\r\n\r\n" + said("héllo"),
+    "old": b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + answer_body("héllo"),
+    "new": STREAM + b"\r\n" + answer_body("héllo"),
+    "closing": STREAM + b"Connection: close\r\n\r\n" + answer_body("héllo"),
+    "identity": STREAM + b"Transfer-Encoding: identity\r\nConnection: close\r\n\r\n" + answer_body("héllo"),
 }
 
 
@@ -105,7 +110,7 @@ def test_an_answer_does_not_depend_on_how_its_bytes_are_cut(form: str, sizes: li
             rest = rest[size:]
         assert await heard(*(piece for piece in [*pieces, rest] if piece)) == "héllo"
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 @both_loops
@@ -144,21 +149,21 @@ PACKERS: dict[str, Any] = {
 @both_loops
 @pytest.mark.parametrize("encoding", PACKERS)
 async def test_a_packed_answer_is_heard_although_nobody_asked_for_it(encoding: str) -> None:
-    packed = PACKERS[encoding](said("héllo"))
-    assert await heard(answer("", f"Content-Encoding: {encoding}", body=packed)) == "héllo"
+    packed = PACKERS[encoding](answer_body("héllo"))
+    assert await heard(http_answer("", f"Content-Encoding: {encoding}", body=packed)) == "héllo"
     cut = [packed[at : at + 1] for at in range(len(packed))]
     head = CHUNKED.replace(b"\r\n\r\n", f"\r\nContent-Encoding: {encoding}\r\n\r\n".encode())
-    assert await heard(head, *(chunked(piece)[:-5] for piece in cut), b"0\r\n\r\n") == "héllo"
+    assert await heard(head, *(chunked_body(piece)[:-5] for piece in cut), b"0\r\n\r\n") == "héllo"
 
 
 @both_loops
 async def test_a_packed_answer_is_heard_to_its_last_byte() -> None:
-    overhead = len(event("")) + len(DONE)
+    overhead = len(chat_event("")) + len(DONE)
     for size in (HTTP_READ_CHUNK, 2 * HTTP_READ_CHUNK):
         for around in range(-3, 4):
             text = "x" * (size - overhead + around)
-            packed = gzip.compress(said(text))
-            assert await heard(answer("", "Content-Encoding: gzip", body=packed)) == text
+            packed = gzip.compress(answer_body(text))
+            assert await heard(http_answer("", "Content-Encoding: gzip", body=packed)) == text
 
 
 @both_loops
@@ -175,22 +180,22 @@ async def test_a_packed_answer_is_heard_whose_end_the_unpacker_has_taken_in_but_
 @both_loops
 async def test_a_packed_refusal_is_understood() -> None:
     body = gzip.compress(b'{"error": {"message": "not today"}}')
-    error = await trouble(answer("", "Content-Encoding: gzip", status="403 Forbidden", body=body))
+    error = await trouble(http_answer("", "Content-Encoding: gzip", status="403 Forbidden", body=body))
     assert "403 Forbidden: not today" in str(error)
 
 
 @both_loops
 @pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
 async def test_an_unknown_packing_is_named(encoding: str) -> None:
-    error = await trouble(answer("a", f"Content-Encoding: {encoding}"))
+    error = await trouble(http_answer("a", f"Content-Encoding: {encoding}"))
     assert f"its answer cannot be read: it came as '{encoding}', which nobody asked for." in str(error)
-    refused = await trouble(answer("a", f"Content-Encoding: {encoding}", status="401 Unauthorized"))
+    refused = await trouble(http_answer("a", f"Content-Encoding: {encoding}", status="401 Unauthorized"))
     assert "401 Unauthorized. Check the key" in str(refused)
 
 
 @both_loops
 async def test_a_broken_packing_is_named() -> None:
-    error = await trouble(answer("", "Content-Encoding: gzip", body=b"this is no gzip"))
+    error = await trouble(http_answer("", "Content-Encoding: gzip", body=b"this is no gzip"))
     assert "its answer cannot be read: its gzip is broken." in str(error)
 
 
@@ -198,7 +203,7 @@ async def test_a_broken_packing_is_named() -> None:
 def test_a_small_answer_that_unpacks_to_hundreds_of_megabytes_takes_little_memory(kind: str) -> None:
     packer = zlib.compressobj(9, wbits=zlib.MAX_WBITS | 16)
     bomb = b"".join(packer.compress(b" " * MIB) for _ in range(200)) + packer.flush()
-    whole = answer("", "Content-Encoding: gzip", body=bomb).replace(b"text/event-stream", kind.encode())
+    whole = http_answer("", "Content-Encoding: gzip", body=bomb).replace(b"text/event-stream", kind.encode())
     del packer
 
     async def exchange() -> None:
@@ -221,7 +226,7 @@ def test_a_small_answer_that_unpacks_to_hundreds_of_megabytes_takes_little_memor
         assert peak < 160 * MIB  # twice the limit of a body, which is joined once, and the packed bytes
         assert turns > 100  # others got their turn
 
-    bounded(exchange, LOOPS["asyncio"])
+    run_on_loop(exchange, LOOPS["asyncio"])
 
 
 @both_loops
@@ -238,27 +243,27 @@ def test_a_small_answer_that_unpacks_to_hundreds_of_megabytes_takes_little_memor
 )
 async def test_headers_without_end_are_an_error(head: bytes) -> None:
     async def handler(peer: Peer) -> None:
-        await peer.request()
+        await peer.read_request()
         await peer.send(head)
         line = b"a: b\r\n" * 2_000 if head.endswith(b"\n") else b"x" * 12_000
         while True:
             await peer.send(line)
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match=f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"):
-            await words(model)
+            await ask_text(model)
 
 
 @both_loops
-async def test_go_on_without_end_is_an_error() -> None:
+async def test_endless_100_continue_responses_are_an_error() -> None:
     async def handler(peer: Peer) -> None:
-        await peer.request()
+        await peer.read_request()
         while True:
             await peer.send(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match="its headers have more than"):
-            await words(model)
+            await ask_text(model)
 
 
 @both_loops
@@ -285,26 +290,26 @@ async def test_what_is_no_http_is_an_error_that_says_so(garbage: bytes) -> None:
 
 
 @both_loops
-async def test_whoever_speaks_no_http_is_left_at_once() -> None:
+async def test_a_server_that_does_not_speak_http_is_disconnected_at_once() -> None:
     is_left = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
+        await peer.read_request()
         await peer.send(b"SSH-2.0-OpenSSH_9.6\r\n")
-        await peer.gone()
+        await peer.wait_closed()
         is_left.set()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match="it is not HTTP"):
-            await words(model)
+            await ask_text(model)
         await is_left.wait()
 
 
 @both_loops
 async def test_what_came_before_the_garbage_is_heard() -> None:
-    handler = once(CHUNKED + chunked(event("a", is_last=False))[:-5] + b"zz\r\n")
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        events = model.stream(question())
+    handler = once(CHUNKED + chunked_body(chat_event("a", is_last=False))[:-5] + b"zz\r\n")
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        events = model.stream(model_request())
         assert await anext(events) == TextDelta(text="a")
         with pytest.raises(ModelError, match="it is not HTTP"):
             await anext(events)
@@ -314,23 +319,23 @@ async def test_what_came_before_the_garbage_is_heard() -> None:
 async def test_an_answer_that_nobody_reads_stays_with_its_server() -> None:
     """50 MB are offered; only what fits into a few buffers is taken until the reader goes on."""
     sent, total = 0, 50 * MIB
-    piece = event("x" * (MIB - len(event("", is_last=False))), is_last=False)
+    piece = chat_event("x" * (MIB - len(chat_event("", is_last=False))), is_last=False)
     going = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
         nonlocal sent
-        await peer.request()
-        await peer.send(STREAM + b"Content-Length: %d\r\n\r\n" % (50 * len(piece) + len(said("end"))))
+        await peer.read_request()
+        await peer.send(STREAM + b"Content-Length: %d\r\n\r\n" % (50 * len(piece) + len(answer_body("end"))))
         peer.writer.transport.set_write_buffer_limits(0)
         for _ in range(50):
             await peer.send(piece)
             sent += len(piece)
             going.set()
-        await peer.send(said("end"))
-        await peer.gone()
+        await peer.send(answer_body("end"))
+        await peer.wait_closed()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        async with aclosing(model.stream(question())) as events:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        async with aclosing(model.stream(model_request())) as events:
             await anext(events)
             seen, idle = sent, 0
             while idle < 200:  # turns of the loop in which nothing moved
@@ -349,13 +354,17 @@ async def test_a_big_answer_is_heard_by_a_slow_reader_and_the_connection_is_kept
 
     async def handler(peer: Peer) -> None:
         while True:
-            await peer.request()
-            await peer.send(CHUNKED, *(chunked(event(text, is_last=False))[:-5] for _ in range(4)), chunked(said("z")))
+            await peer.read_request()
+            await peer.send(
+                CHUNKED,
+                *(chunked_body(chat_event(text, is_last=False))[:-5] for _ in range(4)),
+                chunked_body(answer_body("z")),
+            )
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         for _ in range(2):
             heard_of = 0
-            async for each in model.stream(question()):
+            async for each in model.stream(model_request()):
                 for _ in range(20):
                     await asyncio.sleep(0)
                 heard_of += len(each.text) if isinstance(each, TextDelta) else 0
@@ -365,7 +374,7 @@ async def test_a_big_answer_is_heard_by_a_slow_reader_and_the_connection_is_kept
 
 @both_loops
 async def test_an_answer_that_is_longer_than_it_says_is_read_as_it_says() -> None:
-    assert await heard(answer("a") + said("b")) == "a"
+    assert await heard(http_answer("a") + answer_body("b")) == "a"
 
 
 @both_loops
@@ -384,50 +393,54 @@ def test_a_refusal_whose_words_never_come_is_heard() -> None:
             return super().time() + self.ahead
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
+        await peer.read_request()
         await peer.send(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 100\r\n\r\nslow")
         running = asyncio.get_running_loop()
         assert isinstance(running, Hurried)
         while not gone.is_set():
             running.ahead += 1
             await asyncio.sleep(0)
-        await peer.gone()
+        await peer.wait_closed()
 
     async def exchange() -> None:
-        async with serving(handler) as server, asking(model_at(server.url)) as model:
+        async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
             with pytest.raises(ModelError, match="429 Too Many Requests: slow"):
-                await words(model)
+                await ask_text(model)
             gone.set()
 
     gone = asyncio.Event()
-    bounded(exchange, Hurried, limit=1_000_000)
+    run_on_loop(exchange, Hurried, limit=1_000_000)
 
 
 @both_loops
 async def test_the_headers_of_an_answer_are_not_those_of_the_next_one() -> None:
     async def handler(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(answer("", "Content-Encoding: gzip", "Retry-After: 7", body=gzip.compress(said("one"))))
-        await peer.request()
-        await peer.send(b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n", answer("two"))
-        await peer.request()
-        await peer.send(answer("", status="429 Too Many Requests", body=b"slow"))
-        await peer.gone()
+        await peer.read_request()
+        await peer.send(
+            http_answer("", "Content-Encoding: gzip", "Retry-After: 7", body=gzip.compress(answer_body("one")))
+        )
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n", http_answer("two"))
+        await peer.read_request()
+        await peer.send(http_answer("", status="429 Too Many Requests", body=b"slow"))
+        await peer.wait_closed()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        assert [await words(model), await words(model)] == ["one", "two"]
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert [await ask_text(model), await ask_text(model)] == ["one", "two"]
         with pytest.raises(ModelError, match="429") as found:
-            await words(model)
+            await ask_text(model)
         assert found.value.retry_after is None
         assert len(server.peers) == 1
 
 
 @both_loops
 async def test_an_answer_is_whole_with_its_last_word_although_the_server_does_not_end_it() -> None:
-    assert await heard(CHUNKED, chunked(said("hello")).removesuffix(b"0\r\n\r\n")) == "hello"
+    assert await heard(CHUNKED, chunked_body(answer_body("hello")).removesuffix(b"0\r\n\r\n")) == "hello"
 
 
 @both_loops
 async def test_repeated_headers_are_one() -> None:
-    error = await trouble(answer("", "x-should-retry: true", "X-Other: 1", "X-OTHER: 2", status="400 Bad", body=b"{}"))
+    error = await trouble(
+        http_answer("", "x-should-retry: true", "X-Other: 1", "X-OTHER: 2", status="400 Bad", body=b"{}")
+    )
     assert error.is_retryable

@@ -15,26 +15,26 @@ from typing import Any
 import orjson
 import pytest
 from loopback import wait_full, wait_read
-from providers.asking import LIMIT, model_at
+from providers.asking import TIMEOUT, model_at
 from providers.raw_server import (
     CHUNK,
     LOOPS,
     Peer,
     RawServer,
-    answer,
-    asking,
+    answer_body,
+    ask_text,
     both_loops,
-    chunked,
-    event,
-    said,
-    serving,
-    words,
+    chat_event,
+    chunked_body,
+    close_at_end,
+    http_answer,
+    serve_raw,
 )
 from providers.test_wrappers import Pauses
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
-from holodeck.lib.posting import Poster
+from holodeck.lib.posting import HTTP1Pool
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.retrying import Retrying
 
@@ -44,8 +44,8 @@ BIG = "x" * 10_000_000
 async def echo(peer: Peer) -> None:
     """Answer every question with its own words."""
     while True:
-        body = await peer.request()
-        await peer.send(answer(body["messages"][0]["content"]))
+        body = await peer.read_request()
+        await peer.send(http_answer(body["messages"][0]["content"]))
 
 
 def replying(*replies: bytes) -> Any:
@@ -53,34 +53,34 @@ def replying(*replies: bytes) -> Any:
 
     async def handler(peer: Peer) -> None:
         for reply in replies:
-            await peer.request()
+            await peer.read_request()
             await peer.send(reply)
-        await peer.gone()
+        await peer.wait_closed()
 
     return handler
 
 
 @both_loops
 async def test_questions_one_after_the_other_share_a_connection() -> None:
-    async with serving(echo) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
         for number in range(5):
-            assert await words(model, f"q{number}") == f"q{number}"
+            assert await ask_text(model, f"q{number}") == f"q{number}"
         assert len(server.peers) == 1
 
 
 @both_loops
 async def test_a_big_question_keeps_its_connection_too() -> None:
-    async with serving(echo) as server, asking(model_at(server.url)) as model:
-        assert await words(model, "y" * 1_000_000) == "y" * 1_000_000
-        assert await words(model) == "hello"
+    async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model, "y" * 1_000_000) == "y" * 1_000_000
+        assert await ask_text(model) == "hello"
         assert len(server.peers) == 1
 
 
 @both_loops
 async def test_a_hundred_questions_at_once_get_their_own_answers_and_share_connections_later() -> None:
-    async with serving(echo) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
         for _ in range(2):
-            said_back = await asyncio.gather(*(words(model, f"q{number}") for number in range(100)))
+            said_back = await asyncio.gather(*(ask_text(model, f"q{number}") for number in range(100)))
             assert said_back == [f"q{number}" for number in range(100)]
         assert len(server.peers) <= 100
 
@@ -88,8 +88,8 @@ async def test_a_hundred_questions_at_once_get_their_own_answers_and_share_conne
 @both_loops
 @pytest.mark.parametrize("ending", ["Connection: close", "connection: Close"])
 async def test_a_connection_that_the_server_closes_is_not_used_again(ending: str) -> None:
-    async with serving(replying(answer("a", ending))) as server, asking(model_at(server.url)) as model:
-        assert [await words(model), await words(model)] == ["a", "a"]
+    async with serve_raw(replying(http_answer("a", ending))) as server, close_at_end(model_at(server.url)) as model:
+        assert [await ask_text(model), await ask_text(model)] == ["a", "a"]
         assert len(server.peers) == 2
 
 
@@ -98,13 +98,13 @@ async def test_a_connection_that_is_not_used_again_is_closed_although_the_server
     is_left = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(answer("a", "Connection: close"))
-        await peer.gone()
+        await peer.read_request()
+        await peer.send(http_answer("a", "Connection: close"))
+        await peer.wait_closed()
         is_left.set()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        assert await words(model) == "a"
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model) == "a"
         await is_left.wait()
 
 
@@ -112,15 +112,15 @@ async def test_a_connection_that_is_not_used_again_is_closed_although_the_server
 async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
     async def handler(peer: Peer) -> None:
         while True:
-            await peer.request()
+            await peer.read_request()
             # Only with its last byte is it more than is read ahead: nothing of it stays in the socket.
-            await peer.send(answer("", body=b"x" * (HTTP_READ_CHUNK + 1)))
+            await peer.send(http_answer("", body=b"x" * (HTTP_READ_CHUNK + 1)))
             await wait_read(peer.writer)
             answered.set()
 
     answered = asyncio.Event()
-    async with serving(handler) as server:
-        poster = Poster(server.url, connect_timeout=LIMIT)
+    async with serve_raw(handler) as server:
+        poster = HTTP1Pool(server.url, connect_timeout=TIMEOUT)
         unread = await poster.post(b"{}", {})
         await answered.wait()
         unread.close()  # all of it has come, and the connection is free
@@ -132,17 +132,23 @@ async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
 
 @both_loops
 async def test_an_old_server_keeps_its_connection_only_if_it_says_so() -> None:
-    kept = answer("a", "Connection: keep-alive", version="1.0")
-    async with serving(replying(kept, answer("b", version="1.0"))) as server, asking(model_at(server.url)) as model:
-        assert [await words(model) for _ in range(3)] == ["a", "b", "a"]
+    kept = http_answer("a", "Connection: keep-alive", version="1.0")
+    async with (
+        serve_raw(replying(kept, http_answer("b", version="1.0"))) as server,
+        close_at_end(model_at(server.url)) as model,
+    ):
+        assert [await ask_text(model) for _ in range(3)] == ["a", "b", "a"]
         assert len(server.peers) == 2
 
 
 @both_loops
-@pytest.mark.parametrize("surplus", [b"garbage", answer("stolen"), b"H", b"\0"])
+@pytest.mark.parametrize("surplus", [b"garbage", http_answer("stolen"), b"H", b"\0"])
 async def test_what_comes_behind_an_answer_is_never_the_answer_to_the_next_question(surplus: bytes) -> None:
-    async with serving(replying(answer("mine") + surplus)) as server, asking(model_at(server.url)) as model:
-        assert [await words(model), await words(model)] == ["mine", "mine"]
+    async with (
+        serve_raw(replying(http_answer("mine") + surplus)) as server,
+        close_at_end(model_at(server.url)) as model,
+    ):
+        assert [await ask_text(model), await ask_text(model)] == ["mine", "mine"]
         assert len(server.peers) == 2
 
 
@@ -151,19 +157,19 @@ async def test_what_came_behind_an_answer_while_nobody_looked_is_not_the_next_an
     asked, sent = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(answer("mine"))
+        await peer.read_request()
+        await peer.send(http_answer("mine"))
         await asked.wait()
-        await peer.send(answer("stolen"))
+        await peer.send(http_answer("stolen"))
         sent.set()
-        await peer.gone()
+        await peer.wait_closed()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        assert await words(model) == "mine"
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model) == "mine"
         asked.set()
         await sent.wait()
         # The bytes are in the socket, but the loop may not have looked yet.
-        assert await words(model) == "mine"
+        assert await ask_text(model) == "mine"
         assert len(server.peers) == 2
 
 
@@ -172,34 +178,34 @@ async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used
     closing = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(answer("a"))
+        await peer.read_request()
+        await peer.send(http_answer("a"))
         if len(server.peers) == 1:
             closing.set()
         else:
-            await peer.gone()
+            await peer.wait_closed()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        assert await words(model) == "a"
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model) == "a"
         await closing.wait()
         await server.peers[0].writer.wait_closed()
-        assert await words(model) == "a"
+        assert await ask_text(model) == "a"
 
 
 @both_loops
 async def test_a_connection_that_is_closed_instead_of_an_answer_can_be_retried() -> None:
     async def handler(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(answer("a"))
-        await peer.request()  # and leaves without a word
+        await peer.read_request()
+        await peer.send(http_answer("a"))
+        await peer.read_request()  # and leaves without a word
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        assert await words(model) == "a"
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model) == "a"
         with pytest.raises(ModelError, match="connection was lost") as found:
-            await words(model)
+            await ask_text(model)
         assert found.value.is_retryable
         retrying = Retrying(model, sleep=Pauses())
-        assert [await words(retrying) for _ in range(4)] == ["a"] * 4
+        assert [await ask_text(retrying) for _ in range(4)] == ["a"] * 4
 
 
 class Hurried(asyncio.SelectorEventLoop):
@@ -213,21 +219,21 @@ class Hurried(asyncio.SelectorEventLoop):
 
 def test_a_connection_that_was_idle_for_long_is_not_used_also_when_nobody_has_closed_it_yet() -> None:
     async def handler(peer: Peer) -> None:
-        while await peer.request():
-            await peer.send(answer("a"))
+        while await peer.read_request():
+            await peer.send(http_answer("a"))
 
     async def exchange() -> None:
-        async with serving(handler) as server, asking(model_at(server.url)) as model:
+        async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
             loop = asyncio.get_running_loop()
             assert isinstance(loop, Hurried)
-            await words(model)
+            await ask_text(model)
             loop.ahead = HTTP_KEEPALIVE / 2
-            await words(model)
+            await ask_text(model)
             loop.ahead = HTTP_KEEPALIVE  # now it is looked whether it was idle for long enough to be closed
             await asyncio.sleep(0)
             assert len(server.peers) == 1
             loop.ahead = HTTP_KEEPALIVE * 1.75
-            await words(model)
+            await ask_text(model)
             assert len(server.peers) == 2
 
     with asyncio.Runner(loop_factory=Hurried) as runner:
@@ -239,18 +245,18 @@ def test_an_idle_connection_is_closed_after_a_while() -> None:
         left = asyncio.Event()
 
         async def handler(peer: Peer) -> None:
-            await peer.request()
-            await peer.send(answer("a"))
-            await peer.gone()
+            await peer.read_request()
+            await peer.send(http_answer("a"))
+            await peer.wait_closed()
             left.set()
 
-        async with serving(handler) as server, asking(model_at(server.url)) as model:
-            await words(model)
+        async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+            await ask_text(model)
             loop = asyncio.get_running_loop()
             assert isinstance(loop, Hurried)
             loop.ahead = HTTP_KEEPALIVE + 1
             await left.wait()
-            await words(model)
+            await ask_text(model)
             assert len(server.peers) == 2
 
     with asyncio.Runner(loop_factory=Hurried) as runner:
@@ -261,18 +267,18 @@ def test_an_idle_connection_is_closed_after_a_while() -> None:
 @pytest.mark.parametrize("then", ["waits", "ends", "resets"])
 async def test_a_refusal_in_the_middle_of_a_big_question_is_heard(then: str) -> None:
     async def handler(peer: Peer) -> None:
-        await peer.head()
+        await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined] # or it reads on by itself
-        await peer.send(answer("", status="413 Content Too Large", body=b'{"error": "too big"}'))
+        await peer.send(http_answer("", status="413 Content Too Large", body=b'{"error": "too big"}'))
         if then == "ends":
             peer.writer.write_eof()
         if then != "resets":
             await left.wait()
 
     left = asyncio.Event()
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match=r"413 .*too big"):
-            await words(model, BIG)
+            await ask_text(model, BIG)
         left.set()
 
 
@@ -283,7 +289,7 @@ def refuse_and_leave(listening: socket.socket) -> None:
             connection, _ = listening.accept()
             with connection:
                 connection.recv(CHUNK)
-                connection.sendall(answer("", status="413 Content Too Large", body=b"too big"))
+                connection.sendall(http_answer("", status="413 Content Too Large", body=b"too big"))
 
 
 @both_loops
@@ -294,9 +300,9 @@ async def test_a_refusal_is_heard_although_the_server_leaves_at_once() -> None:
         heard = 0
         try:
             for _ in range(20):
-                async with asking(model_at(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")) as model:
+                async with close_at_end(model_at(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")) as model:
                     with pytest.raises(ModelError) as found:
-                        await words(model, BIG[:1_000_000])
+                        await ask_text(model, BIG[:1_000_000])
                 heard += found.value.status == 413
         finally:
             listening.shutdown(socket.SHUT_RDWR)
@@ -309,28 +315,28 @@ async def test_a_server_that_ends_in_the_middle_of_a_big_question_is_not_waited_
     left = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.head()
+        await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         peer.writer.write_eof()
         await left.wait()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match="connection was lost"):
-            await words(model, BIG)
+            await ask_text(model, BIG)
         left.set()
 
 
 @both_loops
 async def test_an_early_answer_of_a_server_that_reads_on_does_not_keep_the_connection() -> None:
     async def handler(peer: Peer) -> None:
-        await peer.head()
-        await peer.send(answer("", status="413 Content Too Large", body=b"too big"))
-        await peer.gone()
+        await peer.read_head()
+        await peer.send(http_answer("", status="413 Content Too Large", body=b"too big"))
+        await peer.wait_closed()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         for _ in range(2):
             with pytest.raises(ModelError, match="413"):
-                await words(model, BIG)
+                await ask_text(model, BIG)
         assert len(server.peers) == 2
 
 
@@ -338,44 +344,44 @@ async def test_an_early_answer_of_a_server_that_reads_on_does_not_keep_the_conne
 async def test_a_big_question_is_sent_to_its_end_although_the_answer_has_begun() -> None:
     async def handler(peer: Peer) -> None:
         while True:
-            size = await peer.head()
+            size = await peer.read_head()
             await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"3\r\n:hi\r\n")
             body = orjson.loads(await peer.reader.readexactly(size))
-            await peer.send(chunked(b"\n\n" + said(str(len(body["messages"][0]["content"])))))
+            await peer.send(chunked_body(b"\n\n" + answer_body(str(len(body["messages"][0]["content"])))))
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        assert [await words(model, BIG), await words(model, BIG)] == [str(len(BIG))] * 2
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert [await ask_text(model, BIG), await ask_text(model, BIG)] == [str(len(BIG))] * 2
         assert len(server.peers) == 1
 
 
 @both_loops
 async def test_a_server_that_leaves_in_the_middle_of_a_big_question_is_not_waited_for_although_it_has_begun() -> None:
     async def handler(peer: Peer) -> None:
-        await peer.head()
+        await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         await wait_full(peer.writer)
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match="connection was lost") as found:
-            await words(model, BIG)
+            await ask_text(model, BIG)
         assert found.value.is_retryable
 
 
 @both_loops
 async def test_a_refusal_in_the_middle_of_a_big_question_is_heard_as_soon_as_it_begins() -> None:
     async def handler(peer: Peer) -> None:
-        await peer.head()
+        await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         await wait_full(peer.writer)
         await peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 7\r\n\r\n")
         await is_heard.wait()
         await peer.send(b"too big")
-        await peer.gone()
+        await peer.wait_closed()
 
     is_heard = asyncio.Event()
-    async with serving(handler) as server:
-        poster = Poster(server.url, connect_timeout=LIMIT)
+    async with serve_raw(handler) as server:
+        poster = HTTP1Pool(server.url, connect_timeout=TIMEOUT)
         refusal = await poster.post(BIG.encode(), {})
         is_heard.set()
         assert (refusal.status, await refusal.read()) == (413, b"too big")
@@ -390,19 +396,19 @@ async def test_a_question_that_is_taken_back_when_its_answer_is_there_harms_no_o
 
     async def handler(peer: Peer) -> None:
         while True:
-            body = await peer.request()
+            body = await peer.read_request()
             is_asked.set()
-            await peer.send(answer(body["messages"][0]["content"]))
+            await peer.send(http_answer(body["messages"][0]["content"]))
             answered.set()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        first = asyncio.create_task(words(model, "one"))
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        first = asyncio.create_task(ask_text(model, "one"))
         await is_asked.wait()
         await answered.wait()
         for _ in range(turns):
             await asyncio.sleep(0)
         first.cancel()
-        assert await words(model, "two") == "two"
+        assert await ask_text(model, "two") == "two"
         await asyncio.wait([first])
 
 
@@ -412,19 +418,21 @@ async def test_closing_cuts_off_the_answers_that_are_read_and_the_questions_on_t
 
     async def handler(peer: Peer) -> None:
         number = len(server.peers) - 1
-        await peer.request()
+        await peer.read_request()
         if number == 0:
-            await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunked(event("a"))[:-5])
+            await peer.send(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunked_body(chat_event("a"))[:-5]
+            )
         asked[number].set()
-        await peer.gone()
+        await peer.wait_closed()
 
-    async with serving(handler) as server:
+    async with serve_raw(handler) as server:
         model = model_at(server.url)
-        reading = asyncio.create_task(words(model))
+        reading = asyncio.create_task(ask_text(model))
         await asked[0].wait()
-        waiting = asyncio.create_task(words(model))
+        waiting = asyncio.create_task(ask_text(model))
         await asked[1].wait()
-        dialling = asyncio.create_task(words(model))
+        dialling = asyncio.create_task(ask_text(model))
         await asyncio.sleep(0)
         await model.close()
         for task in (reading, waiting, dialling):
@@ -435,9 +443,9 @@ async def test_closing_cuts_off_the_answers_that_are_read_and_the_questions_on_t
 
 @both_loops
 async def test_a_closed_model_can_be_asked_again() -> None:
-    async with serving(echo) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
         for _ in range(2):
-            assert await words(model) == "hello"
+            assert await ask_text(model) == "hello"
             await model.close()
         assert len(server.peers) == 2
 
@@ -448,14 +456,14 @@ def serving_elsewhere() -> Iterator[RawServer]:
     started: queue.Queue[tuple[RawServer, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
     async def serve() -> None:
-        async with serving(echo) as server:
+        async with serve_raw(echo) as server:
             over = asyncio.Event()
             started.put((server, asyncio.get_running_loop(), over))
             await over.wait()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    server, loop, over = started.get(timeout=LIMIT)
+    server, loop, over = started.get(timeout=TIMEOUT)
     try:
         yield server
     finally:
@@ -468,7 +476,7 @@ def serving_elsewhere() -> Iterator[RawServer]:
 @pytest.mark.parametrize("is_asked_again", [True, False])
 def test_a_model_is_used_in_one_loop_after_the_other(first: str, second: str, is_asked_again: bool) -> None:
     async def ask(model: ModelProvider) -> None:
-        assert [await words(model), await words(model)] == ["hello", "hello"]
+        assert [await ask_text(model), await ask_text(model)] == ["hello", "hello"]
 
     async def ask_last(model: ModelProvider) -> None:
         if is_asked_again:

@@ -6,8 +6,8 @@ import base64
 import traceback
 
 import pytest
-from providers.asking import KEY, collected, model_at, question
-from providers.raw_server import Peer, RawServer, answer, asking, both_loops, serving, words
+from providers.asking import KEY, collect_events, model_at, model_request
+from providers.raw_server import Peer, RawServer, ask_text, both_loops, close_at_end, http_answer, serve_raw
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
@@ -18,14 +18,14 @@ from holodeck.providers.provider import ModelProvider
 
 async def hello(peer: Peer) -> None:
     while True:
-        await peer.request()
-        await peer.send(answer("hello"))
+        await peer.read_request()
+        await peer.send(http_answer("hello"))
 
 
 async def first_line(url: str) -> tuple[str, Peer]:
     """What the server is asked for, when a model is at this URL; PORT stands for its port."""
-    async with serving(hello) as server, asking(model_at(url.replace("PORT", str(server.port)))) as model:
-        assert await words(model) == "hello"
+    async with serve_raw(hello) as server, close_at_end(model_at(url.replace("PORT", str(server.port)))) as model:
+        assert await ask_text(model) == "hello"
         return server.peers[0].heads[0].partition("\r\n")[0], server.peers[0]
 
 
@@ -53,18 +53,21 @@ async def test_path_and_query_are_sent_as_they_are_meant(url: str, target: str) 
 
 @both_loops
 async def test_an_ipv6_host_is_dialled() -> None:
-    async with serving(hello, host="::1") as server, asking(model_at(f"http://[::1]:{server.port}/v1")) as model:
-        assert await words(model) == "hello"
+    async with (
+        serve_raw(hello, host="::1") as server,
+        close_at_end(model_at(f"http://[::1]:{server.port}/v1")) as model,
+    ):
+        assert await ask_text(model) == "hello"
         assert server.peers[0].header("host") == f"[::1]:{server.port}"
 
 
 @both_loops
 async def test_a_login_in_the_url_is_used_unless_there_is_a_key() -> None:
-    async with serving(hello) as server:
+    async with serve_raw(hello) as server:
         url = f"http://us%40er:p%3Aw@127.0.0.1:{server.port}/v1"
         for key in (None, Secret(KEY)):
-            async with asking(ChatCompletions(base_url=url, model="m", api_key=key)) as model:
-                assert await words(model) == "hello"
+            async with close_at_end(ChatCompletions(base_url=url, model="m", api_key=key)) as model:
+                assert await ask_text(model) == "hello"
         login = base64.b64encode(b"us@er:p:w").decode()
         assert [peer.header("authorization") for peer in server.peers] == [f"Basic {login}", f"Bearer {KEY}"]
         assert all(peer.header("host") == f"127.0.0.1:{server.port}" for peer in server.peers)
@@ -72,20 +75,20 @@ async def test_a_login_in_the_url_is_used_unless_there_is_a_key() -> None:
 
 @both_loops
 async def test_the_login_in_a_url_is_in_no_error() -> None:
-    async with serving(hello) as server:
+    async with serve_raw(hello) as server:
         port = server.port
     model = ChatCompletions(base_url=f"http://user:hidden@127.0.0.1:{port}/v1?k=hidden", model="m")
-    async with asking(model):
+    async with close_at_end(model):
         with pytest.raises(ModelError, match="could not be reached") as found:
-            await words(model)
+            await ask_text(model)
     assert "hidden" not in "".join(traceback.format_exception(found.value))
 
 
 @both_loops
 async def test_a_password_that_stands_where_the_port_should_is_in_no_error() -> None:
-    async with asking(ChatCompletions(base_url="http://user:hidden/v1", model="m")) as model:
+    async with close_at_end(ChatCompletions(base_url="http://user:hidden/v1", model="m")) as model:
         with pytest.raises(ModelError, match="its endpoint is not a URL") as found:
-            await words(model)
+            await ask_text(model)
     assert "hidden" not in "".join(traceback.format_exception(found.value))
 
 
@@ -116,18 +119,18 @@ async def test_a_password_that_stands_where_the_port_should_is_in_no_error() -> 
     ],
 )
 async def test_what_is_no_url_is_an_error_that_says_so(url: str) -> None:
-    async with asking(ChatCompletions(base_url=url, model="m", api_key=Secret(KEY))) as model:
+    async with close_at_end(ChatCompletions(base_url=url, model="m", api_key=Secret(KEY))) as model:
         with pytest.raises(ModelError, match=r"its endpoint is not a URL\.") as found:
-            await words(model)
+            await ask_text(model)
         assert not found.value.is_retryable
 
 
 @both_loops
 @pytest.mark.parametrize("host", ["nowhere.invalid", "bücher.invalid", "日本.invalid"])
 async def test_a_name_that_nobody_knows_is_an_error_that_says_so(host: str) -> None:
-    async with asking(model_at(f"http://{host}/v1")) as model:
+    async with close_at_end(model_at(f"http://{host}/v1")) as model:
         with pytest.raises(ModelError, match="its host name is not known") as found:
-            await words(model)
+            await ask_text(model)
         assert host in str(found.value)
 
 
@@ -142,11 +145,11 @@ def keyed(server: RawServer, key: str) -> list[ModelProvider]:
 @both_loops
 @pytest.mark.parametrize("wrong", ["\n", "\r", "\r\nX-Injected: 1", "\0", "\N{HORIZONTAL ELLIPSIS}", "é", "\udc80"])
 async def test_a_key_that_cannot_be_sent_is_an_error_without_it(wrong: str) -> None:
-    async with serving(hello) as server:
+    async with serve_raw(hello) as server:
         for model in keyed(server, f"sk-verysecret{wrong}"):
-            async with asking(model):
+            async with close_at_end(model):
                 with pytest.raises(ModelError, match=r"its key has a line break .* Check the key in MY_KEY\.") as found:
-                    await collected(model, question())
+                    await collect_events(model, model_request())
             assert not found.value.is_retryable
             assert "verysecret" not in "".join(traceback.format_exception(found.value))
         assert server.peers == []

@@ -10,8 +10,17 @@ from typing import Any
 
 import pytest
 import uvloop
-from providers.asking import LIMIT, model_at
-from providers.raw_server import Peer, answer, asking, both_loops, bounded, event, serving, words
+from providers.asking import TIMEOUT, model_at
+from providers.raw_server import (
+    Peer,
+    ask_text,
+    both_loops,
+    chat_event,
+    close_at_end,
+    http_answer,
+    run_on_loop,
+    serve_raw,
+)
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_CONNECT_TIMEOUT
@@ -22,7 +31,7 @@ BIG = "x" * 10_000_000
 
 async def left(model: ModelProvider, reached: asyncio.Event, asked: str = "hello") -> None:
     """Ask, and leave when the phase is reached."""
-    asking_ = asyncio.create_task(words(model, asked))
+    asking_ = asyncio.create_task(ask_text(model, asked))
     await reached.wait()
     asking_.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -88,14 +97,14 @@ def run_resolving(test: Any, loop: Any, found: Found | None) -> None:
         made.looked_up = asyncio.Event()
         return made  # type: ignore[no-any-return]
 
-    bounded(test, make, limit=LIMIT + 2 * MODEL_CONNECT_TIMEOUT)  # some move the time on
+    run_on_loop(test, make, limit=TIMEOUT + 2 * MODEL_CONNECT_TIMEOUT)  # some move the time on
 
 
 @RESOLVING
 def test_leaving_while_the_name_is_looked_up(loop: Any) -> None:
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
-        async with asking(model_at("http://model.example/v1")) as model:
+        async with close_at_end(model_at("http://model.example/v1")) as model:
             await left(model, running.looked_up)
 
     run_resolving(exchange, loop, None)
@@ -105,8 +114,8 @@ def test_leaving_while_the_name_is_looked_up(loop: Any) -> None:
 def test_leaving_while_the_connection_is_made(loop: Any) -> None:
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
-        async with asking(model_at("http://model.example/v1")) as model:
-            asked = asyncio.create_task(words(model))
+        async with close_at_end(model_at("http://model.example/v1")) as model:
+            asked = asyncio.create_task(ask_text(model))
             await running.looked_up.wait()
             for _ in range(10):
                 await asyncio.sleep(0)
@@ -126,10 +135,10 @@ async def test_leaving_in_the_middle_of_the_handshake() -> None:
     async def handler(peer: Peer) -> None:
         assert await peer.reader.read(1)
         reached.set()
-        await peer.gone()
+        await peer.wait_closed()
         gone.set()
 
-    async with serving(handler) as server, asking(model_at(server.url.replace("http:", "https:"))) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url.replace("http:", "https:"))) as model:
         await left(model, reached)
         await gone.wait()
 
@@ -139,15 +148,15 @@ async def test_leaving_while_the_question_is_sent() -> None:
     reached, goes_on, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.head()
+        await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         reached.set()
         await goes_on.wait()
         peer.writer.transport.resume_reading()  # type: ignore[attr-defined]
-        await peer.gone()
+        await peer.wait_closed()
         gone.set()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         await left(model, reached, BIG)
         goes_on.set()
         await gone.wait()
@@ -161,7 +170,7 @@ async def test_leaving_while_the_question_is_sent() -> None:
         b"HTTP/1.1 200 OK\r\nContent-",
         b"HTTP/1.1 100 Continue\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + event("a", is_last=False),
+        b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + chat_event("a", is_last=False),
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 900\r\n\r\n\x1f\x8b",
         b"HTTP/1.1 500 Oops\r\nContent-Length: 900\r\n\r\n{",
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{",
@@ -172,13 +181,13 @@ async def test_leaving_before_and_in_the_answer(begun: bytes) -> None:
     reached, gone = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
+        await peer.read_request()
         await peer.send(begun)
         reached.set()
-        await peer.gone()
+        await peer.wait_closed()
         gone.set()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         await left(model, reached)
         await gone.wait()
 
@@ -188,19 +197,19 @@ async def test_leaving_before_and_in_the_answer(begun: bytes) -> None:
 async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_and_harms_no_other(asked: str) -> None:
     async def handler(peer: Peer) -> None:
         while True:
-            body = await peer.request()
-            await peer.send(answer(body["messages"][0]["content"][-3:]))
+            body = await peer.read_request()
+            await peer.send(http_answer(body["messages"][0]["content"][-3:]))
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
         for turns in range(60):
-            task = asyncio.create_task(words(model, asked))
+            task = asyncio.create_task(ask_text(model, asked))
             for _ in range(turns):
                 await asyncio.sleep(0)
             task.cancel()
-            assert await words(model, "two") == "two"
+            assert await ask_text(model, "two") == "two"
             await asyncio.wait([task])
         await model.close()
-        await server.left()
+        await server.wait_handlers()
 
 
 @both_loops
@@ -210,14 +219,14 @@ async def test_leaving_a_hundred_questions_at_once() -> None:
 
     async def handler(peer: Peer) -> None:
         nonlocal waiting
-        await peer.request()
+        await peer.read_request()
         waiting += 1
         if waiting == 100:
             reached.set()
-        await peer.gone()
+        await peer.wait_closed()
 
-    async with serving(handler) as server, asking(model_at(server.url)) as model:
-        asked = [asyncio.create_task(words(model)) for _ in range(100)]
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        asked = [asyncio.create_task(ask_text(model)) for _ in range(100)]
         await reached.wait()
         for task in asked:
             task.cancel()
@@ -229,8 +238,8 @@ async def test_leaving_a_hundred_questions_at_once() -> None:
 def test_an_address_that_does_not_answer_is_given_up(count: int) -> None:
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
-        async with asking(model_at("http://model.example/v1")) as model:
-            asked = asyncio.create_task(words(model))
+        async with close_at_end(model_at("http://model.example/v1")) as model:
+            asked = asyncio.create_task(ask_text(model))
             await running.looked_up.wait()
             running.ahead = MODEL_CONNECT_TIMEOUT + 1
             with pytest.raises(ModelError, match="no connection within 15 s") as found:
@@ -244,18 +253,18 @@ def test_an_address_that_does_not_answer_is_given_up(count: int) -> None:
 @RESOLVING
 def test_the_second_address_of_a_name_is_tried_when_the_first_is_silent_or_refuses(loop: Any) -> None:
     async def handler(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(answer("a"))
-        await peer.gone()
+        await peer.read_request()
+        await peer.send(http_answer("a"))
+        await peer.wait_closed()
 
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
         with deaf() as silent, socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))  # and does not listen
-            async with serving(handler) as server, asking(model_at("http://model.example/v1")) as model:
+            async with serve_raw(handler) as server, close_at_end(model_at("http://model.example/v1")) as model:
                 for first in (silent, closed.getsockname()[1]):
                     running.found = [address(first), address(server.port)]
-                    assert await words(model) == "a"
+                    assert await ask_text(model) == "a"
                     await model.close()
                 assert server.peers[0].header("host") == "model.example"
 
@@ -267,13 +276,13 @@ def test_a_handshake_that_never_ends_is_given_up() -> None:
         assert await peer.reader.read(1)
         running: Any = asyncio.get_running_loop()
         running.ahead = MODEL_CONNECT_TIMEOUT + 1
-        await peer.gone()
+        await peer.wait_closed()
 
     async def exchange() -> None:
         running: Any = asyncio.get_running_loop()
-        async with serving(handler) as server, asking(model_at("https://model.example/v1")) as model:
+        async with serve_raw(handler) as server, close_at_end(model_at("https://model.example/v1")) as model:
             running.found = [address(server.port)]
             with pytest.raises(ModelError, match="no connection within 15 s"):
-                await words(model)
+                await ask_text(model)
 
     run_resolving(exchange, ResolvingLoop, [])

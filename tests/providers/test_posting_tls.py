@@ -7,9 +7,18 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from providers.asking import model_at, question
+from providers.asking import model_at, model_request
 from providers.certificates import Authority
-from providers.raw_server import Peer, answer, asking, both_loops, event, said, serving, words
+from providers.raw_server import (
+    Peer,
+    answer_body,
+    ask_text,
+    both_loops,
+    chat_event,
+    close_at_end,
+    http_answer,
+    serve_raw,
+)
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import TextDelta
@@ -24,31 +33,31 @@ def secure(url: str) -> str:
 
 async def echo(peer: Peer) -> None:
     while True:
-        body = await peer.request()
-        await peer.send(answer(body["messages"][0]["content"]))
+        body = await peer.read_request()
+        await peer.send(http_answer(body["messages"][0]["content"]))
 
 
 @both_loops
 async def test_questions_share_a_connection_behind_tls(authority: Authority) -> None:
-    tls = authority.server("127.0.0.1")
-    async with serving(echo, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+    tls = authority.server_context("127.0.0.1")
+    async with serve_raw(echo, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
         for number in range(3):
-            assert await words(model, f"q{number}") == f"q{number}"
-        assert await words(model, "y" * MIB) == "y" * MIB
+            assert await ask_text(model, f"q{number}") == f"q{number}"
+        assert await ask_text(model, "y" * MIB) == "y" * MIB
         assert len(server.peers) == 1
-        answers = await asyncio.gather(*(words(model, f"q{number}") for number in range(20)))
+        answers = await asyncio.gather(*(ask_text(model, f"q{number}") for number in range(20)))
         assert answers == [f"q{number}" for number in range(20)]
 
 
 @both_loops
 async def test_an_answer_behind_tls_may_end_with_its_connection(authority: Authority) -> None:
     async def handler(peer: Peer) -> None:
-        await peer.request()
-        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n", said("a"))
+        await peer.read_request()
+        await peer.send(b"HTTP/1.0 200 OK\r\n\r\n", answer_body("a"))
 
-    tls = authority.server("127.0.0.1")
-    async with serving(handler, tls=tls) as server, asking(model_at(secure(server.url))) as model:
-        assert [await words(model), await words(model)] == ["a", "a"]
+    tls = authority.server_context("127.0.0.1")
+    async with serve_raw(handler, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
+        assert [await ask_text(model), await ask_text(model)] == ["a", "a"]
 
 
 @both_loops
@@ -56,34 +65,36 @@ async def test_a_refusal_behind_tls_in_the_middle_of_a_big_question_is_heard(aut
     left = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.head()
+        await peer.read_head()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await peer.send(answer("", status="413 Content Too Large", body=b"too big"))
+        await peer.send(http_answer("", status="413 Content Too Large", body=b"too big"))
         await left.wait()
 
-    tls = authority.server("127.0.0.1")
-    async with serving(handler, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+    tls = authority.server_context("127.0.0.1")
+    async with serve_raw(handler, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
         with pytest.raises(ModelError, match="413"):
-            await words(model, BIG)
+            await ask_text(model, BIG)
         left.set()
 
 
 @both_loops
-@pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + event("a", is_last=False)])
+@pytest.mark.parametrize(
+    "begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n" + chat_event("a", is_last=False)]
+)
 @pytest.mark.parametrize("asked", ["hello", BIG])
 async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes, asked: str) -> None:
     reached, gone = asyncio.Event(), asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.head()
+        await peer.read_head()
         await peer.send(begun)
         reached.set()
-        await peer.gone()
+        await peer.wait_closed()
         gone.set()
 
-    tls = authority.server("127.0.0.1")
-    async with serving(handler, tls=tls) as server, asking(model_at(secure(server.url))) as model:
-        task = asyncio.create_task(words(model, asked))
+    tls = authority.server_context("127.0.0.1")
+    async with serve_raw(handler, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
+        task = asyncio.create_task(ask_text(model, asked))
         await reached.wait()
         task.cancel()
         await asyncio.wait([task])
@@ -93,36 +104,36 @@ async def test_leaving_a_question_behind_tls(authority: Authority, begun: bytes,
 
 @both_loops
 async def test_leaving_in_any_turn_of_the_loop_leaves_nothing_behind_tls(authority: Authority) -> None:
-    tls = authority.server("127.0.0.1")
-    async with serving(echo, tls=tls) as server:
+    tls = authority.server_context("127.0.0.1")
+    async with serve_raw(echo, tls=tls) as server:
         for turns in range(60):
-            async with asking(model_at(secure(server.url))) as model:
-                task = asyncio.create_task(words(model))
+            async with close_at_end(model_at(secure(server.url))) as model:
+                task = asyncio.create_task(ask_text(model))
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.wait([task])
-                assert await words(model, f"q{turns}") == f"q{turns}"
-        await server.left()
+                assert await ask_text(model, f"q{turns}") == f"q{turns}"
+        await server.wait_handlers()
 
 
 @both_loops
 async def test_a_big_answer_behind_tls_waits_for_its_reader(authority: Authority) -> None:
-    piece, sent = event("x" * MIB, is_last=False), 0
+    piece, sent = chat_event("x" * MIB, is_last=False), 0
 
     async def handler(peer: Peer) -> None:
         nonlocal sent
-        await peer.request()
-        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (40 * len(piece) + len(said("end"))))
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (40 * len(piece) + len(answer_body("end"))))
         for _ in range(40):
             await peer.send(piece)
             sent += 1
-        await peer.send(said("end"))
-        await peer.gone()
+        await peer.send(answer_body("end"))
+        await peer.wait_closed()
 
-    tls = authority.server("127.0.0.1")
-    async with serving(handler, tls=tls) as server, asking(model_at(secure(server.url))) as model:
-        async with aclosing(model.stream(question())) as events:
+    tls = authority.server_context("127.0.0.1")
+    async with serve_raw(handler, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
+        async with aclosing(model.stream(model_request())) as events:
             await anext(events)
             seen, idle = sent, 0
             while idle < 200:  # turns of the loop in which nothing moved
@@ -140,14 +151,14 @@ async def test_a_closed_model_leaves_nothing_behind_tls(authority: Authority) ->
     asked = asyncio.Event()
 
     async def handler(peer: Peer) -> None:
-        await peer.request()
+        await peer.read_request()
         asked.set()
-        await peer.gone()
+        await peer.wait_closed()
 
-    tls = authority.server("127.0.0.1")
-    async with serving(handler, tls=tls) as server:
+    tls = authority.server_context("127.0.0.1")
+    async with serve_raw(handler, tls=tls) as server:
         model = model_at(secure(server.url))
-        task = asyncio.create_task(words(model))
+        task = asyncio.create_task(ask_text(model))
         await asked.wait()
         await model.close()
         with pytest.raises(ModelError, match="connection was lost"):
@@ -156,20 +167,20 @@ async def test_a_closed_model_leaves_nothing_behind_tls(authority: Authority) ->
 
 @both_loops
 async def test_a_certificate_for_another_name_is_refused(authority: Authority) -> None:
-    tls = authority.server("other.example")
-    async with serving(echo, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+    tls = authority.server_context("other.example")
+    async with serve_raw(echo, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
         with pytest.raises(ModelError, match=r"TLS failed .*certificate is not valid for '127.0.0.1'") as found:
-            await words(model)
+            await ask_text(model)
         assert "Check the endpoint and the certificates." in str(found.value)
 
 
 @both_loops
 async def test_a_certificate_of_an_unknown_authority_is_refused(authority: Authority, tmp_path: Path) -> None:
     (tmp_path / "stranger").mkdir()
-    tls = Authority(tmp_path / "stranger").server("127.0.0.1")
-    async with serving(echo, tls=tls) as server, asking(model_at(secure(server.url))) as model:
+    tls = Authority(tmp_path / "stranger").server_context("127.0.0.1")
+    async with serve_raw(echo, tls=tls) as server, close_at_end(model_at(secure(server.url))) as model:
         with pytest.raises(ModelError, match=r"TLS failed .*CERTIFICATE_VERIFY_FAILED"):
-            await words(model)
+            await ask_text(model)
 
 
 @both_loops
@@ -177,11 +188,11 @@ async def test_tls_to_a_server_without_it_is_named(authority: Authority) -> None
     async def handler(peer: Peer) -> None:
         await peer.reader.read(1)
         await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await peer.gone()
+        await peer.wait_closed()
 
-    async with serving(handler) as server, asking(model_at(secure(server.url))) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(secure(server.url))) as model:
         with pytest.raises(ModelError, match=r"TLS failed .*Check the endpoint"):
-            await words(model)
+            await ask_text(model)
 
 
 @both_loops
@@ -189,23 +200,26 @@ async def test_a_server_that_leaves_in_the_handshake_is_named(authority: Authori
     async def handler(peer: Peer) -> None:
         await peer.reader.read(1)
 
-    async with serving(handler) as server, asking(model_at(secure(server.url))) as model:
+    async with serve_raw(handler) as server, close_at_end(model_at(secure(server.url))) as model:
         with pytest.raises(ModelError, match="could not be reached") as found:
-            await words(model)
+            await ask_text(model)
         assert found.value.is_retryable
 
 
 @both_loops
 async def test_no_tls_to_a_server_with_it_is_an_error(authority: Authority) -> None:
-    tls = authority.server("127.0.0.1")
-    async with serving(echo, tls=tls) as server, asking(model_at(server.url)) as model:
+    tls = authority.server_context("127.0.0.1")
+    async with serve_raw(echo, tls=tls) as server, close_at_end(model_at(server.url)) as model:
         with pytest.raises(ModelError, match=r"cannot be read: it is not HTTP|connection was lost"):
-            await words(model)
+            await ask_text(model)
 
 
 @both_loops
 async def test_a_name_is_checked_by_the_name_in_the_url(authority: Authority) -> None:
-    tls = authority.server("localhost")
-    async with serving(echo, tls=tls) as server, asking(model_at(f"https://localhost:{server.port}/v1")) as model:
-        assert await words(model) == "hello"
+    tls = authority.server_context("localhost")
+    async with (
+        serve_raw(echo, tls=tls) as server,
+        close_at_end(model_at(f"https://localhost:{server.port}/v1")) as model,
+    ):
+        assert await ask_text(model) == "hello"
         assert server.peers[0].header("host") == f"localhost:{server.port}"

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.exchange import Answered, CallDelta, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, said
+from holodeck.models.exchange import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 from holodeck.providers.provider import ModelProvider
-from holodeck.providers.rehearsal import Rehearsal, shortlist
+from holodeck.providers.rehearsal import Rehearsal, shortlist_tools
 
 FIXTURES = Path(__file__).parent / "fixtures"
 CASES: list[dict[str, Any]] = yaml.safe_load((FIXTURES / "requests.yaml").read_text())
@@ -33,7 +33,7 @@ RIGHT_SHORTLIST = 0.9
 def _events(*items: Item | str, tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> list[ModelEvent]:
     async def collect() -> list[ModelEvent]:
         model: ModelProvider = Rehearsal()
-        whole = tuple(said("user", item) if isinstance(item, str) else item for item in items)
+        whole = tuple(text_message("user", item) if isinstance(item, str) else item for item in items)
         events = [event async for event in model.stream(ModelRequest(items=whole, tools=tools, **options))]
         await model.close()
         await model.close()
@@ -42,21 +42,21 @@ def _events(*items: Item | str, tools: tuple[ToolSpec, ...] = TOOLS, **options: 
     return asyncio.run(collect())
 
 
-def _answer(*items: Item | str, tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> Answered:
+def _answer(*items: Item | str, tools: tuple[ToolSpec, ...] = TOOLS, **options: Any) -> ModelAnswer:
     last = _events(*items, tools=tools, **options)[-1]
-    assert isinstance(last, Answered)
+    assert isinstance(last, ModelAnswer)
     return last
 
 
-def _calls(answered: Answered) -> list[tuple[str, dict[str, Any]]]:
+def _calls(answered: ModelAnswer) -> list[tuple[str, dict[str, Any]]]:
     return [(item.name, json.loads(item.arguments)) for item in answered.items if isinstance(item, FunctionCall)]
 
 
-def _words(answered: Answered) -> str:
+def _words(answered: ModelAnswer) -> str:
     return "".join(item.text for item in answered.items if isinstance(item, Message))
 
 
-def _result(answered: Answered, text: str, *, is_error: bool = False) -> list[Item]:
+def _result(answered: ModelAnswer, text: str, *, is_error: bool = False) -> list[Item]:
     """What the engine adds after it has made the calls."""
     outputs = [
         FunctionCallOutput(call_id=item.call_id, content=(TextContent(text=text),), is_error=is_error)
@@ -81,7 +81,7 @@ def test_it_chooses_the_right_tool_of_51_for_nine_requests_of_ten() -> None:
 
 def test_the_shortlist_of_three_has_the_right_tool_nine_times_of_ten() -> None:
     cases = [case for case in CASES if case["tool"] != "none"]
-    right = sum(case["tool"] in [tool.name for tool in shortlist(case["say"], TOOLS, 3)] for case in cases)
+    right = sum(case["tool"] in [tool.name for tool in shortlist_tools(case["say"], TOOLS, 3)] for case in cases)
     assert right / len(cases) >= RIGHT_SHORTLIST
 
 
@@ -230,7 +230,7 @@ def test_deltas_are_small_and_add_up_to_the_answer() -> None:
     events = _events("Hello!")
     deltas = [event.text for event in events if isinstance(event, TextDelta)]
     assert len(deltas) > 3
-    assert isinstance(events[-1], Answered)
+    assert isinstance(events[-1], ModelAnswer)
     assert "".join(deltas) == _words(events[-1])
     assert events[-1].usage.output_tokens == len(_words(events[-1]).split(" "))
     assert events[-1].usage.input_tokens == 1
@@ -241,7 +241,7 @@ def test_deltas_are_small_and_add_up_to_the_answer() -> None:
     assert fragments[0].name == "get_current_time"
     assert json.loads("".join(event.arguments for event in fragments)) == {"timezone": "Asia/Tokyo"}
     assert fragments[0].call_id
-    assert [type(event) for event in events].count(Answered) == 1
+    assert [type(event) for event in events].count(ModelAnswer) == 1
 
 
 def test_fields_behind_references_are_found() -> None:
@@ -311,4 +311,4 @@ ODD_REQUESTS = [
 @pytest.mark.parametrize("request_text", ODD_REQUESTS, ids=lambda text: text[:9])
 def test_an_odd_request_is_no_crash(request_text: str) -> None:
     assert _answer(request_text).items
-    assert _answer(said("assistant", "hi")).items
+    assert _answer(text_message("assistant", "hi")).items

@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.asking import KEY, ask, collected, failure, model_at, question, run
+from providers.asking import (
+    KEY,
+    collect_events,
+    exchange_error,
+    model_at,
+    model_request,
+    run_exchange,
+    run_with_timeout,
+)
 from providers.conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PDF_URL, PICTURES, PNG_URL, SCHEMA, TOOLS
 
 from holodeck.models.exchange import ToolChoice, ToolSpec
-from holodeck.models.items import FunctionCall, Item, Reasoning, Usage, said
+from holodeck.models.items import FunctionCall, Item, Reasoning, Usage, text_message
 from holodeck.testing.script import call, call_raw, finish, raw, say, spend, status, think
 from holodeck.testing.scripted import ScriptedModel
 
@@ -21,11 +29,11 @@ END = {"type": "response.completed", "response": {"status": "completed", "model"
 
 
 def body(*items: Item | str, **fields: Any) -> dict[str, Any]:
-    return ask(say("ok"), question(*items, **fields), dialect="responses").body
+    return run_exchange(say("ok"), model_request(*items, **fields), dialect="responses").body
 
 
 def test_a_plain_question_is_nothing_more() -> None:
-    outcome = ask(say("ok"), question("hello"), dialect="responses")
+    outcome = run_exchange(say("ok"), model_request("hello"), dialect="responses")
     assert outcome.body == {
         "model": "m",
         "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}],
@@ -105,21 +113,21 @@ def test_strict_tools_and_a_schema_of_the_answer() -> None:
 @pytest.mark.parametrize("writing", ["events", "bytes", "whole"])
 def test_text_calls_and_thoughts_come_out_in_order(writing: Any) -> None:
     turn = [think("Hm.", encrypted_content="xyz"), say("Yes: ü"), call("add", a=1), call("now"), spend(9, 5, cached=3)]
-    outcome = ask(turn, dialect="responses", writing=writing, newline="\r\n", chunk=2)
+    outcome = run_exchange(turn, dialect="responses", writing=writing, newline="\r\n", chunk=2)
     assert (outcome.thoughts, outcome.message) == ("Hm.", "Yes: ü")
     assert [(c.call_id, c.name, c.arguments) for c in outcome.calls] == [
         ("call_1", "add", '{"a":1}'),
         ("call_2", "now", "{}"),
     ]
-    assert [item.type for item in outcome.answered.items] == ["reasoning", "message", "function_call", "function_call"]
-    assert [item.id for item in outcome.answered.items] == ["rs_0", "msg_1", "fc_2", "fc_3"]
-    assert outcome.answered.finish == "tool_calls"
-    assert outcome.answered.usage == Usage(input_tokens=9, output_tokens=5, cached_tokens=3)
-    assert outcome.answered.model == "answering"
+    assert [item.type for item in outcome.answer.items] == ["reasoning", "message", "function_call", "function_call"]
+    assert [item.id for item in outcome.answer.items] == ["rs_0", "msg_1", "fc_2", "fc_3"]
+    assert outcome.answer.finish == "tool_calls"
+    assert outcome.answer.usage == Usage(input_tokens=9, output_tokens=5, cached_tokens=3)
+    assert outcome.answer.model == "answering"
 
 
 def test_encrypted_thoughts_go_back_as_they_came() -> None:
-    answered = ask([think("Hm.", encrypted_content="xyz"), call("add", a=1)], dialect="responses").answered
+    answered = run_exchange([think("Hm.", encrypted_content="xyz"), call("add", a=1)], dialect="responses").answer
     sent = body("hello", *answered.items)["input"]
     assert sent[1] == {
         "type": "reasoning",
@@ -142,28 +150,28 @@ def test_a_model_without_encrypted_thoughts_is_asked_without_the_wish_and_that_i
         refusal = status(400, {"error": {"message": "Encrypted content is not supported with this model."}})
         async with ScriptedModel(refusal, say("one"), say("two")).serve("responses") as server:
             model = model_at(server.url, "responses")
-            await collected(model, question())
-            await collected(model, question())
+            await collect_events(model, model_request())
+            await collect_events(model, model_request())
             await model.close()
             assert ["include" in received.json for received in server.received] == [True, False, False]
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_the_limit_is_a_finish() -> None:
-    assert ask([say("a"), finish("length")], dialect="responses").answered.finish == "length"
-    assert ask([say("a"), finish("content_filter")], dialect="responses").answered.finish == "content_filter"
-    assert ask(say("a"), dialect="responses").answered.finish == "stop"
+    assert run_exchange([say("a"), finish("length")], dialect="responses").answer.finish == "length"
+    assert run_exchange([say("a"), finish("content_filter")], dialect="responses").answer.finish == "content_filter"
+    assert run_exchange(say("a"), dialect="responses").answer.finish == "stop"
 
 
 def test_broken_arguments_come_through_as_they_were_written() -> None:
-    assert ask(call_raw("add", "{bro"), dialect="responses").calls[0].arguments == "{bro"
+    assert run_exchange(call_raw("add", "{bro"), dialect="responses").calls[0].arguments == "{bro"
 
 
 def test_summaries_of_thoughts_are_told_and_kept() -> None:
     summary = [{"type": "summary_text", "text": "One."}, {"type": "summary_text", "text": "Two."}]
     item = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "x"}
-    outcome = ask(
+    outcome = run_exchange(
         raw(
             {"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning", "id": "rs_1"}},
             {"type": "response.reasoning_summary_part.added", "output_index": 0, "summary_index": 0},
@@ -181,7 +189,7 @@ def test_summaries_of_thoughts_are_told_and_kept() -> None:
 
 def test_a_refusal_is_what_the_model_said() -> None:
     item = {"type": "message", "id": "m1", "content": [{"type": "refusal", "refusal": "No."}]}
-    outcome = ask(
+    outcome = run_exchange(
         raw(
             {"type": "response.refusal.delta", "output_index": 0, "delta": "No."},
             {"type": "response.output_item.done", "output_index": 0, "item": item},
@@ -200,14 +208,14 @@ def test_items_that_only_the_last_event_has_are_told_then() -> None:
         {"type": "web_search_call", "id": "ws_1"},
     ]
     last = {"type": "response.completed", "response": {"status": "completed", "output": output}}
-    outcome = ask(raw(last), dialect="responses")
+    outcome = run_exchange(raw(last), dialect="responses")
     assert (outcome.thoughts, outcome.message) == ("Hm.", "Yes.")
     assert outcome.calls == [FunctionCall(call_id="fc_1", name="now", arguments="{}", id="fc_1")]
 
 
 def test_a_failed_response_is_an_error() -> None:
     error = {"code": "server_error", "message": "The model is tired."}
-    found = failure(
+    found = exchange_error(
         raw({"type": "response.failed", "response": {"status": "failed", "error": error}}), dialect="responses"
     )
     assert "The model is tired." in str(found)
@@ -215,6 +223,6 @@ def test_a_failed_response_is_an_error() -> None:
 
 
 def test_what_the_model_said_goes_back_without_ids() -> None:
-    answered = ask(say("Yes."), dialect="responses").answered
+    answered = run_exchange(say("Yes."), dialect="responses").answer
     assert answered.items[0].id
-    assert "id" not in body("a", *answered.items, said("user", "b"))["input"][1]
+    assert "id" not in body("a", *answered.items, text_message("user", "b"))["input"][1]

@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from holodeck.models.exchange import ToolSpec
-from holodeck.providers.schemas import Adapted, Dialect, adapt
+from holodeck.providers.schemas import AdaptedTool, SchemaRulesName, adapt_tool
 
-DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+DIALECTS: tuple[SchemaRulesName, ...] = get_args(SchemaRulesName)
 FIXTURE = json.loads((Path(__file__).parent / "fixtures" / "mcp_tools.json").read_text())
 REAL = [tool for offered in FIXTURE.values() for tool in offered]
 
 
-def _adapted(parameters: Any, dialect: Dialect = "openai", description: str = "") -> Adapted:
-    return adapt(ToolSpec(name="t", description=description, parameters=parameters), dialect)
+def _adapted(parameters: Any, dialect: SchemaRulesName = "openai", description: str = "") -> AdaptedTool:
+    return adapt_tool(ToolSpec(name="t", description=description, parameters=parameters), dialect)
 
 
 def _keywords(schema: Any) -> set[str]:
@@ -48,7 +48,7 @@ def _is_plain_object(schema: Any) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("tool", REAL, ids=lambda tool: str(tool["name"]))
-def test_the_tools_of_real_servers_become_plain_objects(tool: dict[str, Any], dialect: Dialect) -> None:
+def test_the_tools_of_real_servers_become_plain_objects(tool: dict[str, Any], dialect: SchemaRulesName) -> None:
     before = copy.deepcopy(tool["inputSchema"])
     adapted = _adapted(tool["inputSchema"], dialect, tool["description"])
     _is_plain_object(adapted.spec.parameters)
@@ -94,7 +94,7 @@ def test_a_reference_to_elsewhere_is_never_followed(reference: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["openai", "openai_strict", "anthropic"])
-def test_alternatives_at_the_root_are_wrapped_and_unwrapped(dialect: Dialect) -> None:
+def test_alternatives_at_the_root_are_wrapped_and_unwrapped(dialect: SchemaRulesName) -> None:
     by_id = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
     by_name = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     adapted = _adapted({"anyOf": [by_id, by_name]}, dialect)
@@ -116,7 +116,7 @@ def test_all_of_plain_objects_is_one_object() -> None:
     "parameters", [None, True, False, {}, {"type": "object"}, {"type": "string"}, [], {"type": ["object", "null"]}]
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_odd_roots_become_objects(parameters: Any, dialect: Dialect) -> None:
+def test_odd_roots_become_objects(parameters: Any, dialect: SchemaRulesName) -> None:
     adapted = _adapted(parameters, dialect)
     _is_plain_object(adapted.spec.parameters)
     assert isinstance(adapted.restore({}), dict)
@@ -319,7 +319,7 @@ def _instances(schema: Any) -> st.SearchStrategy[Any]:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schema=SCHEMAS, dialect=st.sampled_from(DIALECTS), data=st.data())
 def test_arguments_for_the_adapted_schema_fit_the_original_when_restored(
-    schema: Any, dialect: Dialect, data: st.DataObject
+    schema: Any, dialect: SchemaRulesName, data: st.DataObject
 ) -> None:
     adapted = _adapted(schema, dialect)
     _is_plain_object(adapted.spec.parameters)
@@ -350,5 +350,5 @@ def test_arguments_for_the_adapted_schema_fit_the_original_when_restored(
     ),
     dialect=st.sampled_from(DIALECTS),
 )
-def test_nonsense_becomes_a_plain_object_too(schema: Any, dialect: Dialect) -> None:
+def test_nonsense_becomes_a_plain_object_too(schema: Any, dialect: SchemaRulesName) -> None:
     _is_plain_object(_adapted(schema, dialect).spec.parameters)

@@ -13,11 +13,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from providers.file_server import FileServer, serving
+from providers.file_server import FileServer, serve_files
 
 from holodeck.lib.errors import ModelError
-from holodeck.providers.local.download import bring_in, pull
-from holodeck.providers.local.weights import KNOWN, Weights, find, is_pulled, known, models_folder, sha256_of
+from holodeck.providers.local.download import import_weights, pull
+from holodeck.providers.local.weights import (
+    KNOWN_WEIGHTS,
+    Weights,
+    is_pulled,
+    models_folder,
+    require_model_file,
+    require_weights,
+    sha256_of,
+)
 
 CONTENT = b"GGUF" + random.Random(7).randbytes(3_000_000)
 
@@ -29,7 +37,7 @@ def _weights(content: bytes = CONTENT) -> Weights:
 
 def test_a_pull_fetches_checks_and_reports_how_far_it_is(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
-    with serving(FileServer(content=CONTENT)) as server:
+    with serve_files(FileServer(content=CONTENT)) as server:
         path = pull(
             _weights(), folder=tmp_path, url=server.url, on_progress=lambda done, size: heard.append((done, size))
         )
@@ -42,7 +50,7 @@ def test_a_pull_fetches_checks_and_reports_how_far_it_is(tmp_path: Path) -> None
 
 
 def test_a_broken_download_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    with serving(FileServer(content=CONTENT, breaks=[1_200_000, 700_000])) as server:
+    with serve_files(FileServer(content=CONTENT, breaks=[1_200_000, 700_000])) as server:
         assert pull(_weights(), folder=tmp_path, url=server.url).read_bytes() == CONTENT
     assert server.ranges == [None, "bytes=1200000-", "bytes=1900000-"]
 
@@ -50,12 +58,12 @@ def test_a_broken_download_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_a_proxy_is_not_asked_for_what_is_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # nobody listens there
     monkeypatch.delenv("no_proxy", raising=False)
-    with serving(FileServer(content=CONTENT)) as server:
+    with serve_files(FileServer(content=CONTENT)) as server:
         assert pull(_weights(), folder=tmp_path, url=server.url).read_bytes() == CONTENT
 
 
 def test_a_later_pull_goes_on_where_an_earlier_one_gave_up(tmp_path: Path) -> None:
-    with serving(FileServer(content=CONTENT, breaks=[1_000_000, 0, 0, 0, 0])) as server:
+    with serve_files(FileServer(content=CONTENT, breaks=[1_000_000, 0, 0, 0, 0])) as server:
         with pytest.raises(ModelError, match=r"stopped at 1 of 3 MB .* Run it again to go on from there"):
             pull(_weights(), folder=tmp_path, url=server.url)
         assert not is_pulled(_weights(), tmp_path)
@@ -64,13 +72,13 @@ def test_a_later_pull_goes_on_where_an_earlier_one_gave_up(tmp_path: Path) -> No
 
 
 def test_a_server_that_knows_no_ranges_sends_it_again(tmp_path: Path) -> None:
-    with serving(FileServer(content=CONTENT, breaks=[2_000_000], takes_ranges=False)) as server:
+    with serve_files(FileServer(content=CONTENT, breaks=[2_000_000], takes_ranges=False)) as server:
         assert pull(_weights(), folder=tmp_path, url=server.url).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"?", CONTENT + b"more"], ids=["other", "longer"])
 def test_something_else_is_thrown_away(tmp_path: Path, content: bytes) -> None:
-    with serving(FileServer(content=content)) as server, pytest.raises(ModelError, match="thrown away"):
+    with serve_files(FileServer(content=content)) as server, pytest.raises(ModelError, match="thrown away"):
         pull(_weights(), folder=tmp_path, url=server.url)
     assert not is_pulled(_weights(), tmp_path)
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) == 0
@@ -78,7 +86,7 @@ def test_something_else_is_thrown_away(tmp_path: Path, content: bytes) -> None:
 
 def test_a_refusal_and_a_dead_server_are_sentences(tmp_path: Path) -> None:
     refused = pytest.raises(ModelError, match=r"127\.0\.0\.1 answered 404 for tiny\.gguf")
-    with serving(FileServer(content=CONTENT, status=404)) as server, refused:
+    with serve_files(FileServer(content=CONTENT, status=404)) as server, refused:
         pull(_weights(), folder=tmp_path, url=server.url)
     with pytest.raises(ModelError, match=r"stopped at 0 of 3 MB .*--from FILE"):
         pull(_weights(), folder=tmp_path, url=server.url)
@@ -104,7 +112,7 @@ def test_a_disk_that_fills_up_is_a_sentence(tmp_path: Path) -> None:
     def little_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
 
-    with serving(FileServer(content=CONTENT)) as server:
+    with serve_files(FileServer(content=CONTENT)) as server:
         done = subprocess.run(
             [sys.executable, "-c", code, server.url],
             env=env,
@@ -129,29 +137,29 @@ def test_a_file_is_brought_in_and_checked(tmp_path: Path) -> None:
     source = tmp_path / "stick" / "w.gguf"
     source.parent.mkdir()
     source.write_bytes(CONTENT)
-    path = bring_in(_weights(), source, folder=tmp_path / "models")
+    path = import_weights(_weights(), source, folder=tmp_path / "models")
     assert sha256_of(path) == _weights().sha256
     assert source.exists()
     source.write_bytes(CONTENT[:-1] + b"?")
     with pytest.raises(ModelError, match="sha256"):
-        bring_in(_weights(), source, folder=tmp_path / "other")
+        import_weights(_weights(), source, folder=tmp_path / "other")
     source.write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="4 bytes"):
-        bring_in(_weights(), source, folder=tmp_path / "other")
+        import_weights(_weights(), source, folder=tmp_path / "other")
     source.write_bytes(b"text")
     with pytest.raises(ModelError, match="not a GGUF file"):
-        bring_in(_weights(), source, folder=tmp_path / "other")
+        import_weights(_weights(), source, folder=tmp_path / "other")
 
 
 def test_weights_that_are_not_here_name_the_command(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="holodeck model pull qwen"):
-        find(None, tmp_path)
+        require_model_file(None, tmp_path)
     with pytest.raises(ModelError, match="There are: qwen"):
-        known("gpt-9")
+        require_weights("gpt-9")
     with pytest.raises(ModelError, match="no model file"):
-        find(str(tmp_path / "none.gguf"))
-    (tmp_path / KNOWN[1].file).write_bytes(b"GGUF")
-    assert find(None, tmp_path) == tmp_path / KNOWN[1].file
+        require_model_file(str(tmp_path / "none.gguf"))
+    (tmp_path / KNOWN_WEIGHTS[1].file).write_bytes(b"GGUF")
+    assert require_model_file(None, tmp_path) == tmp_path / KNOWN_WEIGHTS[1].file
 
 
 def test_weights_are_kept_where_the_system_wants_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

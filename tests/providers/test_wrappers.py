@@ -6,11 +6,11 @@ import asyncio
 from typing import Any, get_args
 
 import pytest
-from providers.asking import collected, model_at, question, run
+from providers.asking import collect_events, model_at, model_request, run_with_timeout
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import Answered, ModelEvent, TextDelta
-from holodeck.providers.breaker import Breaker
+from holodeck.models.exchange import ModelAnswer, ModelEvent, TextDelta
+from holodeck.providers.breaker import CircuitBreaker
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.retrying import Retrying
 from holodeck.providers.timeouts import Timeouts
@@ -42,23 +42,23 @@ class Clock:
 
 
 def words(events: list[ModelEvent]) -> str:
-    assert isinstance(events[-1], Answered)
+    assert isinstance(events[-1], ModelAnswer)
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
 
 async def read_into(seen: list[ModelEvent], model: ModelProvider) -> None:
-    async for event in model.stream(question()):
+    async for event in model.stream(model_request()):
         seen.append(event)
 
 
 def retried(*turns: Turn, chance: float = 0.0) -> tuple[ScriptedModel, Retrying, Pauses]:
     model, pauses = ScriptedModel(*turns), Pauses()
-    return model, Retrying(model, sleep=pauses, chance=lambda: chance), pauses
+    return model, Retrying(model, sleep=pauses, jitter=lambda: chance), pauses
 
 
 def test_a_busy_model_is_asked_again_after_growing_pauses() -> None:
     model, retrying, pauses = retried(fail(BUSY), fail(BUSY), fail(BUSY), say("at last"), chance=1.0)
-    assert words(run(collected(retrying, question()))) == "at last"
+    assert words(run_with_timeout(collect_events(retrying, model_request()))) == "at last"
     assert pauses.seconds == [0.5, 1.0, 2.0]
     assert len(model.requests) == 4
     assert retrying.name == model.name
@@ -66,21 +66,21 @@ def test_a_busy_model_is_asked_again_after_growing_pauses() -> None:
 
 def test_chance_shortens_the_pauses() -> None:
     _, retrying, pauses = retried(fail(BUSY), fail(BUSY), say("ok"), chance=0.0)
-    run(collected(retrying, question()))
+    run_with_timeout(collect_events(retrying, model_request()))
     assert pauses.seconds == [0.25, 0.5]
 
 
 def test_a_model_that_stays_busy_is_given_up() -> None:
     model, retrying, _ = retried(*[fail(BUSY)] * 9)
     with pytest.raises(ModelError, match="busy"):
-        run(collected(retrying, question()))
+        run_with_timeout(collect_events(retrying, model_request()))
     assert len(model.requests) == 4
 
 
 def test_a_refusal_is_not_repeated() -> None:
     model, retrying, pauses = retried(fail(WRONG))
     with pytest.raises(ModelError, match="wrong question"):
-        run(collected(retrying, question()))
+        run_with_timeout(collect_events(retrying, model_request()))
     assert (len(model.requests), pauses.seconds) == (1, [])
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_asked_again_once_the_answer_has_begun() -> None:
             assert seen == [TextDelta(text="half")]
             assert len(server.received) == 1
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 @pytest.mark.parametrize("dialect", get_args(DialectName))
@@ -111,7 +111,7 @@ def test_nothing_is_asked_again_once_the_answer_has_begun() -> None:
 def test_what_came_together_with_an_error_is_given_before_it(dialect: Any, trouble: Any) -> None:
     async def exchange() -> None:
         async with ScriptedModel([say("half"), trouble], say("never")).serve(dialect, writing="whole") as server:
-            model = Breaker(Timeouts(Retrying(model_at(server.url, dialect), sleep=Pauses())))
+            model = CircuitBreaker(Timeouts(Retrying(model_at(server.url, dialect), sleep=Pauses())))
             seen: list[ModelEvent] = []
             with pytest.raises(ModelError):
                 await read_into(seen, model)
@@ -119,7 +119,7 @@ def test_what_came_together_with_an_error_is_given_before_it(dialect: Any, troub
             assert seen == [TextDelta(text="half")]
             assert len(server.received) == 1
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_what_comes_behind_the_last_word_does_no_harm() -> None:
@@ -127,22 +127,22 @@ def test_what_comes_behind_the_last_word_does_no_harm() -> None:
         last = b'data: {"choices": [{"delta": {"content": "a"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
         async with ScriptedModel(raw(last + b"data: {nonsense\n\n")).serve(writing="whole") as server:
             model = model_at(server.url)
-            assert words(await collected(model, question())) == "a"
+            assert words(await collect_events(model, model_request())) == "a"
             await model.close()
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_a_connection_that_is_lost_before_the_answer_is_made_again() -> None:
     async def exchange() -> None:
         async with ScriptedModel(cut(), status(503), say("ok")).serve() as server:
             model = Retrying(model_at(server.url), sleep=Pauses())
-            assert words(await collected(model, question())) == "ok"
+            assert words(await collect_events(model, model_request())) == "ok"
             await model.close()
             assert len({received.body for received in server.received}) == 1
             assert len(server.received) == 3
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_the_pause_that_the_provider_wishes_is_kept_up_to_a_limit() -> None:
@@ -152,13 +152,13 @@ def test_the_pause_that_the_provider_wishes_is_kept_up_to_a_limit() -> None:
         ).serve() as server:
             pauses = Pauses()
             model = Retrying(model_at(server.url), sleep=pauses)
-            assert words(await collected(model, question())) == "ok"
+            assert words(await collect_events(model, model_request())) == "ok"
             with pytest.raises(ModelError, match="Ask again in 61 s"):
-                await collected(model, question())
+                await collect_events(model, model_request())
             await model.close()
             assert pauses.seconds == [3.0, 60.0]
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_a_model_that_does_not_begin_is_an_error() -> None:
@@ -166,11 +166,11 @@ def test_a_model_that_does_not_begin_is_an_error() -> None:
         async with ScriptedModel([wait(asyncio.Event()), say("never")]).serve() as server:
             model = Timeouts(model_at(server.url), first=0.02, idle=5)
             with pytest.raises(ModelError, match=r"'m' did not begin to answer within 0.02 s") as found:
-                await collected(model, question())
+                await collect_events(model, model_request())
             assert found.value.is_retryable
             await model.close()
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_a_model_that_falls_silent_is_an_error() -> None:
@@ -178,11 +178,11 @@ def test_a_model_that_falls_silent_is_an_error() -> None:
         async with ScriptedModel([say("a"), wait(asyncio.Event())]).serve() as server:
             model = Timeouts(model_at(server.url), first=5, idle=0.02)
             with pytest.raises(ModelError, match=r"fell silent in the middle of its answer for 0.02 s"):
-                await collected(model, question())
+                await collect_events(model, model_request())
             await server.left.wait()
             await model.close()
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_each_question_has_its_own_time_on_whatever_loop_it_is_asked() -> None:
@@ -191,7 +191,7 @@ def test_each_question_has_its_own_time_on_whatever_loop_it_is_asked() -> None:
     model = Timeouts(scripted, first=0.05, idle=5)
 
     async def answer() -> str:
-        return words(await collected(model, question()))
+        return words(await collect_events(model, model_request()))
 
     async def first_loop() -> None:
         assert await answer() == "one"
@@ -203,44 +203,44 @@ def test_each_question_has_its_own_time_on_whatever_loop_it_is_asked() -> None:
         assert await answer() == "three"
         await model.close()
 
-    run(first_loop())
-    run(second_loop())
+    run_with_timeout(first_loop())
+    run_with_timeout(second_loop())
 
 
-def test_who_leaves_after_another_question_took_too_long_is_let_go() -> None:
+def test_a_request_can_be_cancelled_after_an_earlier_one_timed_out() -> None:
     async def exchange() -> None:
         silent = [[wait(asyncio.Event())] for _ in range(2)]
         model = Timeouts(ScriptedModel(*silent), first=0.05, idle=5)
         await error_of(model)
-        asking = asyncio.create_task(collected(model, question()))
+        asking = asyncio.create_task(collect_events(model, model_request()))
         await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         await model.close()
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_the_time_of_the_reader_does_not_count() -> None:
     async def exchange() -> None:
         seen = []
-        async for event in Timeouts(ScriptedModel(say("abc"), chunk=1), first=0, idle=0).stream(question()):
+        async for event in Timeouts(ScriptedModel(say("abc"), chunk=1), first=0, idle=0).stream(model_request()):
             await asyncio.sleep(0)  # any turn of the loop would be too long for the model
             seen.append(event)
         assert len(seen) == 4
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
-def broken(*turns: Turn) -> tuple[ScriptedModel, Breaker, Clock]:
+def broken(*turns: Turn) -> tuple[ScriptedModel, CircuitBreaker, Clock]:
     model, clock = ScriptedModel(*turns), Clock()
-    return model, Breaker(model, failures=3, pause=30, clock=clock), clock
+    return model, CircuitBreaker(model, failures=3, pause=30, clock=clock), clock
 
 
 async def error_of(model: ModelProvider) -> ModelError:
     with pytest.raises(ModelError) as found:
-        await collected(model, question())
+        await collect_events(model, model_request())
     return found.value
 
 
@@ -258,11 +258,11 @@ def test_a_failing_provider_is_left_alone_then_tried_once() -> None:
         assert str(await error_of(breaker)) == "busy"
         assert "tried again in 30 s" in str(await error_of(breaker))
         clock.now = 62
-        assert words(await collected(breaker, question())) == "back"
+        assert words(await collect_events(breaker, model_request())) == "back"
         assert not breaker.is_open
-        assert words(await collected(breaker, question())) == "again"
+        assert words(await collect_events(breaker, model_request())) == "again"
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_only_one_caller_tries_and_a_caller_that_leaves_decides_nothing() -> None:
@@ -272,7 +272,7 @@ def test_only_one_caller_tries_and_a_caller_that_leaves_decides_nothing() -> Non
         for _ in range(3):
             await error_of(breaker)
         clock.now = 31
-        probe = asyncio.create_task(collected(breaker, question()))
+        probe = asyncio.create_task(collect_events(breaker, model_request()))
         await stall.reached.wait()
         turned_away = await error_of(breaker)
         assert "by another caller" in str(turned_away)
@@ -280,22 +280,22 @@ def test_only_one_caller_tries_and_a_caller_that_leaves_decides_nothing() -> Non
         probe.cancel()
         with pytest.raises(asyncio.CancelledError):
             await probe
-        assert words(await collected(breaker, question())) == "back"
+        assert words(await collect_events(breaker, model_request())) == "back"
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 @pytest.mark.parametrize("late", [say("late"), fail(BUSY), fail(WRONG)])
-def test_what_was_asked_before_it_opened_neither_closes_it_nor_lets_another_try(late: Any) -> None:
+def test_a_request_from_before_the_breaker_opened_neither_closes_it_nor_allows_another_probe(late: Any) -> None:
     async def exchange() -> None:
         slow, trying = wait(asyncio.Event()), wait(asyncio.Event())
         model, breaker, clock = broken([slow, late], *[fail(BUSY)] * 3, [trying, fail(BUSY)], say("back"))
-        early = asyncio.create_task(collected(breaker, question()))
+        early = asyncio.create_task(collect_events(breaker, model_request()))
         await slow.reached.wait()
         for _ in range(3):
             await error_of(breaker)
         clock.now = 31
-        probe = asyncio.create_task(collected(breaker, question()))
+        probe = asyncio.create_task(collect_events(breaker, model_request()))
         await trying.reached.wait()
         slow.until.set()
         await asyncio.wait({early})
@@ -307,16 +307,16 @@ def test_what_was_asked_before_it_opened_neither_closes_it_nor_lets_another_try(
         await asyncio.wait({probe})
         assert "in 30 s" in str(await error_of(breaker)), "the pause begins with the failure of who tried"
         clock.now = 71
-        assert words(await collected(breaker, question())) == "back"
+        assert words(await collect_events(breaker, model_request())) == "back"
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_those_that_fail_late_do_not_make_the_pause_longer() -> None:
     async def exchange() -> None:
         slow = wait(asyncio.Event())
         _, breaker, clock = broken([slow, fail(BUSY)], *[fail(BUSY)] * 3, say("back"))
-        early = asyncio.create_task(collected(breaker, question()))
+        early = asyncio.create_task(collect_events(breaker, model_request()))
         await slow.reached.wait()
         for _ in range(3):
             await error_of(breaker)
@@ -325,9 +325,9 @@ def test_those_that_fail_late_do_not_make_the_pause_longer() -> None:
         await asyncio.wait({early})
         assert str(early.exception()) == "busy"
         clock.now = 31
-        assert words(await collected(breaker, question())) == "back"
+        assert words(await collect_events(breaker, model_request())) == "back"
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_others_are_let_in_as_soon_as_the_one_who_tries_is_answered() -> None:
@@ -337,13 +337,13 @@ def test_others_are_let_in_as_soon_as_the_one_who_tries_is_answered() -> None:
         for _ in range(3):
             await error_of(breaker)
         clock.now = 31
-        probe = asyncio.create_task(collected(breaker, question()))
+        probe = asyncio.create_task(collect_events(breaker, model_request()))
         await rest.reached.wait()
-        assert words(await collected(breaker, question())) == "meanwhile"
+        assert words(await collect_events(breaker, model_request())) == "meanwhile"
         rest.until.set()
         assert words(await probe) == "a long answer"
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_refusals_and_successes_keep_it_closed() -> None:
@@ -352,12 +352,12 @@ def test_refusals_and_successes_keep_it_closed() -> None:
         _, breaker, _ = broken(*turns)
         for turn in turns:
             if turn == say("ok"):
-                await collected(breaker, question())
+                await collect_events(breaker, model_request())
             else:
                 await error_of(breaker)
         assert not breaker.is_open
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_a_provider_that_answers_some_of_many_requests_is_not_left_alone() -> None:
@@ -366,7 +366,7 @@ def test_a_provider_that_answers_some_of_many_requests_is_not_left_alone() -> No
         model, breaker, _ = broken(
             *[[slow, say("slow")]] * 2, *[[slow, fail(BUSY)]] * 3, *[fail(BUSY)] * 4, say("next")
         )
-        asked = [asyncio.create_task(collected(breaker, question())) for _ in range(5)]
+        asked = [asyncio.create_task(collect_events(breaker, model_request())) for _ in range(5)]
         while len(model.requests) < len(asked):
             await slow.reached.wait()
             await asyncio.sleep(0)
@@ -375,9 +375,9 @@ def test_a_provider_that_answers_some_of_many_requests_is_not_left_alone() -> No
         slow.until.set()
         await asyncio.wait(asked)
         assert not breaker.is_open
-        assert words(await collected(breaker, question())) == "next"
+        assert words(await collect_events(breaker, model_request())) == "next"
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_a_provider_that_refuses_for_too_many_requests_is_not_left_alone() -> None:
@@ -389,20 +389,20 @@ def test_a_provider_that_refuses_for_too_many_requests_is_not_left_alone() -> No
         clock.now = 31
         for _ in range(5):
             assert str(await error_of(breaker)) == "slow down"
-        assert words(await collected(breaker, question())) == "ok"
+        assert words(await collect_events(breaker, model_request())) == "ok"
 
-    run(exchange())
+    run_with_timeout(exchange())
 
 
 def test_leaving_a_wrapped_model_closes_its_connection() -> None:
     async def exchange() -> None:
         stall = wait(asyncio.Event())
         async with ScriptedModel([say("a"), stall]).serve("responses") as server:
-            model = Breaker(Retrying(Timeouts(model_at(server.url, "responses"))))
-            events = model.stream(question())
+            model = CircuitBreaker(Retrying(Timeouts(model_at(server.url, "responses"))))
+            events = model.stream(model_request())
             assert await anext(events) == TextDelta(text="a")
             await events.aclose()
             await server.left.wait()
             await model.close()
 
-    run(exchange())
+    run_with_timeout(exchange())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from real.container_engine import DOCKER
-from real.project import Project, search_path
+from real.project import RealProject, search_path
 
 
 @pytest.fixture(autouse=True)
@@ -15,8 +15,8 @@ def _tools_of_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> RealProject:
+    return RealProject(tmp_path)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -25,7 +25,7 @@ SECONDS = 120
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class ContainerEngine:
     """What answers to `docker`."""
 
     name: str
@@ -54,7 +54,7 @@ class Engine:
         (folder / "docker").symlink_to(self.program)
         return f"{folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
 
-    def forget(self) -> None:
+    def remove_image(self) -> None:
         """Remove the image, if it is there."""
         with suppress(EngineError, OSError, subprocess.TimeoutExpired):
             self.run("rmi", "-f", IMAGE)
@@ -68,7 +68,7 @@ class EngineError(Exception):
     """The engine could not do it; the message is its last word."""
 
 
-def engine_with_image(folder: Path) -> tuple[Engine | None, str]:
+def engine_with_image(folder: Path) -> tuple[ContainerEngine | None, str]:
     """An engine that has the image and has run it, if there is one, and a line about how that went."""
     node = next(PACKAGES.glob("node-linux-*/bin/node"), None)
     told = "no engine"
@@ -76,7 +76,7 @@ def engine_with_image(folder: Path) -> tuple[Engine | None, str]:
         program = shutil.which(name)
         if program is None or node is None:
             continue
-        found = Engine(name=name, program=program)
+        found = ContainerEngine(name=name, program=program)
         version = found.version(question)
         if version is None:
             continue
@@ -84,14 +84,14 @@ def engine_with_image(folder: Path) -> tuple[Engine | None, str]:
             _make_image(found, node, folder)
             found.run("run", "--rm", "--network", "none", "--entrypoint", "/bin/node", IMAGE, "--version")
         except (EngineError, OSError, subprocess.TimeoutExpired) as error:
-            found.forget()
+            found.remove_image()
             told = f"no engine that works (the last word of {name}: {error})"
             continue
         return found, f"a real container was started ({name} {version})"
     return None, f"{told}, argv only"
 
 
-def _make_image(running: Engine, node: Path, folder: Path) -> None:
+def _make_image(running: ContainerEngine, node: Path, folder: Path) -> None:
     """Pack Node.js, the libraries it needs and the server, and give them to the engine as an image."""
     archive = folder / "image.tar"
     with tarfile.open(archive, "w") as image:

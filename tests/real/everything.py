@@ -15,8 +15,8 @@ from typing import Literal, TypeAlias
 
 from real.project import PACKAGES, START_SECONDS, search_path
 
-Door: TypeAlias = Literal["stdio", "sse", "http"]
-DOORS: tuple[Door, ...] = ("stdio", "sse", "http")
+EverythingTransport: TypeAlias = Literal["stdio", "sse", "http"]
+EVERYTHING_TRANSPORTS: tuple[EverythingTransport, ...] = ("stdio", "sse", "http")
 
 STDIO = """
 tools:
@@ -42,9 +42,9 @@ _MODES = {"sse": ("sse", "sse"), "http": ("streamableHttp", "mcp")}
 
 
 @contextmanager
-def listening(door: Literal["sse", "http"], folder: Path) -> Iterator[str]:
+def serve_everything(transport: Literal["sse", "http"], folder: Path) -> Iterator[str]:
     """Start it as a network server, as its users do, and yield its URL."""
-    mode, path = _MODES[door]
+    mode, path = _MODES[transport]
     folder.joinpath("node_modules").symlink_to(PACKAGES)
     port = _free_port()
     process = subprocess.Popen(

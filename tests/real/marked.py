@@ -24,7 +24,7 @@ def new_mark() -> str:
     return uuid4().hex
 
 
-def pids(mark: str) -> set[int]:
+def pids_with_mark(mark: str) -> set[int]:
     """Every living process that was given the mark, or inherited it."""
     if sys.platform != "linux":
         listing = subprocess.run(["ps", "-axEww", "-o", "pid=,command="], capture_output=True, text=True, check=True)
@@ -40,10 +40,10 @@ def pids(mark: str) -> set[int]:
 
 def wait_until_none(mark: str) -> set[int]:
     """The processes that are still there when the time is over: none, if all is well."""
-    return eventually(lambda: pids(mark), is_done=lambda left: not left)
+    return wait_until(lambda: pids_with_mark(mark), is_done=lambda left: not left)
 
 
-def eventually(look: Callable[[], T], *, is_done: Callable[[T], bool]) -> T:
+def wait_until(look: Callable[[], T], *, is_done: Callable[[T], bool]) -> T:
     """What is seen when it is as wanted, or when the time is over. Nobody tells us of the ends of others' children."""
     end = time.monotonic() + SECONDS
     while not is_done(seen := look()) and time.monotonic() < end:
@@ -51,7 +51,7 @@ def eventually(look: Callable[[], T], *, is_done: Callable[[T], bool]) -> T:
     return seen
 
 
-def dead_children() -> list[int]:
+def zombie_children() -> list[int]:
     """Children of ours that ended and were never waited for."""
     listing = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
     rows = (line.split() for line in listing.splitlines())

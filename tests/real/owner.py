@@ -16,7 +16,7 @@ from holodeck.runtime import read_agent
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
 
-def kill_the_owner(
+def kill_parent_after_call(
     file: Path, tool: str, arguments: Mapping[str, str], *, env: Mapping[str, str], meanwhile: Callable[[], object]
 ) -> None:
     """Start this program, wait until its call has been answered, look around, and kill it as nothing else can."""

@@ -25,7 +25,7 @@ START_SECONDS = 120
 """A package may have to be fetched first, on a busy machine."""
 
 
-class Project(AgentFolder):
+class RealProject(AgentFolder):
     """A folder whose agent file is written by the test."""
 
     def __init__(self, folder: Path, *, is_installed: bool = True) -> None:
@@ -35,17 +35,17 @@ class Project(AgentFolder):
         if is_installed:
             (self.path / "node_modules").symlink_to(PACKAGES)
 
-    def tool(self, text: str, env: Mapping[str, str] | None = None) -> MCPTool:
+    def read_tool(self, text: str, env: Mapping[str, str] | None = None) -> MCPTool:
         """The one MCP tool of this agent file."""
         (loaded,) = self.load(f"name: demo\n{text}", env).tools
         assert isinstance(loaded.tool, MCPTool)
         return loaded.tool
 
-    def server(
+    def open_server(
         self, text: str, env: Mapping[str, str] | None = None, *, callbacks: Callbacks | None = None
     ) -> MCPPlugin:
         """Its server, not yet started."""
-        return create_mcp_plugin(self.tool(text, env), base_dir=self.path, callbacks=callbacks)
+        return create_mcp_plugin(self.read_tool(text, env), base_dir=self.path, callbacks=callbacks)
 
 
 def search_path() -> str:

@@ -6,10 +6,10 @@ import os
 import signal
 
 import pytest
-from aio import aio
-from engine.scene import offered, outputs
-from real.marked import new_mark, pids
-from real.project import START_SECONDS, Project
+from aio import async_test
+from engine.scene import offered_tools, tool_outputs
+from real.marked import new_mark, pids_with_mark
+from real.project import START_SECONDS, RealProject
 
 from holodeck.models.content import ImageContent
 from holodeck.models.items import FunctionCallOutput
@@ -36,8 +36,8 @@ tools:
 
 
 @pytest.mark.proves("000:US1-1", "004:US2-1", "004:SC-001", "004:SC-002")
-@aio(START_SECONDS)
-async def test_three_turns_and_five_calls_at_once_over_three_real_servers(project: Project) -> None:
+@async_test(START_SECONDS)
+async def test_three_turns_and_five_calls_at_once_over_three_real_servers(project: RealProject) -> None:
     project.write("data/note.txt", "the note")
     project.write("agent.yaml", AGENT)
     fact = {"name": "Ada", "entityType": "person", "observations": ["wrote programs"]}
@@ -57,20 +57,20 @@ async def test_three_turns_and_five_calls_at_once_over_three_real_servers(projec
     ) as agent:
         result = await agent.run("go")
     assert (result.status, result.turns, result.tool_calls) == ("completed", 3, 6)
-    assert {"echo", "read_text_file", "create_entities"} <= offered(model.requests[0])
-    told = outputs(model.requests[1])
+    assert {"echo", "read_text_file", "create_entities"} <= offered_tools(model.requests[0])
+    told = tool_outputs(model.requests[1])
     assert list(told) == [f"call_{number}" for number in range(1, 6)], "answers keep the order of the calls"
     assert told["call_1"] == ("Echo: hello", False)
     assert told["call_2"] == ("the note", False)
     assert told["call_5"][1], "a path outside the allowed folders is refused by the server"
     answers = [item for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
     assert any(isinstance(part, ImageContent) for part in answers[3].content)
-    assert "wrote programs" in outputs(model.requests[2])["call_6"][0]
+    assert "wrote programs" in tool_outputs(model.requests[2])["call_6"][0]
 
 
 @pytest.mark.proves("000:US5-2", "000:SC-006", "004:EDGE-1")
-@aio(START_SECONDS)
-async def test_a_real_server_killed_in_a_turn_is_told_and_the_run_goes_on_with_the_others(project: Project) -> None:
+@async_test(START_SECONDS)
+async def test_a_real_server_killed_in_a_turn_is_told_and_the_run_goes_on_with_the_others(project: RealProject) -> None:
     project.write("data/note.txt", "the note")
     project.write("agent.yaml", AGENT)
     mark = new_mark()
@@ -83,11 +83,11 @@ async def test_a_real_server_killed_in_a_turn_is_told_and_the_run_goes_on_with_t
     async with load_agent(project.path / "agent.yaml", model=model, environ=environ, home=project.home) as agent:
         async for event in agent.stream("go"):
             if event.type == "tool.progressed":
-                for pid in pids(mark):
+                for pid in pids_with_mark(mark):
                     os.kill(pid, signal.SIGKILL)
-    text, is_error = outputs(model.requests[1])["call_1"]
+    text, is_error = tool_outputs(model.requests[1])["call_1"]
     assert is_error
     assert "everything" in text
-    told = outputs(model.requests[2])
+    told = tool_outputs(model.requests[2])
     assert told["call_2"] == ("the note", False)
     assert told["call_3"] == ("Echo: again", False), "it is started anew for the next call"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 
-from real.project import START_SECONDS, Project, search_path
-from terminal import holodeck
+from real.project import START_SECONDS, RealProject, search_path
+from terminal import run_holodeck
 
 VS_CODE = """{
   // as an editor writes it
@@ -23,11 +23,11 @@ VS_CODE = """{
 """
 
 
-def _run(project: Project, *args: str) -> subprocess.CompletedProcess[str]:
-    return holodeck("mcp", *args, cwd=project.path, env={"PATH": search_path(), "INPUT_GREETING": "ahoy"})
+def _run(project: RealProject, *args: str) -> subprocess.CompletedProcess[str]:
+    return run_holodeck("mcp", *args, cwd=project.path, env={"PATH": search_path(), "INPUT_GREETING": "ahoy"})
 
 
-def test_a_person_looks_at_a_server_and_calls_its_tools(project: Project) -> None:
+def test_a_person_looks_at_a_server_and_calls_its_tools(project: RealProject) -> None:
     project.write(".vscode/mcp.json", VS_CODE)
     listed = json.loads(_run(project, "list", "--json", "--timeout", str(START_SECONDS)).stdout)["servers"]
     assert [(server["state"], server["tools"] > 5, server["prompts"] > 1) for server in listed] == [("up", True, True)]

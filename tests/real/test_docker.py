@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aio import aio
-from alone import alone
-from real.container_engine import DOCKER, IMAGE, Engine, engine_with_image
-from real.marked import eventually
-from real.owner import kill_the_owner
-from real.project import PACKAGES, START_SECONDS, Project
+from aio import async_test
+from alone import interprocess_lock
+from real.container_engine import DOCKER, IMAGE, ContainerEngine, engine_with_image
+from real.marked import wait_until
+from real.owner import kill_parent_after_call
+from real.project import PACKAGES, START_SECONDS, RealProject
 
 from holodeck.lib.redaction import MASK
 from holodeck.testing import stand_in, stand_in_calls
@@ -47,20 +47,22 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def real(tmp_path: Path, record_property: Callable[[str, object], None]) -> Iterator[Engine | None]:
+def real(tmp_path: Path, record_property: Callable[[str, object], None]) -> Iterator[ContainerEngine | None]:
     """An engine that has the image, or None where there is none. One test at a time: they list its containers."""
-    with alone("docker"):
+    with interprocess_lock("docker"):
         running, told = engine_with_image(tmp_path)
         record_property(DOCKER, told)
         yield running
         if running is not None:
-            running.forget()
+            running.remove_image()
 
 
 @pytest.mark.proves("D-10", "000:US2-1", "000:FR-008", "001:PRAC-2", "003:EX-5")
-@aio(START_SECONDS)
-async def test_docker_is_told_the_names_of_variables_and_removes_the_container(project: Project, fake: Path) -> None:
-    async with project.server(EXAMPLE_5, SECRET) as server:
+@async_test(START_SECONDS)
+async def test_docker_is_told_the_names_of_variables_and_removes_the_container(
+    project: RealProject, fake: Path
+) -> None:
+    async with project.open_server(EXAMPLE_5, SECRET) as server:
         environment = json.loads((await server.call_tool("get-env")).text)
         assert environment["API_KEY"] == MASK, "it has the value, and what it repeats of it is masked"
         (start,) = stand_in_calls(fake, "docker")
@@ -72,22 +74,22 @@ async def test_docker_is_told_the_names_of_variables_and_removes_the_container(p
 
 
 @pytest.mark.proves("D-10", "D-17")
-def test_we_are_killed_and_the_container_is_still_removed(project: Project, fake: Path) -> None:
+def test_we_are_killed_and_the_container_is_still_removed(project: RealProject, fake: Path) -> None:
     file = project.write("agent.yaml", f"name: demo\n{EXAMPLE_5}")
-    kill_the_owner(file, "echo", {"message": "x"}, env=SECRET, meanwhile=lambda: stand_in_calls(fake, "docker"))
-    start, *removals = eventually(lambda: stand_in_calls(fake, "docker"), is_done=lambda calls: len(calls) > 1)
+    kill_parent_after_call(file, "echo", {"message": "x"}, env=SECRET, meanwhile=lambda: stand_in_calls(fake, "docker"))
+    start, *removals = wait_until(lambda: stand_in_calls(fake, "docker"), is_done=lambda calls: len(calls) > 1)
     assert removals == [["rm", "-f", start[start.index("--name") + 1]]]
 
 
 @pytest.mark.proves("D-10")
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_a_real_container_serves_and_is_gone_after_close(
-    project: Project, real: Engine | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: RealProject, real: ContainerEngine | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if real is None:
         return  # told at the end of the run
     monkeypatch.setenv("PATH", real.as_docker(tmp_path / "bin"))
-    async with project.server(IN_A_CONTAINER, SECRET) as server:
+    async with project.open_server(IN_A_CONTAINER, SECRET) as server:
         environment = json.loads((await server.call_tool("get-env")).text)
         assert environment["API_KEY"] == MASK
         assert environment["HOSTNAME"] != os.uname().nodename
@@ -97,7 +99,7 @@ async def test_a_real_container_serves_and_is_gone_after_close(
 
 @pytest.mark.proves("D-10", "D-17")
 def test_we_are_killed_and_a_real_container_goes_with_us(
-    project: Project, real: Engine | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    project: RealProject, real: ContainerEngine | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if real is None:
         return  # told at the end of the run
@@ -105,6 +107,6 @@ def test_we_are_killed_and_a_real_container_goes_with_us(
     file = project.write("agent.yaml", f"name: demo\n{IN_A_CONTAINER}")
     seen: list[str] = []
     look = lambda: seen.extend(real.containers(CONTAINER))  # noqa: E731
-    kill_the_owner(file, "echo", {"message": "x"}, env=SECRET, meanwhile=look)
+    kill_parent_after_call(file, "echo", {"message": "x"}, env=SECRET, meanwhile=look)
     assert len(seen) == 1
-    assert eventually(lambda: real.containers(CONTAINER), is_done=lambda left: not left) == []
+    assert wait_until(lambda: real.containers(CONTAINER), is_done=lambda left: not left) == []

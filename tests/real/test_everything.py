@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
-from aio import aio
-from real.everything import DOORS, NETWORK, STDIO, Door, listening
-from real.project import LEGACY, START_SECONDS, Project
+from aio import async_test
+from real.everything import EVERYTHING_TRANSPORTS, NETWORK, STDIO, EverythingTransport, serve_everything
+from real.project import LEGACY, START_SECONDS, RealProject
 
 from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.content import BinaryContent, ImageContent, TextContent
-from holodeck.tools.mcp.era import Era
+from holodeck.tools.mcp.era import ProtocolEra
 from holodeck.tools.mcp.plugin import MCPPlugin
 
 PNG = b"\x89PNG\r\n"
@@ -34,37 +34,41 @@ LEVELS = {
 
 
 @pytest.fixture(scope="module")
-def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Door, str]]:
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[EverythingTransport, str]]:
     """The same server, already running behind the two network transports."""
     folder = tmp_path_factory.mktemp
-    with listening("sse", folder("sse")) as sse, listening("http", folder("http")) as http:
+    with serve_everything("sse", folder("sse")) as sse, serve_everything("http", folder("http")) as http:
         yield {"sse": sse, "http": http}
 
 
 class Everything:
     """The server behind one transport."""
 
-    def __init__(self, project: Project, door: Door, urls: Mapping[Door, str]) -> None:
+    def __init__(
+        self, project: RealProject, door: EverythingTransport, urls: Mapping[EverythingTransport, str]
+    ) -> None:
         self.project = project
         self._text = STDIO if door == "stdio" else NETWORK.format(door=door, url=urls[door])
 
     def server(self, **callbacks: Any) -> MCPPlugin:
-        return self.project.server(self._text, callbacks=Callbacks(**callbacks))
+        return self.project.open_server(self._text, callbacks=Callbacks(**callbacks))
 
 
-@pytest.fixture(params=DOORS)
-def everything(request: pytest.FixtureRequest, project: Project, urls: dict[Door, str]) -> Everything:
+@pytest.fixture(params=EVERYTHING_TRANSPORTS)
+def everything(
+    request: pytest.FixtureRequest, project: RealProject, urls: dict[EverythingTransport, str]
+) -> Everything:
     return Everything(project, request.param, urls)
 
 
 @pytest.mark.proves("000:US1-1", "000:US6-1", "000:US8-1", "000:FR-002", "000:FR-013", "000:FR-014", "000:SC-007")
 @pytest.mark.proves("000:US4-1", "000:US4-2", "000:US5-3", "000:FR-022", "D-3", "004:FR-001", "004:FR-002")
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_its_tools_and_prompts_are_found_and_used(everything: Everything) -> None:
     async with everything.server() as server:
         names = {info.name for info in await server.list_tools()}
         assert {"echo", "get-sum", "get-tiny-image", "get-structured-content"} <= names
-        assert (server.era, server.protocol_version) == (Era.LEGACY, LEGACY)
+        assert (server.era, server.protocol_version) == (ProtocolEra.LEGACY, LEGACY)
         assert server.server_info["name"] == "mcp-servers/everything"
         assert (await server.call_tool("echo", message="grüß dich, 世界")).text == "Echo: grüß dich, 世界"
         assert "5" in (await server.call_tool("get-sum", a=2, b=3)).text
@@ -78,7 +82,7 @@ async def test_its_tools_and_prompts_are_found_and_used(everything: Everything) 
 
 @pytest.mark.proves("000:US1-3", "000:US3-1", "000:US3-2", "000:US3-4", "000:US3-5", "000:FR-003", "000:FR-017")
 @pytest.mark.proves("000:FR-018", "000:FR-020", "001:DEC-6", "D-19", "004:FR-004")
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_every_kind_of_content_arrives_as_what_it_is(everything: Everything) -> None:
     async with everything.server() as server:
         _, image, _ = (await server.call_tool("get-tiny-image")).content
@@ -114,7 +118,7 @@ async def test_every_kind_of_content_arrives_as_what_it_is(everything: Everythin
         assert gzip.decompress(packed.data) == b"hello"
 
 
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_a_long_operation_tells_how_far_it_is(everything: Everything) -> None:
     seen: list[tuple[float, float | None]] = []
     async with everything.server() as server:
@@ -129,7 +133,7 @@ async def test_a_long_operation_tells_how_far_it_is(everything: Everything) -> N
 
 
 @pytest.mark.proves("000:EDGE-9", "D-20", "D-11", "000:US4-4", "000:FR-016")
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_it_may_ask_our_model_the_person_and_for_the_folders(everything: Everything) -> None:
     asked: list[str] = []
 
@@ -164,7 +168,7 @@ async def test_it_may_ask_our_model_the_person_and_for_the_folders(everything: E
 
 
 @pytest.mark.proves("000:EDGE-9", "D-20")
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_it_cannot_ask_where_nobody_agreed_to_answer(everything: Everything) -> None:
     async with everything.server() as server:
         names = {info.name for info in await server.list_tools()}
@@ -172,7 +176,7 @@ async def test_it_cannot_ask_where_nobody_agreed_to_answer(everything: Everythin
 
 
 @pytest.mark.proves("000:EDGE-8", "000:FR-028", "001:PRAC-1")
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_what_it_logs_arrives_at_its_level(everything: Everything, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="holodeck.mcp.server.everything")
     logged = asyncio.Event()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 
 import pytest
-from aio import aio
-from real.project import LEGACY, START_SECONDS, Project
+from aio import async_test
+from real.project import LEGACY, START_SECONDS, RealProject
 
 from holodeck.tools.mcp.content import AudioContent, ImageContent, TextContent
 
@@ -26,7 +26,7 @@ tools:
 
 
 @pytest.fixture
-def files(project: Project) -> Project:
+def files(project: RealProject) -> RealProject:
     project.write("data/hello.txt", "Hello from a file.")
     project.write("data/dot.png", b"\x89PNG\r\n\x1a\n")
     project.write("data/tick.wav", b"RIFF")
@@ -36,10 +36,10 @@ def files(project: Project) -> Project:
 
 
 @pytest.mark.proves("000:US1-1", "000:US1-2", "000:US2-2", "000:FR-004", "000:FR-011", "003:EX-1", "D-11")
-@aio(START_SECONDS)
-async def test_the_folders_of_its_config_are_all_that_it_may_touch(files: Project) -> None:
+@async_test(START_SECONDS)
+async def test_the_folders_of_its_config_are_all_that_it_may_touch(files: RealProject) -> None:
     data, output = files.path / "data", files.path / "output"
-    async with files.server(EXAMPLE_1) as server:
+    async with files.open_server(EXAMPLE_1) as server:
         allowed = (await server.call_tool("list_allowed_directories")).text
         assert {str(data), str(output)} == set(allowed.splitlines()[1:])
         assert server.protocol_version == LEGACY
@@ -55,9 +55,9 @@ async def test_the_folders_of_its_config_are_all_that_it_may_touch(files: Projec
 
 
 @pytest.mark.proves("000:US3-1", "000:US3-2", "000:US3-3", "000:FR-018", "000:FR-019")
-@aio(START_SECONDS)
-async def test_pictures_and_sounds_arrive_with_their_bytes(files: Project) -> None:
-    async with files.server(EXAMPLE_1) as server:
+@async_test(START_SECONDS)
+async def test_pictures_and_sounds_arrive_with_their_bytes(files: RealProject) -> None:
+    async with files.open_server(EXAMPLE_1) as server:
         folder = files.path / "data"
         (picture,) = (await server.call_tool("read_media_file", path=str(folder / "dot.png"))).content
         (sound,) = (await server.call_tool("read_media_file", path=str(folder / "tick.wav"))).content

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from aio import aio
-from real.project import PACKAGES, ROOT, START_SECONDS, Project, search_path
+from aio import async_test
+from real.project import PACKAGES, ROOT, START_SECONDS, RealProject, search_path
 from real.test_filesystem import EXAMPLE_1
 from real.test_python_servers import TIME
-from terminal import holodeck
+from terminal import run_holodeck
 
 FIVE_MINUTES = 300
 TYPICAL_SECONDS = 10
@@ -44,7 +44,7 @@ def test_whoever_follows_the_readme_uses_a_server_within_five_minutes(tmp_path: 
             continue
         assert program == "holodeck"
         question = "Read the file welcome.md\n" if words == ["chat"] else ""
-        done = holodeck(*words, cwd=folder, env={"PATH": search_path()}, stdin=question)
+        done = run_holodeck(*words, cwd=folder, env={"PATH": search_path()}, stdin=question)
         assert done.returncode == 0, f"{words}: {done.stderr}"
         said += done.stdout if words[0] in {"run", "chat"} else ""
     assert said.count((folder / "data" / "welcome.md").read_text().splitlines()[0]) == 2, said
@@ -56,19 +56,19 @@ def test_a_standard_package_is_one_flag_away(tmp_path: Path) -> None:
     (tmp_path / "node_modules").symlink_to(PACKAGES)
     flags = [word for name in PACKAGED for word in ("--mcp", name)]
     env = {"PATH": search_path()}
-    assert holodeck("init", "mine", *flags, "--non-interactive", cwd=tmp_path, env=env).returncode == 0
-    listed = holodeck("mcp", "list", "--json", cwd=tmp_path / "mine", env=env)
+    assert run_holodeck("init", "mine", *flags, "--non-interactive", cwd=tmp_path, env=env).returncode == 0
+    listed = run_holodeck("mcp", "list", "--json", cwd=tmp_path / "mine", env=env)
     servers = {each["name"]: each for each in json.loads(listed.stdout)["servers"]}
     assert [(servers[name]["state"], servers[name]["tools"] > 0) for name in PACKAGED] == [("up", True)] * len(PACKAGED)
 
 
 @pytest.mark.proves("000:SC-002")
-@aio(START_SECONDS)
-async def test_typical_calls_are_done_within_ten_seconds(project: Project) -> None:
+@async_test(START_SECONDS)
+async def test_typical_calls_are_done_within_ten_seconds(project: RealProject) -> None:
     project.write("data/hello.txt", "Hello from a file.")
     project.write("output/.keep", "")
     data = project.path / "data"
-    async with project.server(EXAMPLE_1) as files, project.server(TIME) as clock:
+    async with project.open_server(EXAMPLE_1) as files, project.open_server(TIME) as clock:
         await files.connect()  # starting is not calling
         await clock.connect()
         calls = [

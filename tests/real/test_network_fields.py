@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from aio import aio
-from real.project import Project
+from aio import async_test
+from real.project import RealProject
 
 from holodeck.lib.errors import MCPTimeoutError
 from holodeck.testing import ABANDONED, Fault, FaultyMCPServer
@@ -91,48 +91,48 @@ def sent(remote: FaultyMCPServer, header: str) -> set[str | None]:
 
 class TestSSE:
     @pytest.mark.proves("000:US6-1", "000:US6-2", "000:FR-005", "000:SC-005", "003:TRANSPORT-2", "004:US3-1")
-    @aio
-    async def test_its_headers_are_on_every_request(self, project: Project) -> None:
+    @async_test
+    async def test_its_headers_are_on_every_request(self, project: RealProject) -> None:
         async with FaultyMCPServer(transport="sse") as remote:
-            async with project.server(written(SSE, remote.url), SECRET) as server:
+            async with project.open_server(written(SSE, remote.url), SECRET) as server:
                 assert (await server.call_tool("echo", text="hello")).text == "hello"
             assert {"GET", "tools/call"} <= {one.method for one in remote.requests}
             assert sent(remote, "authorization") == {BEARER}
             assert sent(remote, "x-custom-header") == {"value"}
 
     @pytest.mark.proves("000:US6-3", "000:FR-005", "003:TRANSPORT-2")
-    @aio
-    async def test_its_timeouts_bound_the_connection_and_a_silent_stream(self, project: Project) -> None:
+    @async_test
+    async def test_its_timeouts_bound_the_connection_and_a_silent_stream(self, project: RealProject) -> None:
         async with (
             FaultyMCPServer(Fault.NO_ENDPOINT, transport="sse") as remote,
-            project.server(written(SSE, remote.url, timeout=0.3), SECRET) as server,
+            project.open_server(written(SSE, remote.url, timeout=0.3), SECRET) as server,
         ):
             with pytest.raises(MCPTimeoutError, match=r"within 0\.3 s"):
                 await server.connect()
         async with (
             FaultyMCPServer(transport="sse") as remote,
-            project.server(written(SSE, remote.url, sse_read_timeout=1.5), SECRET) as server,
+            project.open_server(written(SSE, remote.url, sse_read_timeout=1.5), SECRET) as server,
         ):
             await server.connect()
             silent = await server.call_tool("slow", seconds=30, steps=1)
             assert "silent for 1.5 s ('sse_read_timeout')" in str(silent.error)
 
     @pytest.mark.proves("000:US5-4", "000:FR-012", "003:TRANSPORT-2")
-    @aio
-    async def test_its_request_timeout_ends_a_call(self, project: Project) -> None:
+    @async_test
+    async def test_its_request_timeout_ends_a_call(self, project: RealProject) -> None:
         async with (
             FaultyMCPServer(Fault.HANGS, transport="sse", on="tools/call") as remote,
-            project.server(written(SSE, remote.url, request_timeout=1), SECRET) as server,
+            project.open_server(written(SSE, remote.url, request_timeout=1), SECRET) as server,
         ):
             assert "no answer within 1 s" in str((await server.call_tool("echo", text="x")).error)
 
 
 class TestWebSocket:
     @pytest.mark.proves("000:US7-1", "000:US7-2", "000:FR-006", "003:TRANSPORT-3")
-    @aio
-    async def test_all_calls_go_over_the_one_connection(self, project: Project) -> None:
+    @async_test
+    async def test_all_calls_go_over_the_one_connection(self, project: RealProject) -> None:
         async with FaultyMCPServer(transport="websocket", era="modern") as remote:
-            async with project.server(written(WEBSOCKET, remote.url), SECRET) as server:
+            async with project.open_server(written(WEBSOCKET, remote.url), SECRET) as server:
                 for number in range(5):
                     assert (await server.call_tool("echo", text=f"call {number}")).text == f"call {number}"
             assert len(remote.calls("echo")) == 5
@@ -140,15 +140,15 @@ class TestWebSocket:
             assert sent(remote, "authorization") == {BEARER}
 
     @pytest.mark.proves("000:US5-4", "000:FR-006", "000:FR-012", "003:TRANSPORT-3")
-    @aio
-    async def test_its_timeouts_bound_the_connection_and_a_call(self, project: Project) -> None:
+    @async_test
+    async def test_its_timeouts_bound_the_connection_and_a_call(self, project: RealProject) -> None:
         with nobody_accepts(is_full=False) as port:
-            async with project.server(written(WEBSOCKET, f"ws://127.0.0.1:{port}", timeout=0.3), SECRET) as server:
+            async with project.open_server(written(WEBSOCKET, f"ws://127.0.0.1:{port}", timeout=0.3), SECRET) as server:
                 with pytest.raises(MCPTimeoutError):
                     await server.connect()
         async with (
             FaultyMCPServer(Fault.HANGS, transport="websocket", on="tools/call") as remote,
-            project.server(written(WEBSOCKET, remote.url, request_timeout=1), SECRET) as server,
+            project.open_server(written(WEBSOCKET, remote.url, request_timeout=1), SECRET) as server,
         ):
             assert "no answer within 1 s" in str((await server.call_tool("echo", text="x")).error)
 
@@ -156,42 +156,44 @@ class TestWebSocket:
 class TestHTTP:
     @pytest.mark.parametrize("era", ["legacy", "modern"])
     @pytest.mark.proves("000:US8-1", "000:US6-2", "000:FR-007", "000:SC-005", "003:TRANSPORT-4", "004:FR-012")
-    @aio
-    async def test_its_headers_are_on_every_request(self, project: Project, era: str) -> None:
+    @async_test
+    async def test_its_headers_are_on_every_request(self, project: RealProject, era: str) -> None:
         async with FaultyMCPServer(era="modern" if era == "modern" else "legacy", sse=True) as remote:
-            async with project.server(written(HTTP, remote.url), SECRET) as server:
+            async with project.open_server(written(HTTP, remote.url), SECRET) as server:
                 assert (await server.call_tool("echo", text="hello")).text == "hello"
             assert sent(remote, "authorization") == {BEARER}
 
     @pytest.mark.parametrize("terminate", ["true", "false"])
     @pytest.mark.proves("000:US8-2", "000:FR-007", "003:TRANSPORT-4")
-    @aio
+    @async_test
     async def test_the_session_is_ended_at_the_server_if_the_file_says_so(
-        self, project: Project, terminate: str
+        self, project: RealProject, terminate: str
     ) -> None:
         async with FaultyMCPServer() as remote:
-            async with project.server(written(HTTP, remote.url, terminate_on_close=terminate), SECRET) as server:
+            async with project.open_server(written(HTTP, remote.url, terminate_on_close=terminate), SECRET) as server:
                 assert (await server.call_tool("echo", text="hello")).success
                 session = remote.calls("echo")[0].headers["mcp-session-id"]
             ended = [one.headers["mcp-session-id"] for one in remote.requests if one.method == "DELETE"]
             assert ended == ([session] if terminate == "true" else [])
 
     @pytest.mark.proves("000:US5-4", "000:FR-007", "000:FR-012", "003:TRANSPORT-4")
-    @aio
-    async def test_its_timeouts_bound_the_connection_a_silent_stream_and_a_call(self, project: Project) -> None:
+    @async_test
+    async def test_its_timeouts_bound_the_connection_a_silent_stream_and_a_call(self, project: RealProject) -> None:
         with nobody_accepts(is_full=True) as port:
-            async with project.server(written(HTTP, f"http://127.0.0.1:{port}/mcp", timeout=0.3), SECRET) as server:
+            async with project.open_server(
+                written(HTTP, f"http://127.0.0.1:{port}/mcp", timeout=0.3), SECRET
+            ) as server:
                 with pytest.raises(MCPTimeoutError, match=r"0\.3 s"):
                     await server.connect()
         async with (
             FaultyMCPServer(sse=True) as remote,
-            project.server(written(HTTP, remote.url, sse_read_timeout=1.5), SECRET) as server,
+            project.open_server(written(HTTP, remote.url, sse_read_timeout=1.5), SECRET) as server,
         ):
             await server.connect()
             silent = await server.call_tool("slow", seconds=30, steps=1)
             assert "silent for 1.5 s ('sse_read_timeout')" in str(silent.error)
         async with (
             FaultyMCPServer(Fault.HANGS, on="tools/call") as remote,
-            project.server(written(HTTP, remote.url, request_timeout=1), SECRET) as server,
+            project.open_server(written(HTTP, remote.url, request_timeout=1), SECRET) as server,
         ):
             assert "no answer within 1 s" in str((await server.call_tool("echo", text="x")).error)

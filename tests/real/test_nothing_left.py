@@ -7,10 +7,10 @@ import os
 import signal
 
 import pytest
-from aio import aio
-from real.marked import MARK, dead_children, new_mark, pids, wait_until_none
-from real.owner import kill_the_owner
-from real.project import START_SECONDS, Project
+from aio import async_test
+from real.marked import MARK, new_mark, pids_with_mark, wait_until_none, zombie_children
+from real.owner import kill_parent_after_call
+from real.project import START_SECONDS, RealProject
 
 EVERYTHING = """
 tools:
@@ -40,38 +40,38 @@ USES = [
 
 @pytest.mark.parametrize(("text", "tool", "arguments"), USES)
 @pytest.mark.proves("000:FR-024", "000:FR-025", "D-17")
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_a_closed_server_leaves_no_process(
-    project: Project, text: str, tool: str, arguments: dict[str, str]
+    project: RealProject, text: str, tool: str, arguments: dict[str, str]
 ) -> None:
     mark = new_mark()
-    async with project.server(text, {MARK: mark}) as server:
-        assert not pids(mark)
+    async with project.open_server(text, {MARK: mark}) as server:
+        assert not pids_with_mark(mark)
         assert (await server.call(tool, arguments)).success
-        assert len(pids(mark)) > 1
+        assert len(pids_with_mark(mark)) > 1
     assert not wait_until_none(mark)
-    assert not dead_children()
+    assert not zombie_children()
 
 
 @pytest.mark.parametrize(("text", "tool", "arguments"), USES)
 @pytest.mark.proves("D-17")
 def test_we_are_killed_and_no_process_is_left(
-    project: Project, text: str, tool: str, arguments: dict[str, str]
+    project: RealProject, text: str, tool: str, arguments: dict[str, str]
 ) -> None:
     mark = new_mark()
     seen: set[int] = set()
     file = project.write("agent.yaml", f"name: demo\n{text}")
-    kill_the_owner(file, tool, arguments, env={MARK: mark}, meanwhile=lambda: seen.update(pids(mark)))
+    kill_parent_after_call(file, tool, arguments, env={MARK: mark}, meanwhile=lambda: seen.update(pids_with_mark(mark)))
     assert len(seen) > 2
     assert not wait_until_none(mark)
 
 
 @pytest.mark.proves("000:US5-2", "000:FR-023", "D-15", "D-13")
-@aio(START_SECONDS)
-async def test_a_server_killed_in_a_call_fails_that_call_and_is_there_for_the_next(project: Project) -> None:
+@async_test(START_SECONDS)
+async def test_a_server_killed_in_a_call_fails_that_call_and_is_there_for_the_next(project: RealProject) -> None:
     mark = new_mark()
     started = asyncio.Event()
-    async with project.server(EVERYTHING, {MARK: mark}) as server:
+    async with project.open_server(EVERYTHING, {MARK: mark}) as server:
         await server.connect()
         call = asyncio.create_task(
             server.call(
@@ -81,7 +81,7 @@ async def test_a_server_killed_in_a_call_fails_that_call_and_is_there_for_the_ne
             )
         )
         await started.wait()
-        for pid in pids(mark):
+        for pid in pids_with_mark(mark):
             os.kill(pid, signal.SIGKILL)
         lost = await call
         assert not lost.success

@@ -6,11 +6,11 @@ import json
 import subprocess
 
 import pytest
-from aio import aio
-from real.project import MODERN, START_SECONDS, Project
-from tools.mcp.serving import serving
+from aio import async_test
+from real.project import MODERN, START_SECONDS, RealProject
+from tools.mcp.serving import serve_app
 
-from holodeck.tools.mcp.era import Era
+from holodeck.tools.mcp.era import ProtocolEra
 
 TIME = """
 tools:
@@ -39,13 +39,13 @@ tools:
 
 
 @pytest.mark.proves("D-3", "000:US1-1", "000:US1-2", "000:FR-004")
-@aio(START_SECONDS)
-async def test_the_clock_converts_between_time_zones(project: Project) -> None:
-    async with project.server(TIME) as server:
+@async_test(START_SECONDS)
+async def test_the_clock_converts_between_time_zones(project: RealProject) -> None:
+    async with project.open_server(TIME) as server:
         result = await server.call_tool(
             "convert_time", source_timezone="Asia/Tokyo", time="16:30", target_timezone="Asia/Kolkata"
         )
-        assert (server.era, server.protocol_version) == (Era.MODERN, MODERN)
+        assert (server.era, server.protocol_version) == (ProtocolEra.MODERN, MODERN)
         assert "13:00" in result.text
         schema = next(info for info in await server.list_tools() if info.name == "get_current_time").input_schema
         assert "Europe/Berlin" in json.dumps(schema)
@@ -55,14 +55,14 @@ async def test_the_clock_converts_between_time_zones(project: Project) -> None:
 
 
 @pytest.mark.proves("D-3", "000:US1-1")
-@aio(START_SECONDS)
-async def test_a_repository_is_read_and_changed(project: Project) -> None:
+@async_test(START_SECONDS)
+async def test_a_repository_is_read_and_changed(project: RealProject) -> None:
     _git(project, "init", "-q")
     _git(project, "config", "user.email", "ada@example.com")
     _git(project, "config", "user.name", "Ada")
     project.write("notes.txt", "one")
     where = str(project.path)
-    async with project.server(GIT) as server:
+    async with project.open_server(GIT) as server:
         assert "notes.txt" in (await server.call_tool("git_status", repo_path=where)).text
         assert (await server.call_tool("git_add", repo_path=where, files=["notes.txt"])).success
         assert (await server.call_tool("git_commit", repo_path=where, message="By a tool")).success
@@ -72,12 +72,12 @@ async def test_a_repository_is_read_and_changed(project: Project) -> None:
 
 
 @pytest.mark.proves("D-3", "000:US1-1", "000:US4-2")
-@aio(START_SECONDS)
-async def test_a_page_is_fetched_as_text_and_as_a_prompt(project: Project) -> None:
+@async_test(START_SECONDS)
+async def test_a_page_is_fetched_as_text_and_as_a_prompt(project: RealProject) -> None:
     async def page(scope: object, receive: object, send: object) -> None:
         await _answer(send, b"<html><body><article><h1>Hello</h1><p>Nobody but us.</p></article></body></html>")
 
-    async with serving(page) as url, project.server(FETCH) as server:
+    async with serve_app(page) as url, project.open_server(FETCH) as server:
         fetched = await server.call_tool("fetch", url=url, raw=True)
         assert fetched.success, fetched.error
         assert "Nobody but us." in fetched.text
@@ -93,6 +93,6 @@ async def _answer(send: object, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _git(project: Project, *arguments: str) -> str:
+def _git(project: RealProject, *arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=project.path, capture_output=True, text=True, check=True)
     return done.stdout

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aio import aio
-from real.project import ROOT, START_SECONDS, Project
+from aio import async_test
+from real.project import ROOT, START_SECONDS, RealProject
 
 MEMORY = """
 tools:
@@ -21,13 +21,13 @@ tools:
 
 
 @pytest.mark.proves("000:US1-1", "000:US1-2")
-@aio(START_SECONDS)
+@async_test(START_SECONDS)
 async def test_a_package_that_is_not_here_is_fetched_and_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The first run of all downloads; later ones find the package where npx itself keeps it.
     monkeypatch.setenv("npm_config_cache", str(ROOT / ".cache/npm"))
-    project = Project(tmp_path, is_installed=False)
-    async with project.server(MEMORY) as server:
+    project = RealProject(tmp_path, is_installed=False)
+    async with project.open_server(MEMORY) as server:
         assert "create_entities" in {info.name for info in await server.list_tools()}
         assert (await server.call_tool("read_graph")).success

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aio import aio
-from real.project import MODERN, Project
+from aio import async_test
+from real.project import MODERN, RealProject
 from tools.mcp.sdk_server import sdk_server
-from tools.mcp.serving import websocket_serving
+from tools.mcp.serving import serve_websocket
 
 from holodeck.tools.mcp.plugin import (
     MCPPlugin,
@@ -31,9 +31,9 @@ tools:
 
 
 @pytest.mark.proves("000:US7-1", "000:FR-006", "000:SC-007", "000:EDGE-2", "001:DEC-9")
-@aio
-async def test_calls_run_at_once_over_a_websocket(project: Project) -> None:
-    async with websocket_serving(sdk_server()) as url, project.server(REALTIME.format(url=url)) as server:
+@async_test
+async def test_calls_run_at_once_over_a_websocket(project: RealProject) -> None:
+    async with serve_websocket(sdk_server()) as url, project.open_server(REALTIME.format(url=url)) as server:
         assert isinstance(server, MCPWebsocketPlugin)
         slow = asyncio.create_task(server.call_tool("wait", steps=1, step=30))
         quick = await asyncio.gather(*(server.call_tool("add", a=number, b=1) for number in range(20)))
@@ -54,6 +54,8 @@ async def test_calls_run_at_once_over_a_websocket(project: Project) -> None:
     ],
 )
 @pytest.mark.proves("001:DEC-1", "001:REUSE-2")
-def test_each_transport_has_its_plugin(project: Project, transport: str, kind: type[MCPPlugin]) -> None:
-    server = project.server(f'tools:\n  - {{name: it, type: mcp, description: d, server: "@scope/it", {transport}}}')
+def test_each_transport_has_its_plugin(project: RealProject, transport: str, kind: type[MCPPlugin]) -> None:
+    server = project.open_server(
+        f'tools:\n  - {{name: it, type: mcp, description: d, server: "@scope/it", {transport}}}'
+    )
     assert type(server) is kind

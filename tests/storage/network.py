@@ -7,24 +7,24 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 
-class Network:
+class SilenceableNetwork:
     """Carries bytes to a port of this machine. Only connections made after a silence are carried again."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._links: list[_Link] = []
         self._is_frozen = False
-        self.made = asyncio.Event()
+        self.connection_made = asyncio.Event()
         """Set with each new connection."""
         self.hidden_ends: asyncio.Queue[None] = asyncio.Queue()
         """One for each connection that the server has ended and whose client still sees it open."""
-        self.said: list[bytearray] = []
+        self.sent_bytes: list[bytearray] = []
         """What each connection sent to the server."""
 
     def go_silent(self) -> None:
         for link in self._links:
             link.is_silent = True
-        self.made.clear()
+        self.connection_made.clear()
 
     def hide_ends(self) -> None:
         """The last words of the server arrive, and the end of the connection after them does not."""
@@ -36,19 +36,19 @@ class Network:
         self._is_frozen = True
         self.go_silent()
 
-    def end_silent(self) -> None:
+    def close_silent_links(self) -> None:
         """Both ends learn at last that nobody is at the other one."""
         for link in self._links:
             if link.is_silent:
                 link.close()
 
-    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         server_reader, server = await asyncio.open_connection("127.0.0.1", self._port)
         link = _Link(server, writer)
         link.is_silent = self._is_frozen
         self._links.append(link)
-        self.said.append(link.said)
-        self.made.set()
+        self.sent_bytes.append(link.sent_bytes)
+        self.connection_made.set()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(link.forward(reader, server))
@@ -63,13 +63,13 @@ class _Link:
         self._client = client
         self.is_silent = False
         self.hidden_ends: asyncio.Queue[None] | None = None
-        self.said = bytearray()
+        self.sent_bytes = bytearray()
 
     async def forward(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await source.read(65_536):
                 if target is self._server:
-                    self.said += data
+                    self.sent_bytes += data
                 if not self.is_silent:
                     target.write(data)
             if self.hidden_ends is not None and target is self._client:
@@ -83,10 +83,10 @@ class _Link:
 
 
 @asynccontextmanager
-async def network(port: int) -> AsyncIterator[tuple[Network, int]]:
+async def run_network(port: int) -> AsyncIterator[tuple[SilenceableNetwork, int]]:
     """A network to this port, and the port of its near end."""
-    carrier = Network(port)
-    near = await asyncio.start_server(carrier.carry, "127.0.0.1", 0)
+    carrier = SilenceableNetwork(port)
+    near = await asyncio.start_server(carrier.serve_connection, "127.0.0.1", 0)
     try:
         yield carrier, near.sockets[0].getsockname()[1]
     finally:

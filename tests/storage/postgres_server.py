@@ -27,7 +27,7 @@ class PostgresServer:
 
     def __init__(self, folder: Path) -> None:
         self._user = _ORDINARY if os.geteuid() == 0 else None
-        self._programs = self._reachable(_programs(), folder)
+        self._programs = self._executable_copy(_find_programs(), folder)
         self._data = folder / "data"
         self._data.mkdir(mode=0o700)
         password = folder / "password"
@@ -115,7 +115,7 @@ class PostgresServer:
             options |= {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": []}
         return options
 
-    def _reachable(self, programs: Path, folder: Path) -> Path:
+    def _executable_copy(self, programs: Path, folder: Path) -> Path:
         """The programs where an ordinary user can run them: a copy, when they are in a folder of root's."""
         if self._user is None:
             return programs
@@ -132,7 +132,7 @@ def _stop_when_we_die(server: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
-def _programs() -> Path:
+def _find_programs() -> Path:
     found = importlib.util.find_spec(_PACKAGE)
     if found is None or found.origin is None:
         raise AssertionError(f"The tests need a PostgreSQL server: the package '{_PACKAGE}' of requirements/dev.lock.")

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aio import aio
+from aio import async_test
 
-from holodeck.lib.limits import AT_HAND_BYTES, AT_HAND_IN_A_ROW, AT_HAND_REST, AT_HAND_SECONDS
-from holodeck.storage.at_hand import AtHand
+from holodeck.lib.limits import INLINE_WRITE_BYTES, INLINE_WRITE_PAUSE, INLINE_WRITE_SECONDS, INLINE_WRITES_IN_A_ROW
+from holodeck.storage.at_hand import InlineWriter
 from holodeck.storage.sqlite import SQLiteStore
 from holodeck.storage.sqlite_file import Durability
 from holodeck.storage.store import StoredResponse
@@ -47,29 +47,29 @@ def is_written_on_the_spot(store: SQLiteStore, record: StoredResponse) -> bool:
         return False
 
 
-@aio
+@async_test
 async def test_a_response_that_is_alone_is_written_before_anything_else_gets_its_turn(tmp_path: Path) -> None:
     async with opened(tmp_path / "kept.db") as store:
         assert is_written_on_the_spot(store, replace(RECORD, id="second"))
         assert await store.get("second", "alice") == replace(RECORD, id="second")
 
 
-@aio
+@async_test
 async def test_a_large_one_is_left_to_the_writing_thread(tmp_path: Path) -> None:
-    large = replace(RECORD, id="large", events=b"x" * (AT_HAND_BYTES + 1))
+    large = replace(RECORD, id="large", events=b"x" * (INLINE_WRITE_BYTES + 1))
     async with opened(tmp_path / "kept.db") as store:
         assert not is_written_on_the_spot(store, large)
         await store.save(large, is_alone=True)
         assert await store.get("large", "alice") == large
 
 
-@aio
-async def test_who_waits_for_the_disk_with_every_response_does_so_elsewhere(tmp_path: Path) -> None:
+@async_test
+async def test_with_safe_durability_responses_are_written_by_the_worker_thread(tmp_path: Path) -> None:
     async with opened(tmp_path / "kept.db", "safe") as store:
         assert not is_written_on_the_spot(store, replace(RECORD, id="second"))
 
 
-@aio
+@async_test
 async def test_a_newer_state_replaces_the_one_that_is_there(tmp_path: Path) -> None:
     async with opened(tmp_path / "kept.db") as store:
         await store.save(replace(RECORD, status="failed"), is_alone=True)
@@ -78,7 +78,7 @@ async def test_a_newer_state_replaces_the_one_that_is_there(tmp_path: Path) -> N
         assert kept.status == "failed"
 
 
-@aio
+@async_test
 async def test_another_writer_of_the_file_is_waited_for_without_holding_up_the_gateway(tmp_path: Path) -> None:
     async with opened(tmp_path / "kept.db") as store:
         assert await store.get("first", "alice") is not None  # whoever reads has the file open, too
@@ -93,33 +93,33 @@ async def test_another_writer_of_the_file_is_waited_for_without_holding_up_the_g
 
 
 def test_a_disk_that_was_slow_is_left_to_the_writing_thread_for_a_while() -> None:
-    now, took = 0.0, AT_HAND_SECONDS / 2
+    now, took = 0.0, INLINE_WRITE_SECONDS / 2
 
     def clock() -> float:
         nonlocal now
         now += took
         return now
 
-    at_hand, adding = AtHand(clock=clock), "INSERT INTO kept VALUES (?)"
+    at_hand, adding = InlineWriter(clock=clock), "INSERT INTO kept VALUES (?)"
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.execute("CREATE TABLE kept (id)")
-        at_hand.use(connection)
-        assert at_hand.add(adding, ["quick"])
-        took = AT_HAND_SECONDS * 2
-        assert at_hand.add(adding, ["slow"]), "it was written all the same"
-        assert not at_hand.add(adding, ["soon after"])
-        now += AT_HAND_REST
-        assert at_hand.add(adding, ["later"])
+        at_hand.attach(connection)
+        assert at_hand.insert(adding, ["quick"])
+        took = INLINE_WRITE_SECONDS * 2
+        assert at_hand.insert(adding, ["slow"]), "it was written all the same"
+        assert not at_hand.insert(adding, ["soon after"])
+        now += INLINE_WRITE_PAUSE
+        assert at_hand.insert(adding, ["later"])
         assert [row[0] for row in connection.execute("SELECT id FROM kept")] == ["quick", "slow", "later"]
 
 
-@aio(60)
+@async_test(60)
 async def test_the_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
     async with opened(tmp_path / "kept.db") as store:
-        for number in range(20 * AT_HAND_IN_A_ROW):
+        for number in range(20 * INLINE_WRITES_IN_A_ROW):
             await store.save(replace(RECORD, id=f"r{number}", resource=b"x" * 2_000), is_alone=True)
         assert (tmp_path / "kept.db-wal").stat().st_size < MOST_JOURNAL_BYTES
-        assert await store.get(f"r{20 * AT_HAND_IN_A_ROW - 1}", "alice") is not None
+        assert await store.get(f"r{20 * INLINE_WRITES_IN_A_ROW - 1}", "alice") is not None
 
 
 WRITER = """
@@ -147,7 +147,7 @@ def test_everything_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> Non
         code = WRITER.format(path=str(path), round=number)
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
-        acknowledged += [process.stdout.readline().strip() for _ in range(2 * AT_HAND_IN_A_ROW)]
+        acknowledged += [process.stdout.readline().strip() for _ in range(2 * INLINE_WRITES_IN_A_ROW)]
         os.kill(process.pid, signal.SIGKILL)
         acknowledged += process.stdout.read().split("\n")[:-1]
         process.stdout.close()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from aio import aio
-from gateway.stand import MODEL, serving
+from aio import async_test
+from gateway.stand import MODEL, run_gateway
 
 from holodeck.lib.errors import StorageError
 from holodeck.storage.sqlite import SQLiteStore
@@ -66,7 +66,7 @@ def pages_of(path: Path, name: str) -> list[int]:
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize("size", [PAGE, 512, 64])
 @pytest.mark.parametrize("is_lost", [True, False], ids=["zeros", "noise"])
-@aio(120)
+@async_test(120)
 async def test_what_is_read_from_a_damaged_file_is_right_or_an_error_and_the_store_is_not_healthy(
     tmp_path: Path, size: int, is_lost: bool
 ) -> None:
@@ -92,7 +92,7 @@ async def test_what_is_read_from_a_damaged_file_is_right_or_an_error_and_the_sto
                 failed += 1
         if failed:
             with pytest.raises(StorageError, match="damaged"):
-                await store.is_healthy()
+                await store.check_health()
             with pytest.raises(StorageError, match="damaged"):
                 await store.save(response(-1))
         failures += bool(failed)
@@ -104,24 +104,24 @@ async def test_what_is_read_from_a_damaged_file_is_right_or_an_error_and_the_sto
 
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize("index", ["sqlite_autoindex_responses_1", "sqlite_autoindex_conversations_1"])
-@aio(60)
+@async_test(60)
 async def test_what_a_damaged_index_does_not_find_is_not_told_as_missing(tmp_path: Path, index: str) -> None:
     path, storage = tmp_path / "kept.db", {"url": "sqlite:///kept.db"}
     body = {"model": MODEL, "input": "Hello"}
-    async with serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
         stored = [(await stand.send("POST", "/v1/responses", body))[1]["id"] for _ in range(3)]
         talks = [(await stand.send("POST", "/v1/conversations", {}))[1]["id"] for _ in range(3)]
     paths = [f"/v1/responses/{each}" for each in stored] + [f"/v1/conversations/{each}" for each in talks]
     (page,) = pages_of(path, index)
     with file_of(path) as data:  # no cell is in it any more, which is what an empty table looks like
         data[page * PAGE + 3 : page * PAGE + 5] = bytes(2)
-    async with serving(tmp_path, ScriptedModel(), storage=storage) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(), storage=storage) as stand:
         answers = [await stand.send("GET", each) for each in paths]
         assert {status for status, _ in answers} == {200, 503}
         assert {said["error"]["code"] for status, said in answers if status == 503} == {"storage_error"}
         assert (await stand.send("GET", "/readyz"))[0] == 503
         assert (await stand.send("POST", "/v1/responses", body))[0] == 503
-        assert not stand.asked
-    async with serving(tmp_path, storage={"url": "sqlite:///whole.db"}) as stand:
+        assert not stand.model_requests
+    async with run_gateway(tmp_path, storage={"url": "sqlite:///whole.db"}) as stand:
         assert (await stand.send("GET", paths[0]))[0] == 404
         assert (await stand.send("GET", "/readyz"))[0] == 200

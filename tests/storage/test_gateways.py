@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import aio
-from gateway.stand import MODEL, Stand, serving
+from aio import async_test
+from gateway.stand import MODEL, RunningGateway, run_gateway
 from storage.postgres_server import PostgresServer
 
 from holodeck.testing import ScriptedModel, say, wait
@@ -26,27 +26,27 @@ async def shared(folder: Path, postgres: PostgresServer) -> dict[str, str]:
     return {"url_file": str(file)}
 
 
-async def until_ready(stand: Stand, status: int) -> None:
+async def until_ready(stand: RunningGateway, status: int) -> None:
     while (await stand.send("GET", "/readyz"))[0] != status:  # noqa: ASYNC110 - a database comes and goes
         await asyncio.sleep(0.02)
 
 
 @pytest.mark.proves("D-32", "D-28")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_what_one_gateway_answered_another_continues(tmp_path: Path, postgres: PostgresServer) -> None:
     storage = await shared(tmp_path, postgres)
     never = asyncio.Event()
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir()
     two.mkdir()
-    async with serving(one, ScriptedModel(say("First."), [wait(never)]), storage=storage) as first:
+    async with run_gateway(one, ScriptedModel(say("First."), [wait(never)]), storage=storage) as first:
         _, response = await first.send("POST", "/v1/responses", asked("Remember me"))
         _, running = await first.send("POST", "/v1/responses", asked("Take your time", background=True))
-        async with serving(two, ScriptedModel(say("Second.")), storage=storage) as second:
+        async with run_gateway(two, ScriptedModel(say("Second.")), storage=storage) as second:
             body = asked("And now?", previous_response_id=response["id"])
             status, _ = await second.send("POST", "/v1/responses", body)
             assert status == 200
-            said = [message["content"] for message in second.asked[0]["messages"]]
+            said = [message["content"] for message in second.model_requests[0]["messages"]]
             assert said == ["Remember me", "First.", "And now?"]
             _, seen = await second.send("GET", f"/v1/responses/{running['id']}")
             assert seen["status"] == "queued", "it runs elsewhere and is not taken for lost"
@@ -54,10 +54,10 @@ async def test_what_one_gateway_answered_another_continues(tmp_path: Path, postg
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_gateway_outlives_the_restart_of_its_database(tmp_path: Path, postgres: PostgresServer) -> None:
     storage = await shared(tmp_path, postgres)
-    async with serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
+    async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
         _, before = await stand.send("POST", "/v1/responses", asked("Hello"))
         await asyncio.to_thread(postgres.stop)
         try:
@@ -71,14 +71,14 @@ async def test_a_gateway_outlives_the_restart_of_its_database(tmp_path: Path, po
         assert (await stand.send("GET", f"/v1/responses/{before['id']}"))[1] == before
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_gateway_starts_without_its_database_and_uses_it_when_it_is_there(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:
     storage = await shared(tmp_path, postgres)
     await asyncio.to_thread(postgres.stop)
     try:
-        async with serving(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
+        async with run_gateway(tmp_path, ScriptedModel(lambda _: say("Hi.")), storage=storage) as stand:
             assert (await stand.send("GET", "/readyz"))[0] == 503
             await asyncio.to_thread(postgres.start)
             assert (await stand.send("POST", "/v1/responses", asked("Hello")))[0] == 200

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from aio import aio
+from aio import async_test
 
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import Conversation, ConversationItem, StoredResponse
@@ -72,24 +72,24 @@ async def made_by_the_second_step(folder: Path, url: str) -> None:
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_what_an_older_version_kept_is_there_and_grows(tmp_path: Path, url: str) -> None:
     await made_by_the_second_step(tmp_path, url)
     stores = [open_store(url, folder=tmp_path) for _ in range(3)]
     try:
-        await asyncio.gather(*(store.is_healthy() for store in stores))  # several bring it up to date at once
+        await asyncio.gather(*(store.check_health() for store in stores))  # several bring it up to date at once
         store = stores[0]
         assert await store.get("done", "alice") == DONE
         assert await store.get("lost", "alice") == LOST
-        assert await store.conversation("c", "alice") == Conversation(id="c", owner="alice", created_at=1.0)
-        assert await store.items("c", "alice") == [ConversationItem(id="msg", data=b"[1]")]
-        assert await store.orphans() == {"lost": None, "kept": 7}
-        assert await store.cancels() == []
-        assert await store.grow("lost", 0, [b"0"])
-        assert await store.ask_cancel("lost", "alice")
-        assert await store.cancels() == ["lost"]
+        assert await store.get_conversation("c", "alice") == Conversation(id="c", owner="alice", created_at=1.0)
+        assert await store.list_items("c", "alice") == [ConversationItem(id="msg", data=b"[1]")]
+        assert await store.find_orphans() == {"lost": None, "kept": 7}
+        assert await store.read_cancel_requests() == []
+        assert await store.append_events("lost", 0, [b"0"])
+        assert await store.request_cancel("lost", "alice")
+        assert await store.read_cancel_requests() == ["lost"]
         await store.save(replace(LOST, status="cancelled"))
-        assert await stores[1].orphans() == {"kept": 7}
+        assert await stores[1].find_orphans() == {"kept": 7}
     finally:
         for store in stores:
             await store.close()

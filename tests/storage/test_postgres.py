@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aio import aio
-from storage.network import network
+from aio import async_test
+from storage.network import run_network
 from storage.postgres_server import PASSWORD, PostgresServer
 
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.storage.factory import open_store
-from holodeck.storage.schema import STEPS
+from holodeck.storage.schema import MIGRATIONS
 from holodeck.storage.store import Conversation, ConversationItem, ResponseStore, StoredResponse
 
 RECORD = StoredResponse(id="r", owner="alice", created_at=1.0, status="completed")
@@ -50,7 +50,7 @@ def database(fragile: PostgresServer) -> str:
 
 @pytest.mark.proves("D-32")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restarted", "crashed"])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_server_that_goes_and_comes_back_is_used_again_by_itself(
     fragile: PostgresServer, database: str, how: signal.Signals
 ) -> None:
@@ -58,11 +58,11 @@ async def test_a_server_that_goes_and_comes_back_is_used_again_by_itself(
         await asyncio.gather(*(store.save(replace(RECORD, id=f"before{n}")) for n in range(20)))
         await asyncio.to_thread(fragile.stop, how)
         with pytest.raises(StorageError, match="cannot be reached"):
-            await store.is_healthy()
+            await store.check_health()
         saving = [asyncio.create_task(store.save(replace(RECORD, id=f"during{n}"))) for n in range(20)]
         await asyncio.to_thread(fragile.start)
         await asyncio.gather(*saving)
-        assert await store.is_healthy()
+        assert await store.check_health()
         kept = await asyncio.gather(*(store.get(f"{when}{n}", "alice") for n in range(20) for when in WHEN))
         assert None not in kept
 
@@ -71,7 +71,7 @@ WHEN = ("before", "during")
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_everything_acknowledged_survives_a_killed_server_process(fragile: PostgresServer, database: str) -> None:
     acknowledged: list[str] = []
     enough, is_killed = asyncio.Event(), asyncio.Event()
@@ -106,7 +106,7 @@ async def test_everything_acknowledged_survives_a_killed_server_process(fragile:
 
 @pytest.mark.proves("D-28", "D-32")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restarted", "crashed"])
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_stream_grows_without_a_gap_over_the_restart_of_its_server(
     fragile: PostgresServer, database: str, how: signal.Signals
 ) -> None:
@@ -117,7 +117,9 @@ async def test_a_stream_grows_without_a_gap_over_the_restart_of_its_server(
         async def grow() -> int:
             number = 0
             while not is_back.is_set() or number < 100:
-                assert await store.grow("r", number, [b"%d" % number]), "its own lost answer is not another writer"
+                assert await store.append_events("r", number, [b"%d" % number]), (
+                    "its own lost answer is not another writer"
+                )
                 number += 1
                 if number == 50:
                     enough.set()
@@ -132,16 +134,16 @@ async def test_a_stream_grows_without_a_gap_over_the_restart_of_its_server(
         async with asyncio.TaskGroup() as group:
             growing = group.create_task(grow())
             group.create_task(restart())
-        assert await store.grown("r", "alice") == [b"%d" % number for number in range(growing.result())]
+        assert await store.read_events("r", "alice") == [b"%d" % number for number in range(growing.result())]
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_connection_whose_server_said_goodbye_between_two_statements_is_replaced(
     fragile: PostgresServer, database: str
 ) -> None:
     async with (
-        network(fragile.port) as (between, port),
+        run_network(fragile.port) as (between, port),
         opened(database.replace(f":{fragile.port}/", f":{port}/")) as store,
     ):
         await store.save(RECORD)
@@ -155,10 +157,10 @@ async def test_a_connection_whose_server_said_goodbye_between_two_statements_is_
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps(database: str) -> None:
     async with opened(database) as one, opened(database) as two:
-        await asyncio.gather(one.is_healthy(), two.is_healthy())
+        await asyncio.gather(one.check_health(), two.check_health())
         await one.save(RECORD)
         assert await two.get("r", "alice") == RECORD
         await one.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
@@ -168,13 +170,13 @@ async def test_two_gateways_make_the_tables_at_once_and_see_what_the_other_keeps
             for name, store in (("a", one), ("b", two))
         ]
         assert all(await asyncio.gather(*adding))
-        listed = await two.items("c", "alice")
+        listed = await two.list_items("c", "alice")
         assert listed is not None
         assert len({item.id for item in listed}) == 40
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_run_is_lost_when_its_gateway_is_gone_not_when_another_starts(
     fragile: PostgresServer, database: str
 ) -> None:
@@ -182,34 +184,34 @@ async def test_a_run_is_lost_when_its_gateway_is_gone_not_when_another_starts(
     async with opened(database) as other:
         async with opened(database) as store:
             await store.save(running)
-            assert await other.unfinished() == [], "it is being made elsewhere"
+            assert await other.read_orphans() == [], "it is being made elsewhere"
             await asyncio.to_thread(fragile.stop)
             await asyncio.to_thread(fragile.start)
-            while await other.unfinished():  # noqa: ASYNC110 - the gateway is back in its database in a moment
+            while await other.read_orphans():  # noqa: ASYNC110 - the gateway is back in its database in a moment
                 await asyncio.sleep(0.02)
-        assert await other.unfinished() == [running]
+        assert await other.read_orphans() == [running]
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_a_gateway_whose_connections_went_silent_is_never_taken_for_dead(
     fragile: PostgresServer, database: str
 ) -> None:
-    async with network(fragile.port) as (between, port), opened(database) as other:
+    async with run_network(fragile.port) as (between, port), opened(database) as other:
         far = database.replace(f":{fragile.port}/", f":{port}/")
         async with opened(far) as store:
             await store.save(replace(RECORD, status="in_progress"))
             between.go_silent()
-            await between.made.wait()  # it asks, hears nothing, and comes again
+            await between.connection_made.wait()  # it asks, hears nothing, and comes again
             while await locks(fragile, database) < 3:  # the other gateway's, the old one and the new one
-                assert await other.orphans() == {}
+                assert await other.find_orphans() == {}
                 await asyncio.sleep(0.02)
-            between.end_silent()
+            between.close_silent_links()
             while await locks(fragile, database) > 2:  # until the server has noticed
-                assert await other.orphans() == {}
+                assert await other.find_orphans() == {}
                 await asyncio.sleep(0.02)
-            assert await other.orphans() == {}
-        assert list(await other.orphans()) == ["r"]
+            assert await other.find_orphans() == {}
+        assert list(await other.find_orphans()) == ["r"]
 
 
 async def locks(server: PostgresServer, database: str) -> int:
@@ -219,25 +221,25 @@ async def locks(server: PostgresServer, database: str) -> int:
 
 
 @pytest.mark.proves("D-32")
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_the_server_is_told_to_look_soon_whether_a_silent_gateway_is_still_there(
     fragile: PostgresServer, database: str
 ) -> None:
-    async with network(fragile.port) as (between, port):
+    async with run_network(fragile.port) as (between, port):
         async with opened(database.replace(f":{fragile.port}/", f":{port}/")) as store:
             await store.save(RECORD)
-        assert len(between.said) == 2, "the connection that is present, and the one that works"
-        for said in between.said:
+        assert len(between.sent_bytes) == 2, "the connection that is present, and the one that works"
+        for said in between.sent_bytes:
             for name, value in (("idle", 2), ("interval", 1), ("count", 3)):
                 assert f"tcp_keepalives_{name}\0{value}\0".encode() in said
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_ids_and_texts_of_any_kind_are_found_or_missing_but_never_an_error(database: str) -> None:
     async with opened(database) as store:
         for odd in ("a\0b", "', DROP TABLE responses; --", "ü" * 300):
             assert await store.get(odd, "alice") is None
-            assert await store.items("c", "alice", after=odd) is None
+            assert await store.list_items("c", "alice", after=odd) is None
             assert not await store.delete(odd, "alice")
         await store.save(replace(RECORD, resource=bytes(range(256))))
         found = await store.get("r", "alice")
@@ -245,7 +247,7 @@ async def test_ids_and_texts_of_any_kind_are_found_or_missing_but_never_an_error
         assert found.resource == bytes(range(256))
 
 
-@aio(SECONDS)
+@async_test(SECONDS)
 async def test_what_is_wrong_is_said_without_the_password(fragile: PostgresServer, database: str) -> None:
     wrong = {
         fragile.url("nowhere"): "no database of that name",
@@ -269,7 +271,7 @@ async def test_what_is_wrong_is_said_without_the_password(fragile: PostgresServe
 def test_a_database_of_the_future_is_refused_in_words(fragile: PostgresServer, database: str) -> None:
     name = database.rpartition("/")[2]
     fragile.administer("CREATE TABLE holodeck_schema (version INTEGER NOT NULL)", name)
-    fragile.administer(f"INSERT INTO holodeck_schema VALUES ({len(STEPS) + 1})", name)
+    fragile.administer(f"INSERT INTO holodeck_schema VALUES ({len(MIGRATIONS) + 1})", name)
 
     async def use() -> None:
         async with opened(database) as store:

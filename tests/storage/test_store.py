@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aio import aio
+from aio import async_test
 
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import MAX_SEARCHED_BYTES
 from holodeck.storage.factory import open_store
-from holodeck.storage.schema import STEPS
+from holodeck.storage.schema import MIGRATIONS
 from holodeck.storage.sqlite import SQLiteStore
 from holodeck.storage.store import Conversation, ConversationItem, ResponseStore, StoredResponse
 
@@ -46,7 +46,7 @@ async def opened(folder: Path, url: str = "sqlite:///kept.db") -> AsyncIterator[
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.save(RECORD)
@@ -58,13 +58,13 @@ async def test_a_response_comes_back_as_it_was_also_after_a_restart(tmp_path: Pa
 
 
 @pytest.mark.proves("D-28")
-@aio(30)
+@async_test(30)
 async def test_what_the_database_cannot_take_fails_alone(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.save(RECORD)
         for _ in range(2):
             with pytest.raises(OverflowError):
-                await store.grown("resp_1", "alice", 2**63)
+                await store.read_events("resp_1", "alice", 2**63)
             with pytest.raises(UnicodeEncodeError):
                 await store.add_items("c", "\ud800", [])
         assert await store.get("resp_1", "alice") == RECORD
@@ -72,7 +72,7 @@ async def test_what_the_database_cannot_take_fails_alone(tmp_path: Path) -> None
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
+@async_test(30)
 async def test_a_response_is_found_by_what_stands_in_it_and_only_by_its_owner(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.save(replace(RECORD, id="resp_2", resource=b'{"id":"msg_7"}', created_at=2000.0))
@@ -82,16 +82,18 @@ async def test_a_response_is_found_by_what_stands_in_it_and_only_by_its_owner(tm
         newest, older = (b'{"id":"msg_7"}', RECORD.input_items), (RECORD.resource, b'[{"id":"msg_8"},{"id":"\\"odd"}]')
         seven, eight, nine = "msg_7", "msg_8", "msg_9"
         for ids, expected in (([seven], [newest]), ([eight], [older]), ([nine], []), ([nine, '"odd'], [older])):
-            assert await store.with_items(ids, "alice") == expected
-            assert await store.with_items(ids, "bob") == []
-        assert await store.with_items([seven, eight], "alice") == [newest, older]
+            assert await store.find_responses_containing(ids, "alice") == expected
+            assert await store.find_responses_containing(ids, "bob") == []
+        assert await store.find_responses_containing([seven, eight], "alice") == [newest, older]
         large = b"[" + b" " * MAX_SEARCHED_BYTES + b"]"
         await store.save(replace(RECORD, id="resp_4", input_items=large, created_at=1700.0))
-        assert await store.with_items([seven, eight], "alice") == [newest], "what is too much is not searched"
+        assert await store.find_responses_containing([seven, eight], "alice") == [newest], (
+            "what is too much is not searched"
+        )
 
 
 @pytest.mark.proves("D-29")
-@aio(30)
+@async_test(30)
 async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, url: str) -> None:
     conversation = Conversation(id="conv_1", owner="alice", created_at=1.0)
     item = ConversationItem(id="msg_1", data=b"{}")
@@ -99,11 +101,11 @@ async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, ur
         await store.save(RECORD)
         await store.create_conversation(conversation, [item])
         assert await store.get("resp_1", "bob") is None
-        assert await store.context("resp_1", "bob") is None
+        assert await store.read_context("resp_1", "bob") is None
         assert not await store.delete("resp_1", "bob")
-        assert await store.conversation("conv_1", "bob") is None
-        assert await store.items("conv_1", "bob") is None
-        assert await store.item("conv_1", "bob", "msg_1") is None
+        assert await store.get_conversation("conv_1", "bob") is None
+        assert await store.list_items("conv_1", "bob") is None
+        assert await store.get_item("conv_1", "bob", "msg_1") is None
         assert await store.find_item("msg_1", "bob") is None
         assert await store.find_item("msg_1", "alice") == item
         assert await store.find_item("msg_2", "alice") is None
@@ -112,11 +114,11 @@ async def test_another_owner_sees_nothing_and_changes_nothing(tmp_path: Path, ur
         assert not await store.delete_item("conv_1", "bob", "msg_1")
         assert not await store.delete_conversation("conv_1", "bob")
         await store.save(replace(RECORD, id="resp_2", owner="bob", previous_id="resp_1", items=b'["two"]'))
-        assert await store.context("resp_2", "bob") == [b'["two"]'], "a chain does not lead to another's response"
-        assert await store.items("conv_1", "alice") == [item]
+        assert await store.read_context("resp_2", "bob") == [b'["two"]'], "a chain does not lead to another's response"
+        assert await store.list_items("conv_1", "alice") == [item]
 
 
-@aio(30)
+@async_test(30)
 async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         previous = None
@@ -124,43 +126,45 @@ async def test_a_context_is_the_whole_chain_oldest_first(tmp_path: Path, url: st
             record = replace(RECORD, id=f"resp_{number}", previous_id=previous, items=f"[{number}]".encode())
             await store.save(record)
             previous = record.id
-        assert await store.context("resp_4", "alice") == [b"[0]", b"[1]", b"[2]", b"[3]", b"[4]"]
+        assert await store.read_context("resp_4", "alice") == [b"[0]", b"[1]", b"[2]", b"[3]", b"[4]"]
         await store.delete("resp_2", "alice")
-        assert await store.context("resp_4", "alice") == [b"[3]", b"[4]"]
-        assert await store.context("gone", "alice") is None
+        assert await store.read_context("resp_4", "alice") == [b"[3]", b"[4]"]
+        assert await store.read_context("gone", "alice") is None
         await store.save(replace(RECORD, id="a", previous_id="b"))
         await store.save(replace(RECORD, id="b", previous_id="a"))
-        assert await store.context("a", "alice") is not None, "a loop ends"
+        assert await store.read_context("a", "alice") is not None, "a loop ends"
 
 
-@aio(30)
+@async_test(30)
 async def test_conversation_items_keep_their_order_and_are_paged(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.create_conversation(Conversation(id="c", owner="alice", created_at=1.0), [])
         batches = [[ConversationItem(id=f"i{b}_{n}", data=b"{}") for n in range(3)] for b in range(20)]
         await asyncio.gather(*(store.add_items("c", "alice", batch) for batch in batches))
-        listed = await store.items("c", "alice", limit=100)
+        listed = await store.list_items("c", "alice", limit=100)
         assert listed is not None
         ids = [item.id for item in listed]
         assert len(ids) == 60
         for batch in batches:
             place = ids.index(batch[0].id)
             assert ids[place : place + 3] == [item.id for item in batch], "one batch stays together"
-        page = await store.items("c", "alice", after=ids[9], limit=5)
+        page = await store.list_items("c", "alice", after=ids[9], limit=5)
         assert page is not None
         assert [item.id for item in page] == ids[10:15]
-        last = await store.items("c", "alice", limit=2, order="desc")
+        last = await store.list_items("c", "alice", limit=2, order="desc")
         assert last is not None
         assert [item.id for item in last] == ids[:-3:-1]
         assert await store.delete_item("c", "alice", ids[0])
-        assert await store.item("c", "alice", ids[0]) is None
+        assert await store.get_item("c", "alice", ids[0]) is None
         again = [ConversationItem(id=ids[1], data=b"[]"), ConversationItem(id="new", data=b"[]")]
         assert await store.add_items("c", "alice", again)
-        assert await store.item("c", "alice", ids[1]) == ConversationItem(id=ids[1], data=b"{}"), "the first one stays"
-        assert await store.item("c", "alice", "new") == again[1]
+        assert await store.get_item("c", "alice", ids[1]) == ConversationItem(id=ids[1], data=b"{}"), (
+            "the first one stays"
+        )
+        assert await store.get_item("c", "alice", "new") == again[1]
 
 
-@aio(30)
+@async_test(30)
 async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         for number in range(10):
@@ -168,13 +172,13 @@ async def test_what_is_old_is_forgotten_and_what_is_unfinished_is_found(tmp_path
             await store.save(replace(RECORD, id=f"r{number}", created_at=float(number), status=status))
         await store.create_conversation(Conversation(id="old", owner="a", created_at=0.0), [])
     async with opened(tmp_path, url) as store:
-        assert [record.id for record in await store.unfinished()] == ["r9"]
-        assert await store.forget(5.0) == 6
+        assert [record.id for record in await store.read_orphans()] == ["r9"]
+        assert await store.delete_older_than(5.0) == 6
         assert await store.get("r4", "alice") is None
         assert await store.get("r5", "alice") is not None
 
 
-@aio(30)
+@async_test(30)
 async def test_of_many_saves_at_once_a_bad_one_fails_alone(tmp_path: Path, url: str) -> None:
     async with opened(tmp_path, url) as store:
         await store.create_conversation(Conversation(id="c", owner="a", created_at=1.0), [])
@@ -185,10 +189,10 @@ async def test_of_many_saves_at_once_a_bad_one_fails_alone(tmp_path: Path, url: 
         assert await store.get("r199", "alice") is not None
 
 
-@aio
+@async_test
 async def test_a_database_of_the_future_is_refused_in_words(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "kept.db")
-    connection.execute(f"PRAGMA user_version = {len(STEPS) + 1}")
+    connection.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     connection.close()
     async with opened(tmp_path) as store:
         with pytest.raises(StorageError, match="newer HoloDeck"):
@@ -196,7 +200,7 @@ async def test_a_database_of_the_future_is_refused_in_words(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("content", "words"), [(b"not a database at all" * 100, "not a database")])
-@aio
+@async_test
 async def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "kept.db").write_bytes(content)
     async with opened(tmp_path) as store:
@@ -204,7 +208,7 @@ async def test_a_file_that_cannot_be_used_is_explained(tmp_path: Path, content: 
             await store.save(RECORD)
 
 
-@aio
+@async_test
 async def test_a_place_where_nothing_may_be_written_is_explained_with_what_names_it() -> None:
     store = SQLiteStore(Path("/sys/holodeck.db"))  # not even root may make files there
     try:
@@ -261,7 +265,7 @@ async def _all_there(path: Path, numbers: list[int]) -> None:
         await store.close()
 
 
-@aio(30)
+@async_test(30)
 async def test_two_stores_may_write_to_one_file(tmp_path: Path) -> None:
     one, two = SQLiteStore(tmp_path / "kept.db"), SQLiteStore(tmp_path / "kept.db")
     try:

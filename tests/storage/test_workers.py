@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aio import aio
+from aio import async_test
 
 from holodeck.lib.errors import StorageError
 from holodeck.storage.workers import Worker
@@ -29,7 +29,7 @@ def connect() -> sqlite3.Connection:
 
 @asynccontextmanager
 async def working() -> AsyncIterator[Worker]:
-    worker = Worker(connect, writes=True, name="test")
+    worker = Worker(connect, is_writer=True, name="test")
     try:
         yield worker
     finally:
@@ -52,7 +52,7 @@ async def kept(worker: Worker) -> list[str]:
 
 @pytest.mark.proves("D-28")
 @pytest.mark.parametrize("others", [0, 3])
-@aio
+@async_test
 async def test_a_job_that_fails_half_way_is_undone_and_no_other_with_it(others: int) -> None:
     async with working() as worker:
         good = [adding(f"good {number}") for number in range(others)]
@@ -65,7 +65,7 @@ async def test_a_job_that_fails_half_way_is_undone_and_no_other_with_it(others: 
 
 @pytest.mark.parametrize("mistake", [OverflowError, StopIteration])
 @pytest.mark.parametrize("others", [0, 2])
-@aio
+@async_test
 async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
     mistake: type[Exception], others: int
 ) -> None:
@@ -82,7 +82,7 @@ async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
 
 
 @pytest.mark.proves("D-31")
-@aio
+@async_test
 async def test_when_the_disk_is_full_what_was_acknowledged_is_there_and_nothing_else_and_the_next_is_tried() -> None:
     async with working() as worker:
         assert await worker.run(adding("before")) == 1
@@ -96,7 +96,7 @@ async def test_when_the_disk_is_full_what_was_acknowledged_is_there_and_nothing_
 
 @pytest.mark.proves("D-28")
 @pytest.mark.parametrize("others", [0, 1])
-@aio
+@async_test
 async def test_what_the_database_refuses_at_the_very_end_is_undone_and_the_next_is_tried(others: int) -> None:
     async with working() as worker:
         jobs = [lambda db: db.execute("INSERT INTO meanings VALUES ('none')").rowcount, *[adding("other")] * others]
@@ -106,15 +106,15 @@ async def test_what_the_database_refuses_at_the_very_end_is_undone_and_the_next_
         assert await kept(worker) == ["next"]
 
 
-@aio
+@async_test
 async def test_what_was_asked_for_before_the_end_is_done_before_it() -> None:
-    worker = Worker(connect, writes=True, name="test")
+    worker = Worker(connect, is_writer=True, name="test")
     await worker.run(adding("first"))
     done, _ = await asyncio.gather(worker.run(adding("last")), worker.close())
     assert done == 1
 
 
-@aio
+@async_test
 async def test_a_caller_that_leaves_harms_no_other() -> None:
     async with working() as worker:
         jobs: list[Any] = [adding("left"), adding("half", "half"), adding("stays")]
@@ -127,7 +127,7 @@ async def test_a_caller_that_leaves_harms_no_other() -> None:
 
 
 def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting() -> None:
-    worker = Worker(connect, writes=True, name="test")
+    worker = Worker(connect, is_writer=True, name="test")
     ended = asyncio.new_event_loop()
     asking = ended.create_task(worker.run(adding("left")))
     ended.call_soon(ended.stop)
@@ -147,12 +147,12 @@ def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting()
 
 
 @pytest.mark.proves("D-31")
-@aio
-async def test_where_the_file_lies_is_nobodys_business() -> None:
+@async_test
+async def test_a_storage_error_does_not_show_the_path_of_the_database() -> None:
     def refuse() -> sqlite3.Connection:
         raise PermissionError(13, "Permission denied", "/home/operator/secret.db")
 
-    worker = Worker(refuse, writes=True, name="test")
+    worker = Worker(refuse, is_writer=True, name="test")
     with pytest.raises(StorageError, match="may not write there") as found:
         await worker.run(adding("word"))
     assert "operator" not in str(found.value)

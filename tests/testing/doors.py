@@ -11,9 +11,9 @@ from mcp.client.sse import sse_client
 
 from holodeck.testing import Era, Fault, FaultyMCPServer
 
-Door: TypeAlias = Literal["stdio", "http", "http-sse", "sse"]
+TransportVariant: TypeAlias = Literal["stdio", "http", "http-sse", "sse"]
 
-DOORS: list[tuple[Door, Era]] = [
+TRANSPORT_VARIANTS: list[tuple[TransportVariant, Era]] = [
     ("stdio", "legacy"),
     ("stdio", "modern"),
     ("http", "legacy"),
@@ -25,14 +25,16 @@ DOORS: list[tuple[Door, Era]] = [
 
 
 @asynccontextmanager
-async def official_client(door: Door, era: Era, mode: Fault = Fault.NORMAL, **options: Any) -> AsyncIterator[Client]:
+async def open_sdk_client(
+    transport: TransportVariant, era: Era, mode: Fault = Fault.NORMAL, **options: Any
+) -> AsyncIterator[Client]:
     """Connect the SDK's own client to a server that is started for it."""
-    if door == "stdio":
+    if transport == "stdio":
         command, *arguments = FaultyMCPServer.command(mode, era=era)
         async with Client(StdioServerParameters(command=command, args=arguments), **options) as client:
             yield client
         return
-    async with FaultyMCPServer(mode, era=era, sse=door == "http-sse") as server:
-        target = sse_client(server.url_for("sse")) if door == "sse" else server.url
+    async with FaultyMCPServer(mode, era=era, sse=transport == "http-sse") as server:
+        target = sse_client(server.url_for("sse")) if transport == "sse" else server.url
         async with Client(target, **options) as client:
             yield client

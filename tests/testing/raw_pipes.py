@@ -11,7 +11,7 @@ from typing import Any
 
 from holodeck.testing import Era, Fault, FaultyMCPServer
 
-SECONDS = 30
+TIMEOUT = 30
 """The longest that anything here may take on a busy machine."""
 BIGGEST_LINE = 64 * 1024 * 1024
 
@@ -21,7 +21,7 @@ MODERN_META = {
 }
 
 
-def request(number: int, method: str, era: Era, **params: Any) -> dict[str, Any]:
+def build_request(number: int, method: str, era: Era, **params: Any) -> dict[str, Any]:
     """Return a request as a client of the era writes it."""
     if era == "modern":
         params["_meta"] = MODERN_META
@@ -40,41 +40,41 @@ class RawPipes:
         """Send a request and return its id."""
         number = next(self._numbers)
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(request(number, method, self.era, **params)).encode() + b"\n")
+        self.process.stdin.write(json.dumps(build_request(number, method, self.era, **params)).encode() + b"\n")
         return number
 
     def call(self, tool: str = "echo", **arguments: Any) -> int:
         """Send a tool call and return its id."""
         return self.send("tools/call", name=tool, arguments=arguments or {"text": "hello"})
 
-    async def line(self) -> bytes:
+    async def read_line(self) -> bytes:
         """Return the next line, or what there is of one at the end."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             return await self.process.stdout.readline()
 
-    async def message(self) -> dict[str, Any]:
+    async def read_message(self) -> dict[str, Any]:
         """Return the next line as a message."""
-        message: dict[str, Any] = json.loads(await self.line())
+        message: dict[str, Any] = json.loads(await self.read_line())
         return message
 
-    async def begin(self) -> dict[str, Any]:
+    async def shake_hands(self) -> dict[str, Any]:
         """Do the handshake of the era."""
         if self.era == "modern":
             self.send("server/discover")
         else:
             self.send("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "t"})
-        return await self.message()
+        return await self.read_message()
 
-    async def exit_code(self) -> int:
+    async def wait_exit_code(self) -> int:
         """Return the exit code when the process has ended."""
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             return await self.process.wait()
 
-    async def stderr(self) -> bytes:
+    async def read_stderr(self) -> bytes:
         """Return all of stderr when the process has ended."""
         assert self.process.stderr is not None
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT):
             return await self.process.stderr.read()
 
     def end_input(self) -> None:
@@ -84,14 +84,14 @@ class RawPipes:
 
 
 @asynccontextmanager
-async def raw_pipes(mode: Fault, era: Era = "legacy", **options: Any) -> AsyncIterator[RawPipes]:
+async def start_raw_pipes(mode: Fault, era: Era = "legacy", **options: Any) -> AsyncIterator[RawPipes]:
     """Start the server as a process, and kill it in the end."""
-    async with raw_command(FaultyMCPServer.command(mode, era=era, **options), era) as pipes:
+    async with start_raw_command(FaultyMCPServer.command(mode, era=era, **options), era) as pipes:
         yield pipes
 
 
 @asynccontextmanager
-async def raw_command(
+async def start_raw_command(
     command: list[str], era: Era = "legacy", env: dict[str, str] | None = None
 ) -> AsyncIterator[RawPipes]:
     """Start a command, and kill it in the end."""

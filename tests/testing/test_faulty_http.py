@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from testing.raw_pipes import SECONDS, request
+from testing.raw_pipes import TIMEOUT, build_request
 
 from holodeck.testing import ABANDONED, Era, Fault, FaultyMCPServer
 
@@ -32,7 +32,7 @@ class RawHttp:
         if self.era == "modern":
             headers |= {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method}
             headers |= {"Mcp-Name": params["name"]} if "name" in params else {}
-        message = request(1, method, self.era, **params)
+        message = build_request(1, method, self.era, **params)
         async with self._client.post(self.server.url, json=message, headers=headers, allow_redirects=False) as answer:
             yield answer
 
@@ -59,7 +59,7 @@ def against(mode: Fault, era: Era, act: Callable[[RawHttp], Awaitable[None]], **
 
     async def main() -> None:
         async with (
-            asyncio.timeout(SECONDS),
+            asyncio.timeout(TIMEOUT),
             FaultyMCPServer(era=era, sse=options.pop("sse", False)) as server,
             aiohttp.ClientSession() as client,
         ):

@@ -8,11 +8,11 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp.client.context import ClientRequestContext
-from testing.doors import DOORS, Door, official_client
+from testing.doors import TRANSPORT_VARIANTS, TransportVariant, open_sdk_client
 
 from holodeck.testing import Era
 
-pytestmark = pytest.mark.parametrize(("door", "era"), DOORS, ids=str)
+pytestmark = pytest.mark.parametrize(("door", "era"), TRANSPORT_VARIANTS, ids=str)
 
 
 def text_of(result: types.CallToolResult) -> str:
@@ -21,9 +21,9 @@ def text_of(result: types.CallToolResult) -> str:
     return block.text
 
 
-def test_it_speaks_the_version_of_its_era(door: Door, era: Era) -> None:
+def test_it_speaks_the_version_of_its_era(door: TransportVariant, era: Era) -> None:
     async def main() -> None:
-        async with official_client(door, era) as client:
+        async with open_sdk_client(door, era) as client:
             assert client.protocol_version == ("2026-07-28" if era == "modern" else "2025-11-25")
             assert client.server_info is not None
             assert client.server_info.name == "faulty"
@@ -32,9 +32,9 @@ def test_it_speaks_the_version_of_its_era(door: Door, era: Era) -> None:
     asyncio.run(main())
 
 
-def test_its_tools_are_listed_and_called(door: Door, era: Era) -> None:
+def test_its_tools_are_listed_and_called(door: TransportVariant, era: Era) -> None:
     async def main() -> None:
-        async with official_client(door, era) as client:
+        async with open_sdk_client(door, era) as client:
             names = {tool.name for tool in (await client.list_tools()).tools}
             assert {"add", "echo", "weird.name/x y"} <= names
             assert ("regional" in names) is (era == "modern")
@@ -46,9 +46,9 @@ def test_its_tools_are_listed_and_called(door: Door, era: Era) -> None:
     asyncio.run(main())
 
 
-def test_it_has_one_tool_for_every_kind_of_content(door: Door, era: Era) -> None:
+def test_it_has_one_tool_for_every_kind_of_content(door: TransportVariant, era: Era) -> None:
     async def main() -> None:
-        async with official_client(door, era) as client:
+        async with open_sdk_client(door, era) as client:
             await client.list_tools()
             blocks = (await client.call_tool("many_blocks", {})).content
             assert [block.type for block in blocks] == [
@@ -68,9 +68,9 @@ def test_it_has_one_tool_for_every_kind_of_content(door: Door, era: Era) -> None
     asyncio.run(main())
 
 
-def test_its_prompts_are_listed_and_fetched(door: Door, era: Era) -> None:
+def test_its_prompts_are_listed_and_fetched(door: TransportVariant, era: Era) -> None:
     async def main() -> None:
-        async with official_client(door, era) as client:
+        async with open_sdk_client(door, era) as client:
             assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["review", "greet"]
             prompt = await client.get_prompt("review", {"code": "x = 1"})
             content = prompt.messages[0].content
@@ -80,7 +80,7 @@ def test_its_prompts_are_listed_and_fetched(door: Door, era: Era) -> None:
     asyncio.run(main())
 
 
-def test_a_slow_call_reports_progress_and_ends_when_it_is_released(door: Door, era: Era) -> None:
+def test_a_slow_call_reports_progress_and_ends_when_it_is_released(door: TransportVariant, era: Era) -> None:
     async def main() -> None:
         started = asyncio.Event()
         steps: list[float] = []
@@ -89,7 +89,7 @@ def test_a_slow_call_reports_progress_and_ends_when_it_is_released(door: Door, e
             steps.append(progress)
             started.set()
 
-        async with official_client(door, era) as client:
+        async with open_sdk_client(door, era) as client:
             slow = asyncio.create_task(
                 client.call_tool("slow", {"seconds": 500, "steps": 2}, progress_callback=progress)
             )
@@ -102,7 +102,7 @@ def test_a_slow_call_reports_progress_and_ends_when_it_is_released(door: Door, e
     asyncio.run(main())
 
 
-def test_it_asks_the_client_for_roots_a_model_and_a_person(door: Door, era: Era) -> None:
+def test_it_asks_the_client_for_roots_a_model_and_a_person(door: TransportVariant, era: Era) -> None:
     async def roots(context: ClientRequestContext) -> types.ListRootsResult:
         return types.ListRootsResult(roots=[types.Root(uri="file:///data", name="data")])
 
@@ -113,7 +113,7 @@ def test_it_asks_the_client_for_roots_a_model_and_a_person(door: Door, era: Era)
         return types.ElicitResult(action="accept", content={"name": "Ada"})
 
     async def main() -> None:
-        async with official_client(
+        async with open_sdk_client(
             door,
             era,
             list_roots_callback=roots,
@@ -127,7 +127,7 @@ def test_it_asks_the_client_for_roots_a_model_and_a_person(door: Door, era: Era)
     asyncio.run(main())
 
 
-def test_a_tool_that_is_added_is_announced_to_who_listens(door: Door, era: Era) -> None:
+def test_a_tool_that_is_added_is_announced_to_who_listens(door: TransportVariant, era: Era) -> None:
     async def main() -> None:
         announced = asyncio.Event()
 
@@ -135,7 +135,7 @@ def test_a_tool_that_is_added_is_announced_to_who_listens(door: Door, era: Era) 
             if isinstance(message, types.ToolListChangedNotification):
                 announced.set()
 
-        async with official_client(door, era, message_handler=on_message) as client:
+        async with open_sdk_client(door, era, message_handler=on_message) as client:
             if era == "modern":
                 async with client.listen(tools_list_changed=True):
                     await client.call_tool("grow", {})

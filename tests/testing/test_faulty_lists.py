@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from testing.raw_pipes import RawPipes, raw_pipes
+from testing.raw_pipes import RawPipes, start_raw_pipes
 
 from holodeck.testing import Era, Fault
 
@@ -17,7 +17,7 @@ async def pages(server: RawPipes, at_most: int) -> list[dict[str, Any]]:
     cursor: dict[str, str] = {}
     while len(made) < at_most:
         server.send("tools/list", **cursor)
-        result = (await server.message())["result"]
+        result = (await server.read_message())["result"]
         made.append(result)
         if "nextCursor" not in result:
             break
@@ -27,8 +27,8 @@ async def pages(server: RawPipes, at_most: int) -> list[dict[str, Any]]:
 
 def listed(mode: Fault, era: Era, at_most: int = 1_001) -> list[dict[str, Any]]:
     async def main() -> list[dict[str, Any]]:
-        async with raw_pipes(mode, era) as server:
-            await server.begin()
+        async with start_raw_pipes(mode, era) as server:
+            await server.shake_hands()
             return await pages(server, at_most)
 
     return asyncio.run(main())
@@ -95,10 +95,10 @@ def test_an_output_schema_is_a_trap(mode: Fault, sign: str, era: Era) -> None:
 @both_eras
 def test_the_answer_to_the_slow_pattern_is_one_that_it_is_slow_for(era: Era) -> None:
     async def main() -> None:
-        async with raw_pipes(Fault.SLOW_SCHEMA_REGEX, era) as server:
-            await server.begin()
+        async with start_raw_pipes(Fault.SLOW_SCHEMA_REGEX, era) as server:
+            await server.shake_hands()
             await pages(server, 1)
             server.call("structured")
-            assert (await server.message())["result"]["structuredContent"] == {"total": "a" * 40}
+            assert (await server.read_message())["result"]["structuredContent"] == {"total": "a" * 40}
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from testing.raw_pipes import RawPipes, raw_pipes
+from testing.raw_pipes import RawPipes, start_raw_pipes
 
 from holodeck.testing import Era, Fault
 
@@ -20,8 +20,8 @@ def in_both_eras(mode: Fault, act: Callable[[RawPipes], Awaitable[None]], **opti
 
     async def main() -> None:
         for era in ERAS:
-            async with raw_pipes(mode, era, **options) as server:
-                await server.begin()
+            async with start_raw_pipes(mode, era, **options) as server:
+                await server.shake_hands()
                 await act(server)
 
     asyncio.run(main())
@@ -30,7 +30,7 @@ def in_both_eras(mode: Fault, act: Callable[[RawPipes], Awaitable[None]], **opti
 def test_an_answer_comes_twice() -> None:
     async def act(server: RawPipes) -> None:
         server.call()
-        assert await server.line() == await server.line()
+        assert await server.read_line() == await server.read_line()
 
     in_both_eras(Fault.ANSWERS_TWICE, act)
 
@@ -38,7 +38,7 @@ def test_an_answer_comes_twice() -> None:
 def test_an_answer_has_the_id_of_no_request() -> None:
     async def act(server: RawPipes) -> None:
         number = server.call()
-        assert (await server.message())["id"] == f"not-{number}"
+        assert (await server.read_message())["id"] == f"not-{number}"
 
     in_both_eras(Fault.WRONG_ID, act)
 
@@ -46,7 +46,7 @@ def test_an_answer_has_the_id_of_no_request() -> None:
 def test_an_error_has_no_id() -> None:
     async def act(server: RawPipes) -> None:
         server.call()
-        message = await server.message()
+        message = await server.read_message()
         assert (message["id"], message["error"]["code"]) == (None, -32700)
 
     in_both_eras(Fault.ERROR_ID_NULL, act)
@@ -55,10 +55,10 @@ def test_an_error_has_no_id() -> None:
 def test_garbage_comes_before_the_answer() -> None:
     async def act(server: RawPipes) -> None:
         number = server.call()
-        assert (await server.line()).startswith(b"npm warn")
+        assert (await server.read_line()).startswith(b"npm warn")
         for _ in range(6):
-            await server.line()
-        assert (await server.message())["id"] == number
+            await server.read_line()
+        assert (await server.read_message())["id"] == number
 
     in_both_eras(Fault.GARBAGE, act)
 
@@ -66,7 +66,7 @@ def test_garbage_comes_before_the_answer() -> None:
 def test_one_byte_of_an_answer_is_not_utf8() -> None:
     async def act(server: RawPipes) -> None:
         server.call()
-        line = await server.line()
+        line = await server.read_line()
         with pytest.raises(UnicodeDecodeError):
             line.decode()
         assert json.loads(line.decode(errors="replace"))["result"]["content"][0]["text"] == "a caf\ufffd"
@@ -77,7 +77,7 @@ def test_one_byte_of_an_answer_is_not_utf8() -> None:
 def test_half_a_surrogate_pair_is_in_an_answer() -> None:
     async def act(server: RawPipes) -> None:
         server.call()
-        assert "\ud83d" in (await server.message())["result"]["content"][0]["text"]
+        assert "\ud83d" in (await server.read_message())["result"]["content"][0]["text"]
 
     in_both_eras(Fault.LONE_SURROGATE, act)
 
@@ -85,7 +85,7 @@ def test_half_a_surrogate_pair_is_in_an_answer() -> None:
 def test_an_answer_is_nested_two_thousand_deep() -> None:
     async def act(server: RawPipes) -> None:
         server.call()
-        assert b"[" * 2_000 + b"]" * 2_000 in await server.line()
+        assert b"[" * 2_000 + b"]" * 2_000 in await server.read_line()
 
     in_both_eras(Fault.DEEP_NESTING, act)
 
@@ -95,7 +95,7 @@ def test_an_answer_is_spread_over_lines() -> None:
         number = server.call()
         lines = b""
         while not lines.endswith(b"\n}\n"):
-            lines += await server.line()
+            lines += await server.read_line()
         assert lines.count(b"\n") > 5
         assert json.loads(lines)["id"] == number
 
@@ -105,7 +105,7 @@ def test_an_answer_is_spread_over_lines() -> None:
 def test_an_answer_is_in_a_batch() -> None:
     async def act(server: RawPipes) -> None:
         number = server.call()
-        (answer,) = json.loads(await server.line())
+        (answer,) = json.loads(await server.read_line())
         assert answer["id"] == number
 
     in_both_eras(Fault.BATCH, act)
@@ -117,7 +117,7 @@ def test_half_a_line_comes_and_then_the_server_still_lives() -> None:
         assert server.process.stdout is not None
         assert (await server.process.stdout.readexactly(20)).startswith(b'{"jsonrpc"')
         number = server.send("tools/list")
-        line = await server.line()
+        line = await server.read_line()
         assert b"result" in line
         assert f'"id":{number}'.encode() in line
 
@@ -127,7 +127,7 @@ def test_half_a_line_comes_and_then_the_server_still_lives() -> None:
 def test_fifty_megabytes_come_in_one_line() -> None:
     async def act(server: RawPipes) -> None:
         server.call()
-        assert len(await server.line()) > 50_000_000
+        assert len(await server.read_line()) > 50_000_000
 
     in_both_eras(Fault.HUGE_LINE, act)
 
@@ -137,7 +137,7 @@ def test_fifty_megabytes_of_stderr_come_before_the_answer() -> None:
         number = server.call()
         assert server.process.stderr is not None
         await server.process.stderr.readexactly(50_000_000)
-        assert (await server.message())["id"] == number
+        assert (await server.read_message())["id"] == number
 
     in_both_eras(Fault.HUGE_STDERR, act)
 
@@ -146,21 +146,21 @@ def test_ten_thousand_notices_come_to_who_listens() -> None:
     async def act(server: RawPipes) -> None:
         if server.era == "modern":
             server.send("subscriptions/listen", notifications={"toolsListChanged": True})
-            assert (await server.message())["method"] == "notifications/subscriptions/acknowledged"
+            assert (await server.read_message())["method"] == "notifications/subscriptions/acknowledged"
         number = server.call()
         for _ in range(10_000):
-            assert (await server.message())["method"] == "notifications/tools/list_changed"
-        assert (await server.message())["id"] == number
+            assert (await server.read_message())["method"] == "notifications/tools/list_changed"
+        assert (await server.read_message())["id"] == number
 
     in_both_eras(Fault.FLOOD, act)
 
 
 def test_the_protocol_version_is_one_that_nobody_knows() -> None:
     async def main() -> None:
-        async with raw_pipes(Fault.UNKNOWN_VERSION, "legacy") as server:
-            assert (await server.begin())["result"]["protocolVersion"] == "1999-01-01"
-        async with raw_pipes(Fault.UNKNOWN_VERSION, "modern") as server:
-            error = (await server.begin())["error"]
+        async with start_raw_pipes(Fault.UNKNOWN_VERSION, "legacy") as server:
+            assert (await server.shake_hands())["result"]["protocolVersion"] == "1999-01-01"
+        async with start_raw_pipes(Fault.UNKNOWN_VERSION, "modern") as server:
+            error = (await server.shake_hands())["error"]
             assert (error["code"], error["data"]["supported"]) == (-32022, ["2999-01-01"])
 
     asyncio.run(main())
@@ -183,7 +183,7 @@ RESULTS: list[tuple[Fault, Callable[[Any], bool]]] = [
 def test_a_result_is_wrong_in_the_way_of_its_mode(mode: Fault, is_wrong: Callable[[Any], bool]) -> None:
     async def act(server: RawPipes) -> None:
         server.call("structured")
-        assert is_wrong((await server.message())["result"])
+        assert is_wrong((await server.read_message())["result"])
 
     in_both_eras(mode, act)
 
@@ -193,7 +193,7 @@ def test_a_fault_can_be_aimed_at_one_tool_and_begin_late_and_end() -> None:
         outcomes = []
         for tool in ("add", "echo", "echo", "echo", "echo"):
             server.call(tool, a=1, b=2, text="x")
-            outcomes.append("error" in await server.message())
+            outcomes.append("error" in await server.read_message())
         assert outcomes == [False, False, True, True, False]
 
     in_both_eras(Fault.PROTOCOL_ERROR, act, on="tools/call:echo", after=1, times=2)
@@ -202,7 +202,7 @@ def test_a_fault_can_be_aimed_at_one_tool_and_begin_late_and_end() -> None:
 def test_an_answer_comes_late_or_when_it_is_released() -> None:
     async def act(server: RawPipes) -> None:
         late, release = server.call("echo"), server.call("release")
-        assert [(await server.message())["id"] for _ in range(2)] == [release, late]
+        assert [(await server.read_message())["id"] for _ in range(2)] == [release, late]
 
     in_both_eras(Fault.LATE, act, on="tools/call:echo")
 
@@ -210,7 +210,7 @@ def test_an_answer_comes_late_or_when_it_is_released() -> None:
 def test_requests_and_notices_that_nobody_knows_come_before_the_answer() -> None:
     async def act(server: RawPipes) -> None:
         number = server.call()
-        messages = [await server.message() for _ in range(3)]
+        messages = [await server.read_message() for _ in range(3)]
         assert [message.get("method") for message in messages] == ["unheard/of", "notifications/unheard_of", None]
         assert messages[2]["id"] == number
 

@@ -13,7 +13,7 @@ import pytest
 import websockets
 from mcp import Client
 from mcp_types import TextContent
-from testing.raw_pipes import SECONDS, request
+from testing.raw_pipes import TIMEOUT, build_request
 
 from holodeck.testing import ABANDONED, Era, Fault, FaultyMCPServer
 
@@ -45,14 +45,14 @@ def test_a_server_is_down_at_first_comes_up_goes_down_and_comes_up_on_the_same_p
 def test_going_down_cuts_the_call_in_flight(era: Era) -> None:
     async def main() -> None:
         async with FaultyMCPServer(Fault.HANGS, era=era) as server, aiohttp.ClientSession() as client:
-            message = request(1, "initialize" if era == "legacy" else "server/discover", era)
+            message = build_request(1, "initialize" if era == "legacy" else "server/discover", era)
             server.misbehave(Fault.HANGS_AT_START)
             headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": message["method"]}
             call = asyncio.ensure_future(client.post(server.url, json=message, headers=headers))
             await server.received(message["method"])
             await server.go_down()
             with pytest.raises(aiohttp.ClientError):
-                await asyncio.wait_for(call, SECONDS)
+                await asyncio.wait_for(call, TIMEOUT)
 
     asyncio.run(main())
 
@@ -65,7 +65,7 @@ def test_a_slow_call_is_released_from_the_test(era: Era) -> None:
             (received,) = await server.received("tools/call", name="slow")
             assert received.params["arguments"] == {"seconds": 500, "steps": 1}
             server.release()
-            (block,) = (await asyncio.wait_for(slow, SECONDS)).content
+            (block,) = (await asyncio.wait_for(slow, TIMEOUT)).content
             assert isinstance(block, TextContent)
             assert block.text == "done"
 
@@ -87,11 +87,11 @@ def test_a_call_that_its_client_gives_up_is_seen_by_the_server(era: Era) -> None
 def test_a_push_reaches_the_stream_of_a_legacy_session_until_the_session_is_dropped() -> None:
     async def main() -> None:
         async with FaultyMCPServer() as server, aiohttp.ClientSession() as client:
-            body = request(1, "initialize", "legacy", protocolVersion="2025-11-25", capabilities={})
+            body = build_request(1, "initialize", "legacy", protocolVersion="2025-11-25", capabilities={})
             async with client.post(server.url, json=body) as answer:
                 session = {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"]}
             assert list(server.sessions) == [session["Mcp-Session-Id"]]
-            async with asyncio.timeout(SECONDS), client.get(server.url, headers=session) as stream:
+            async with asyncio.timeout(TIMEOUT), client.get(server.url, headers=session) as stream:
                 await server.listening()
                 pushing = asyncio.create_task(server.push("notifications/tools/list_changed", times=10_000))
                 lines = [await stream.content.readline() for _ in range(30_000)]
@@ -124,8 +124,8 @@ class RawSocket:
         self._era: Era = era
 
     async def ask(self, method: str, **params: Any) -> Any:
-        await self._socket.send(json.dumps(request(1, method, self._era, **params)))
-        return json.loads(await asyncio.wait_for(self._socket.recv(), SECONDS))
+        await self._socket.send(json.dumps(build_request(1, method, self._era, **params)))
+        return json.loads(await asyncio.wait_for(self._socket.recv(), TIMEOUT))
 
     async def begin(self) -> Any:
         if self._era == "modern":
@@ -193,7 +193,7 @@ def test_a_legacy_stream_of_events_never_says_where_to_post() -> None:
 def test_a_legacy_post_fails_and_nothing_comes_on_the_stream() -> None:
     async def main() -> None:
         async with (
-            asyncio.timeout(SECONDS),
+            asyncio.timeout(TIMEOUT),
             FaultyMCPServer(Fault.POST_500, transport="sse") as server,
             aiohttp.ClientSession() as client,
             client.get(server.url) as stream,
@@ -201,9 +201,9 @@ def test_a_legacy_post_fails_and_nothing_comes_on_the_stream() -> None:
             await stream.content.readline()
             path = (await stream.content.readline()).decode().strip().removeprefix("data: ")
             endpoint = f"http://127.0.0.1:{server.port}{path}"
-            begin = request(1, "initialize", "legacy", protocolVersion="2025-11-25", capabilities={})
+            begin = build_request(1, "initialize", "legacy", protocolVersion="2025-11-25", capabilities={})
             outcomes = []
-            for message in (begin, request(2, "tools/call", "legacy", **ECHO)):
+            for message in (begin, build_request(2, "tools/call", "legacy", **ECHO)):
                 async with client.post(endpoint, json=message) as answer:
                     outcomes.append(answer.status)
             assert outcomes == [202, 500]

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from holodeck.cli.elicited_form import fields_of
-from holodeck.cli.events_json import as_data, json_text
-from holodeck.cli.standard_input import forget_typed_ahead, read_some
-from holodeck.lib.display import one_line, printable
+from holodeck.cli.elicited_form import form_fields
+from holodeck.cli.events_json import json_text, to_plain_data
+from holodeck.cli.standard_input import discard_typed_ahead, read_available
+from holodeck.lib.display import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_ANSWER_BYTES, MAX_APPROVAL_SHOWN, MAX_FAILURE_SHOWN
 from holodeck.runtime import People
 
@@ -28,103 +28,103 @@ _SERVER_HELP = (
 )
 
 
-class Place(Protocol):
+class UserTerminal(Protocol):
     """Where a person may be: a terminal that can keep its lines free for a question."""
 
     @property
     def can_ask(self) -> bool: ...
 
-    def asking(self) -> AbstractContextManager[None]: ...
+    def pause_output(self) -> AbstractContextManager[None]: ...
 
 
-def people_at(terminal: Place) -> People:
+def build_people(terminal: UserTerminal) -> People:
     """Who can be asked: the person at the terminal, or nobody."""
     if not terminal.can_ask:
         return People()
-    asker = Asker(terminal)
+    asker = UserPrompter(terminal)
     return People(approve=asker.approve, elicit=asker.elicit)
 
 
-class Asker:
+class UserPrompter:
     """One question at a time, however many calls want an answer."""
 
-    def __init__(self, terminal: Place) -> None:
+    def __init__(self, terminal: UserTerminal) -> None:
         self._terminal = terminal
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def approve(self, server: str, tool: str, arguments: Mapping[str, Any]) -> bool:
         """Whether this call may run, with all of its arguments in sight. The end of input is no."""
-        async with self._turn:
-            with self._terminal.asking():
+        async with self._lock:
+            with self._terminal.pause_output():
                 name = one_line(f"{server}.{tool}", MAX_FAILURE_SHOWN)
-                question = f"May {name} run with these arguments?\n{_whole(arguments)}\n"
-                return await _agrees(question, "", _CALL_HELP)
+                question = f"May {name} run with these arguments?\n{_format_arguments(arguments)}\n"
+                return await _ask_yes_no(question, "", _CALL_HELP)
 
     async def elicit(self, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """What the person tells a server, which is named: any server may pretend to be somebody else."""
-        async with self._turn:
-            with self._terminal.asking():
+        async with self._lock:
+            with self._terminal.pause_output():
                 question = f"Server '{server}' asks: {one_line(str(params.get('message', '')), MAX_FAILURE_SHOWN)}"
                 if params.get("mode") == "url":
                     url = str(params.get("url", ""))
-                    wish = f"It wants you to open a page of {_host(url)}:\n{one_line(url, MAX_APPROVAL_SHOWN)}"
-                    agrees = await _agrees(f"{question}\n{wish}\n", "Agree? ", _SERVER_HELP)
+                    wish = f"It wants you to open a page of {_host_of(url)}:\n{one_line(url, MAX_APPROVAL_SHOWN)}"
+                    agrees = await _ask_yes_no(f"{question}\n{wish}\n", "Agree? ", _SERVER_HELP)
                     return {"action": "accept" if agrees else "decline"}
-                if not await _agrees(f"{question}\n", "Answer it? ", _SERVER_HELP):
+                if not await _ask_yes_no(f"{question}\n", "Answer it? ", _SERVER_HELP):
                     return {"action": "decline"}
-                return await _form(params)
+                return await _ask_form(params)
 
 
-async def _form(params: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _ask_form(params: Mapping[str, Any]) -> Mapping[str, Any]:
     content: dict[str, Any] = {}
-    for field in fields_of(params):
+    for field in form_fields(params):
         while True:
             said = await ask_line(field.prompt)
             if said is None:
                 return {"action": "cancel"}
-            if not said.strip() and not field.is_needed:
+            if not said.strip() and not field.is_required:
                 break
             try:
-                content[field.name] = field.value(said.strip())
+                content[field.name] = field.parse(said.strip())
                 break
             except ValueError as error:
-                _tell(f"  {error}\n")
+                _write_prompt(f"  {error}\n")
     return {"action": "accept", "content": content}
 
 
-async def _agrees(question: str, prompt: str, explanation: str) -> bool:
+async def _ask_yes_no(question: str, prompt: str, explanation: str) -> bool:
     """Ask until the answer is yes or no, or the input ends. `explanation`: what the answers do, shown for `?`."""
     # What was typed before the question was seen answers another one; what is typed from now on is an answer.
-    forget_typed_ahead()
-    _tell(question)
+    discard_typed_ahead()
+    _write_prompt(question)
     while True:
         said = await ask_line(f"{prompt}[y/N] (? for help) ")
         word = "" if said is None else said.strip().lower()
         if word in _YES or word in _NO:
             return word in _YES
-        _tell(explanation if word == "?" else "  Please answer y or n.\n")
+        _write_prompt(explanation if word == "?" else "  Please answer y or n.\n")
 
 
 async def ask_line(prompt: str) -> str | None:
     """A line of the person at the terminal; None at the end of input."""
-    _tell(prompt)
-    line = await read_some(MAX_ANSWER_BYTES)
+    _write_prompt(prompt)
+    line = await read_available(MAX_ANSWER_BYTES)
     return line.decode("utf-8", "replace").rstrip("\r\n") if line else None
 
 
-def _tell(text: str) -> None:
-    sys.stderr.write(printable(text))
+def _write_prompt(text: str) -> None:
+    sys.stderr.write(escape_unprintable(text))
     sys.stderr.flush()
 
 
-def _whole(arguments: Mapping[str, Any]) -> str:
+def _format_arguments(arguments: Mapping[str, Any]) -> str:
     """All of the arguments: a person who agrees must have seen them."""
-    text = json_text(as_data(arguments), indent=2) if arguments else "(none)"
+    text = json_text(to_plain_data(arguments), indent=2) if arguments else "(none)"
     hidden = len(text) - MAX_APPROVAL_SHOWN
     return text if hidden <= 0 else f"{text[:MAX_APPROVAL_SHOWN]}\n... and {hidden} more characters that are not shown"
 
 
-def _host(url: str) -> str:
+def _host_of(url: str) -> str:
     try:
         return urlsplit(url).hostname or "nowhere"
     except ValueError:

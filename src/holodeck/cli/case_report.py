@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from holodeck.cli.events_json import as_data, json_text
+from holodeck.cli.events_json import json_text, to_plain_data
 from holodeck.cli.verdict import Outcome, Verdict
-from holodeck.cli.words import duration
-from holodeck.lib.display import one_line, printable
+from holodeck.cli.words import format_duration
+from holodeck.lib.display import escape_unprintable, one_line
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
 
@@ -21,17 +21,17 @@ _LABELS: Mapping[Outcome, str] = {"passed": "pass", "failed": "FAIL", "not_judge
 _COLOURS: Mapping[Outcome, str] = {"passed": "green", "failed": "red", "not_judged": "yellow"}
 
 
-def show(verdict: Verdict, say: Callable[[str], None]) -> None:
+def print_verdict(verdict: Verdict, say: Callable[[str], None]) -> None:
     """One case: whether it passed, why not, what was called, and the answer beside the truth."""
     outcome = verdict.outcome
     say(
         click.style(_LABELS[outcome].upper(), fg=_COLOURS[outcome], bold=True)
-        + f"  {printable(verdict.name)}  {duration(verdict.result.seconds)}"
+        + f"  {escape_unprintable(verdict.name)}  {format_duration(verdict.result.seconds)}"
     )
     for reason in verdict.reasons:
         say(_line("why", reason, fg="red"))
-    for call in verdict.called:
-        say(_line("called", f"{call}{' - it failed' if call.call_id in verdict.failed_calls else ''}", dim=True))
+    for call in verdict.calls:
+        say(_line("called", f"{call}{' - it failed' if call.call_id in verdict.failed_call_ids else ''}", dim=True))
     if outcome != "passed":
         say(_line("answer", verdict.result.text or "(none)", dim=True))
     if verdict.case.ground_truth:
@@ -47,25 +47,25 @@ def summary_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, str, 
             str(verdict.result.tool_calls),
             str(verdict.result.turns),
             f"{verdict.result.usage.total_tokens:,}",
-            duration(verdict.result.seconds),
+            format_duration(verdict.result.seconds),
         )
         for verdict in verdicts
     ]
 
 
-def counted(verdicts: Sequence[Verdict]) -> str:
+def format_counts(verdicts: Sequence[Verdict]) -> str:
     """`3 passed, 1 failed, 2 not judged`."""
-    return _words(Counter(verdict.outcome for verdict in verdicts))
+    return _format_counter(Counter(verdict.outcome for verdict in verdicts))
 
 
-def _words(number: Mapping[str, int]) -> str:
+def _format_counter(number: Mapping[str, int]) -> str:
     parts = [f"{number['passed']} passed"]
     parts += [f"{number['failed']} failed"] if number["failed"] else []
     parts += [f"{number['not_judged']} not judged"] if number["not_judged"] else []
     return ", ".join(parts)
 
 
-def as_report(agent: str, file: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def build_report(agent: str, file: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Everything, for programs."""
     number = Counter(verdict.outcome for verdict in verdicts)
     return {
@@ -74,21 +74,21 @@ def as_report(agent: str, file: str, verdicts: Sequence[Verdict]) -> dict[str, A
         "passed": number["passed"],
         "failed": number["failed"],
         "not_judged": number["not_judged"],
-        "cases": [_case(verdict) for verdict in verdicts],
+        "cases": [_case_data(verdict) for verdict in verdicts],
     }
 
 
-def write(path: Path, report: dict[str, Any]) -> None:
+def write_report(path: Path, report: dict[str, Any]) -> None:
     """Write the report; a name that ends in `.md` gets Markdown, any other JSON."""
     is_markdown = path.suffix.lower() in {".md", ".markdown"}
-    text = _markdown(report) if is_markdown else json_text(report, indent=2) + "\n"
+    text = _report_markdown(report) if is_markdown else json_text(report, indent=2) + "\n"
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        raise ExecutionError(f"Cannot write the report {printable(str(path))}: {error.strerror}.") from None
+        raise ExecutionError(f"Cannot write the report {escape_unprintable(str(path))}: {error.strerror}.") from None
 
 
-def _case(verdict: Verdict) -> dict[str, Any]:
+def _case_data(verdict: Verdict) -> dict[str, Any]:
     case, result = verdict.case, verdict.result
     return {
         "name": verdict.name,
@@ -104,24 +104,24 @@ def _case(verdict: Verdict) -> dict[str, Any]:
                 "server": call.server or None,
                 "tool": call.tool,
                 "name": call.name,
-                "arguments": as_data(call.arguments),
-                "is_error": call.call_id in verdict.failed_calls,
+                "arguments": to_plain_data(call.arguments),
+                "is_error": call.call_id in verdict.failed_call_ids,
             }
-            for call in verdict.called
+            for call in verdict.calls
         ],
         "status": result.status,
         "turns": result.turns,
         "tool_calls": result.tool_calls,
-        "usage": as_data(result.usage),
+        "usage": to_plain_data(result.usage),
         "seconds": result.seconds,
     }
 
 
-def _markdown(report: dict[str, Any]) -> str:
+def _report_markdown(report: dict[str, Any]) -> str:
     lines = [
         f"# Test cases of {report['agent']}",
         "",
-        f"{_words(report)} ({report['file']})",
+        f"{_format_counter(report)} ({report['file']})",
         "",
         "| Verdict | Case | Called | Turns | Time |",
         "|---|---|---|---|---|",
@@ -129,7 +129,7 @@ def _markdown(report: dict[str, Any]) -> str:
     for case in report["cases"]:
         called = ", ".join(call["name"] for call in case["called"]) or "-"
         verdict = "**FAIL**" if case["outcome"] == "failed" else _LABELS[case["outcome"]]
-        cells = (verdict, case["name"], called, str(case["turns"]), duration(case["seconds"]))
+        cells = (verdict, case["name"], called, str(case["turns"]), format_duration(case["seconds"]))
         lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
     for case in report["cases"]:
         lines += ["", f"## {_cell(case['name'])}", ""]
@@ -141,7 +141,7 @@ def _markdown(report: dict[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    return " ".join(printable(text).split()).replace("|", "\\|")
+    return " ".join(escape_unprintable(text).split()).replace("|", "\\|")
 
 
 def _line(label: str, text: str, **style: Any) -> str:

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holodeck.cli import standard_input
-from holodeck.cli.commands import Commands, LeaveError
-from holodeck.cli.conversation import Conversation
+from holodeck.cli.commands import QuitChatError, SlashCommands
+from holodeck.cli.conversation import ChatHistory
 from holodeck.cli.follow import Follower
-from holodeck.cli.interrupts import run_work
-from holodeck.cli.line_reader import Editor, LineReader, Pipe
-from holodeck.cli.opening import opened, read
+from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.line_reader import EditorReader, LineReader, PipeReader
+from holodeck.cli.opening import open_agent, read_and_warn
 from holodeck.cli.terminal import Terminal
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.models.events import RunResult
-from holodeck.models.items import Message, said
+from holodeck.models.items import Message, text_message
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
-    from holodeck.cli.notices import Notices
+    from holodeck.cli.notices import ServerNotices
     from holodeck.cli.screen import LiveScreen
 
 T = TypeVar("T")
@@ -47,22 +47,22 @@ def command(file: str) -> int:
     Without a terminal, each line of standard input is a question; the exit code is 1 when one of them failed.
     """
     is_person = standard_input.is_terminal() and sys.stdout.isatty()
-    screen: Terminal | LiveScreen = _live() if is_person else Terminal()
-    loaded = read(file, screen)
+    screen: Terminal | LiveScreen = _open_live_screen() if is_person else Terminal()
+    loaded = read_and_warn(file, screen)
     try:
-        return run_work(_chat(loaded, screen))
+        return run_interruptible(_run_chat(loaded, screen))
     except KeyboardInterrupt:
         raise click.Abort from None
 
 
-def _live() -> LiveScreen:
+def _open_live_screen() -> LiveScreen:
     from holodeck.cli.screen import LiveScreen
 
     return LiveScreen()
 
 
-async def _chat(loaded: LoadedAgent, screen: Terminal | LiveScreen) -> int:
-    async with opened(loaded, screen) as (agent, notices):
+async def _run_chat(loaded: LoadedAgent, screen: Terminal | LiveScreen) -> int:
+    async with open_agent(loaded, screen) as (agent, notices):
         chat = Chat(agent, screen, notices)
         return await chat.run()
 
@@ -70,39 +70,41 @@ async def _chat(loaded: LoadedAgent, screen: Terminal | LiveScreen) -> int:
 class Chat:
     """Question and answer, until the person leaves."""
 
-    def __init__(self, agent: Agent, screen: Terminal | LiveScreen, notices: Notices) -> None:
+    def __init__(self, agent: Agent, screen: Terminal | LiveScreen, notices: ServerNotices) -> None:
         self._agent = agent
         self._screen = screen
-        self._conversation = Conversation(agent)
-        self._reader: LineReader = Pipe() if isinstance(screen, Terminal) else Editor(lambda: self._commands.names)
-        self._commands = Commands(agent, self._conversation, screen, notices, self._reader.ask)
-        self._work: asyncio.Task[Any] | None = None
+        self._history = ChatHistory(agent)
+        self._reader: LineReader = (
+            PipeReader() if isinstance(screen, Terminal) else EditorReader(lambda: self._commands.names)
+        )
+        self._commands = SlashCommands(agent, self._history, screen, notices, self._reader.ask)
+        self._current_task: asyncio.Task[Any] | None = None
         self._has_failed = False
 
     async def run(self) -> int:
         """Talk to the end, and return the exit code."""
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
         outside = signal.getsignal(signal.SIGINT)
-        loop.add_signal_handler(signal.SIGINT, self._interrupted, me)
+        loop.add_signal_handler(signal.SIGINT, self._on_interrupt, me)
         if not isinstance(self._screen, Terminal):
             self._screen.note(f"{self._agent.name} ({self._agent.model.name}). /help lists the commands.", dim=True)
         try:
-            while (line := await self._line()) is not None:
+            while (line := await self._read_line()) is not None:
                 if line.strip():
-                    await self._one(line.strip())
-        except LeaveError:
+                    await self._answer_line(line.strip())
+        except QuitChatError:
             pass
         finally:
             loop.remove_signal_handler(signal.SIGINT)
             signal.signal(signal.SIGINT, outside)
         return 1 if self._has_failed else 0
 
-    async def _line(self) -> str | None:
+    async def _read_line(self) -> str | None:
         """The next line; Ctrl-C twice at an empty one is the end, as Ctrl-D is."""
         was_interrupted = False
         while True:
             try:
-                return await self._reader.line()
+                return await self._reader.read_line()
             except EOFError:
                 return None
             except KeyboardInterrupt:
@@ -111,33 +113,33 @@ class Chat:
                 was_interrupted = True
                 self._screen.note("Press Ctrl-C again, or Ctrl-D, to leave.", dim=True)
 
-    async def _one(self, line: str) -> None:
+    async def _answer_line(self, line: str) -> None:
         is_command = line.startswith("/") and "/" not in line[1:].partition(" ")[0]  # a path is no command
-        question: Sequence[Message] | None = (said("user", line),)
+        question: Sequence[Message] | None = (text_message("user", line),)
         if is_command:
-            question = await self._stoppable(self._commands.run(line))
+            question = await self._run_stoppable(self._commands.run(line))
         if question:
             await self._answer(question)
 
     async def _answer(self, question: Sequence[Message]) -> None:
-        drawing, show = self._follower()
+        drawing, show = self._make_follower()
         with drawing:
-            result = await self._stoppable(self._conversation.ask(question, show.show))
+            result = await self._run_stoppable(self._history.ask(question, show.show))
         if isinstance(result, RunResult) and result.status != "completed":
             self._has_failed = True
 
-    def _follower(self) -> tuple[AbstractContextManager[None], Any]:
+    def _make_follower(self) -> tuple[AbstractContextManager[None], Any]:
         if isinstance(self._screen, Terminal):
             return nullcontext(), Follower(self._agent, self._screen)
         from holodeck.cli.follow_live import LiveFollower
 
-        return self._screen.drawing(), LiveFollower(self._agent, self._screen)
+        return self._screen.draw_live(), LiveFollower(self._agent, self._screen)
 
-    async def _stoppable(self, work: Coroutine[Any, Any, T]) -> T | None:
+    async def _run_stoppable(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Do it, unless the person stops it first."""
         me = asyncio.current_task()
         task = asyncio.get_running_loop().create_task(work)
-        self._work = task
+        self._current_task = task
         try:
             return await task
         except asyncio.CancelledError:
@@ -146,11 +148,11 @@ class Chat:
             self._screen.note("Stopped.", always=True, fg="yellow")
             return None
         finally:
-            self._work = None
+            self._current_task = None
 
-    def _interrupted(self, me: asyncio.Task[Any] | None) -> None:
+    def _on_interrupt(self, me: asyncio.Task[Any] | None) -> None:
         """Ctrl-C while something is done. At the prompt it is a key like others, and never comes here."""
-        if self._work is not None:
-            self._work.cancel()
+        if self._current_task is not None:
+            self._current_task.cancel()
         elif me is not None and isinstance(self._screen, Terminal):
             me.cancel()

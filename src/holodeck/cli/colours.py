@@ -5,5 +5,5 @@ from __future__ import annotations
 import os
 
 
-def are_welcome() -> bool:
+def can_use_colours() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

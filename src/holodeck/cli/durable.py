@@ -8,90 +8,96 @@ from contextlib import suppress
 
 import click
 
-from holodeck.cli.answering import Form, show_answer
-from holodeck.cli.interrupts import run_work
-from holodeck.cli.opening import opened
+from holodeck.cli.answering import OutputFormat, print_run
+from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.opening import open_agent
 from holodeck.cli.terminal import Terminal
 from holodeck.config.loader import LoadedAgent
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import LEAVE_GRACE
+from holodeck.lib.limits import INTERRUPT_GRACE
 from holodeck.models.events import RunResult
 from holodeck.models.items import Message
-from holodeck.runs.home import Home, find_home
-from holodeck.runs.kept_run import KeptRun, Task, digest_of
+from holodeck.runs.home import LocalState, find_local_state
+from holodeck.runs.kept_run import RunInput, RunRecord, file_digest
 from holodeck.runs.running import DurableRun
-from holodeck.runs.shelf import Shelf
+from holodeck.runs.shelf import RunStore
 
 
-def begin(loaded: LoadedAgent, question: Message, max_turns: int | None, terminal: Terminal, form: Form) -> RunResult:
+def start_run(
+    loaded: LoadedAgent, question: Message, max_turns: int | None, terminal: Terminal, output: OutputFormat
+) -> RunResult:
     """Ask, and keep each step. Raises `ConfigError` when durable runs are not installed."""
-    home, file = find_home(os.environ), loaded.path.absolute()
-    task = Task(
+    home, file = find_local_state(os.environ), loaded.path.absolute()
+    task = RunInput(
         agent=loaded.agent.name,
         file=file,
-        digest=digest_of(file),
+        digest=file_digest(file),
         question=question,
-        began=time.time(),
+        started_at=time.time(),
         max_turns=max_turns,
     )
     run_id = new_id("run")
     words = f"{run_id} is durable. After a crash or Ctrl-C: holodeck runs resume {run_id}"
-    return _carry_out(home, loaded, run_id, task, terminal, form, words, is_new=True)
+    return _run_durably(home, loaded, run_id, task, terminal, output, words, is_new=True)
 
 
-def go_on(home: Home, run: KeptRun, loaded: LoadedAgent, terminal: Terminal, form: Form) -> RunResult:
+def resume_run(
+    run_state: LocalState, run: RunRecord, loaded: LoadedAgent, terminal: Terminal, output: OutputFormat
+) -> RunResult:
     """The rest of a run that was interrupted."""
-    words = f"Going on with {run.id}: {_steps(run.steps)} done"
-    return _carry_out(home, loaded, run.id, run.task, terminal, form, words, is_new=False)
+    words = f"Going on with {run.id}: {_format_step_count(run.steps)} done"
+    return _run_durably(run_state, loaded, run.id, run.input, terminal, output, words, is_new=False)
 
 
-def _carry_out(
-    home: Home,
+def _run_durably(
+    run_state: LocalState,
     loaded: LoadedAgent,
     run_id: str,
-    task: Task,
+    run_input: RunInput,
     terminal: Terminal,
-    form: Form,
-    words: str,
+    output: OutputFormat,
+    notice: str,
     *,
     is_new: bool,
 ) -> RunResult:
-    """`words` are said once the run is kept, and ours."""
+    """`notice` are said once the run is kept, and ours."""
 
-    async def ask() -> RunResult:
-        async with opened(loaded, terminal) as (agent, _):
+    async def run_agent() -> RunResult:
+        async with open_agent(loaded, terminal) as (agent, _):
             run = DurableRun(
-                home,
+                run_state,
                 agent,
                 run_id,
-                task,
-                on_begun=lambda: terminal.note(words, dim=True),
-                on_leaving=lambda: _tell_leaving(terminal),
+                run_input,
+                on_started=lambda: terminal.note(notice, dim=True),
+                on_hand_over=lambda: _note_grace_period(terminal),
             )
-            events = run.begin() if is_new else run.resume()
-            return await show_answer(events, agent, terminal, form, kept_as=run_id)
+            events = run.start() if is_new else run.resume()
+            return await print_run(events, agent, terminal, output, durable_run_id=run_id)
 
     try:
-        result = run_work(ask())
+        result = run_interruptible(run_agent())
     except KeyboardInterrupt:
-        _tell_left(home, run_id, terminal)
+        _note_resumable(run_state, run_id, terminal)
         raise click.Abort from None
-    with Shelf(home) as shelf:
-        shelf.forget_old()
+    with RunStore(run_state) as shelf:
+        shelf.delete_old()
     return result
 
 
-def _tell_leaving(terminal: Terminal) -> None:
-    terminal.note(f"A call is under way: it has {LEAVE_GRACE:g} s to end. Ctrl-C again: do not wait.", fg="yellow")
+def _note_grace_period(terminal: Terminal) -> None:
+    terminal.note(f"A call is under way: it has {INTERRUPT_GRACE:g} s to end. Ctrl-C again: do not wait.", fg="yellow")
 
 
-def _tell_left(home: Home, run_id: str, terminal: Terminal) -> None:
-    with suppress(ExecutionError), Shelf(home) as shelf:  # stopped before it was kept, it is not there
-        run = shelf.find(run_id)
+def _note_resumable(run_state: LocalState, run_id: str, terminal: Terminal) -> None:
+    with suppress(ExecutionError), RunStore(run_state) as shelf:  # stopped before it was kept, it is not there
+        run = shelf.require_run(run_id)
         if run.status in {"running", "interrupted"}:
-            terminal.note(f"Left after {_steps(run.steps)}. Go on with: holodeck runs resume {run_id}", always=True)
+            terminal.note(
+                f"Left after {_format_step_count(run.steps)}. Go on with: holodeck runs resume {run_id}", always=True
+            )
 
 
-def _steps(number: int) -> str:
+def _format_step_count(number: int) -> str:
     return f"{number} step{'' if number == 1 else 's'}"

@@ -9,16 +9,16 @@ from typing import Any
 from holodeck.lib.display import one_line
 from holodeck.lib.limits import MAX_FAILURE_SHOWN
 
-_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+_BOOLEAN_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class FormField:
     """One thing that a server wants to know."""
 
     name: str
     schema: Mapping[str, Any]
-    is_needed: bool
+    is_required: bool
     """False: an empty answer leaves it out, and its default is taken."""
 
     @property
@@ -27,26 +27,26 @@ class Field:
         label = str(schema.get("title") or schema.get("description") or self.name)
         choices = f" ({', '.join(self._choices)})" if self._choices else ""
         several = ", separated by commas" if schema.get("type") == "array" else ""
-        default = f" [{schema['default']}]" if "default" in schema else ("" if self.is_needed else " [skip]")
+        default = f" [{schema['default']}]" if "default" in schema else ("" if self.is_required else " [skip]")
         return "  " + one_line(f"{label}{choices}{several}{default}", MAX_FAILURE_SHOWN) + ": "
 
-    def value(self, text: str) -> str | int | float | bool | list[str]:
+    def parse(self, text: str) -> str | int | float | bool | list[str]:
         """What the person typed, as the kind of value that was asked for. Raises `ValueError` in words."""
         match self.schema.get("type"):
             case "boolean":
-                if text.lower() not in _WORDS:
+                if text.lower() not in _BOOLEAN_WORDS:
                     raise ValueError("Please say yes or no.")
-                return _WORDS[text.lower()]
+                return _BOOLEAN_WORDS[text.lower()]
             case "integer":
-                return _number(text, int)
+                return _parse_number(text, int)
             case "number":
-                return _number(text, float)
+                return _parse_number(text, float)
             case "array":
-                return [self._chosen(part.strip()) for part in text.split(",") if part.strip()]
+                return [self._parse_choice(part.strip()) for part in text.split(",") if part.strip()]
             case _:
-                return self._chosen(text)
+                return self._parse_choice(text)
 
-    def _chosen(self, text: str) -> str:
+    def _parse_choice(self, text: str) -> str:
         if not text:
             raise ValueError("An answer is required.")
         if self._choices and text not in self._choices:
@@ -63,7 +63,7 @@ class Field:
         return [str(each.get("const") if isinstance(each, Mapping) else each) for each in listed]
 
 
-def fields_of(params: Mapping[str, Any]) -> Iterator[Field]:
+def form_fields(params: Mapping[str, Any]) -> Iterator[FormField]:
     """The fields of the form in a request, as far as it is one."""
     schema = params.get("requestedSchema")
     schema = schema if isinstance(schema, Mapping) else {}
@@ -71,10 +71,10 @@ def fields_of(params: Mapping[str, Any]) -> Iterator[Field]:
     for name, described in (properties if isinstance(properties, Mapping) else {}).items():
         field = described if isinstance(described, Mapping) else {}
         needed = isinstance(required, list) and name in required and "default" not in field
-        yield Field(name=str(name), schema=field, is_needed=needed)
+        yield FormField(name=str(name), schema=field, is_required=needed)
 
 
-def _number(text: str, kind: type[int] | type[float]) -> int | float:
+def _parse_number(text: str, kind: type[int] | type[float]) -> int | float:
     try:
         return kind(text)
     except ValueError:

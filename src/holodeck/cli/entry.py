@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import gc
 
-from holodeck.cli.leaving import listen, nothing_begun
+from holodeck.cli.leaving import exit_on_interrupt, install_interrupt_handler
 from holodeck.lib.limits import GC_NEW_OBJECTS
 
 
 def main() -> None:
     """Load the command, and run it."""
-    listen()
+    install_interrupt_handler()
     gc.set_threshold(GC_NEW_OBJECTS)
     try:
-        with nothing_begun():
+        with exit_on_interrupt():
             from holodeck.cli.main import main as run
         run()
     finally:

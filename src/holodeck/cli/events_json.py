@@ -16,21 +16,21 @@ from holodeck.lib.secret import Secret
 from holodeck.models.events import Event, RunResult
 from holodeck.models.items import Usage
 
-_UNSEEN = re.compile("[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+_INVISIBLE = re.compile("[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
 
 
 def event_line(number: int, event: Event) -> str:
     """One event of a run as one line."""
-    return json_text({"sequence_number": number, "type": event.type, **as_data(event)})
+    return json_text({"sequence_number": number, "type": event.type, **to_plain_data(event)})
 
 
 def result_data(result: RunResult) -> dict[str, Any]:
     """How a run ended, for programs."""
-    data: dict[str, Any] = as_data(result)
+    data: dict[str, Any] = to_plain_data(result)
     return data
 
 
-def as_data(value: object) -> Any:
+def to_plain_data(value: object) -> Any:
     """Plain data out of dataclasses and whatever they hold."""
     match value:
         case Enum():
@@ -40,26 +40,26 @@ def as_data(value: object) -> Any:
         case None | bool() | int() | str():
             return value
         case Usage():
-            return {**_fields(value), "total_tokens": value.total_tokens}
+            return {**_fields_data(value), "total_tokens": value.total_tokens}
         case Secret():
             return MASK
         case bytes() | bytearray():
             return base64.b64encode(value).decode("ascii")
         case Mapping():
-            return {str(key): as_data(item) for key, item in value.items()}
+            return {str(key): to_plain_data(item) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [as_data(item) for item in value]
+            return [to_plain_data(item) for item in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return _fields(value)
+            return _fields_data(value)
         case _:
             return str(value)
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: as_data(getattr(value, field.name)) for field in fields(value)}
+def _fields_data(value: Any) -> dict[str, Any]:
+    return {field.name: to_plain_data(getattr(value, field.name)) for field in fields(value)}
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:
     """JSON in which invisible and reordering characters are written as escapes, so that a terminal can show it."""
     text = json.dumps(data, ensure_ascii=False, indent=indent)
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

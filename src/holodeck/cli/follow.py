@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holodeck.cli.terminal import Terminal
-from holodeck.cli.words import answered_line, asked_line, call_title, closing_line, why_line
+from holodeck.cli.words import call_finished_line, call_started_line, call_title, failure_line, run_summary_line
 from holodeck.models.events import (
     Event,
     ItemFinished,
@@ -36,76 +36,76 @@ class Follower:
     def __init__(self, agent: Agent, terminal: Terminal, *, writes_answer: bool = True) -> None:
         self._agent = agent
         self._terminal = terminal
-        self._streams = writes_answer and terminal.is_watched
-        self._writes_at_end = writes_answer and not terminal.is_watched
-        self._streamed: set[str] = set()
-        self._held = ""
+        self._is_streaming = writes_answer and terminal.is_stdout_terminal
+        self._writes_at_end = writes_answer and not terminal.is_stdout_terminal
+        self._streamed_ids: set[str] = set()
+        self._pending_text = ""
 
     def show(self, event: Event) -> None:
         terminal = self._terminal
         match event:
             case RunStarted(model=model):
-                self._started(model)
+                self._on_run_started(model)
             case TurnStarted():
-                terminal.wait_for("the model is thinking")
+                terminal.show_waiting("the model is thinking")
             case TextAdded(item_id=item_id, text=text):
-                self._streamed.add(item_id)
-                if self._streams:
+                self._streamed_ids.add(item_id)
+                if self._is_streaming:
                     terminal.write(text)
             case ItemFinished(item=Message() as message):
-                self._said(message)
+                self._on_message(message)
             case ToolStarted(name=name, arguments=arguments):
-                self._tell_preamble()
+                self._print_preamble()
                 title = call_title(self._agent, name)
-                terminal.note(asked_line(title, arguments), fg="cyan")
-                terminal.wait_for(f"{title} is running")
+                terminal.note(call_started_line(title, arguments), fg="cyan")
+                terminal.show_waiting(f"{title} is running")
             case ToolProgressed(text=text):
-                terminal.wait_for(text)
+                terminal.show_waiting(text)
             case ToolFinished():
-                self._called(event)
+                self._on_tool_finished(event)
             case RunFinished(result=result):
-                self._finished(result)
+                self._on_run_finished(result)
             case _:
                 pass
 
-    def _started(self, model: str) -> None:
+    def _on_run_started(self, model: str) -> None:
         self._terminal.note(f"{self._agent.name} asks {model}", dim=True)
-        starting = idle_servers(self._agent)
+        starting = unstarted_servers(self._agent)
         if starting:
             self._terminal.note(f"Starting {', '.join(starting)}", dim=True)
-            self._terminal.wait_for(f"starting {', '.join(starting)}")
+            self._terminal.show_waiting(f"starting {', '.join(starting)}")
 
-    def _said(self, message: Message) -> None:
-        if self._streams:
-            if message.id not in self._streamed:
+    def _on_message(self, message: Message) -> None:
+        if self._is_streaming:
+            if message.id not in self._streamed_ids:
                 self._terminal.write(message.text)
             self._terminal.end_line()
         else:
-            self._held = message.text
+            self._pending_text = message.text
 
-    def _tell_preamble(self) -> None:
-        if self._held.strip() and self._writes_at_end:
-            self._terminal.note(self._held.strip(), dim=True)
-        self._held = ""
+    def _print_preamble(self) -> None:
+        if self._pending_text.strip() and self._writes_at_end:
+            self._terminal.note(self._pending_text.strip(), dim=True)
+        self._pending_text = ""
 
-    def _called(self, event: ToolFinished) -> None:
-        line, colour = answered_line(self._agent, event)
+    def _on_tool_finished(self, event: ToolFinished) -> None:
+        line, colour = call_finished_line(self._agent, event)
         self._terminal.note(line, fg=colour)
-        self._terminal.wait_for("the model is thinking")
+        self._terminal.show_waiting("the model is thinking")
 
-    def _finished(self, result: RunResult) -> None:
+    def _on_run_finished(self, result: RunResult) -> None:
         terminal = self._terminal
-        terminal.wait_for("")
+        terminal.show_waiting("")
         if self._writes_at_end and result.text:
             terminal.write(result.text if result.text.endswith("\n") else result.text + "\n")
         terminal.end_line()
-        if (told := why_line(result)) is not None:
+        if (told := failure_line(result)) is not None:
             terminal.note(told[0], always=True, fg=told[1])
-        terminal.note(closing_line(result), fg=_COLOURS.get(result.status, "red"))
+        terminal.note(run_summary_line(result), fg=_COLOURS.get(result.status, "red"))
 
 
-def idle_servers(agent: Agent) -> list[str]:
+def unstarted_servers(agent: Agent) -> list[str]:
     """The servers that the next question will start."""
-    from holodeck.tools.mcp.connection import State
+    from holodeck.tools.mcp.connection import ConnectionState
 
-    return [server.name for server in agent.mcp.servers.values() if server.state is State.CREATED]
+    return [server.name for server in agent.mcp.servers.values() if server.state is ConnectionState.CREATED]

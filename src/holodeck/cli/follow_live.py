@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holodeck.cli.follow import idle_servers
+from holodeck.cli.follow import unstarted_servers
 from holodeck.cli.screen import LiveScreen
-from holodeck.cli.words import answered_line, asked_line, call_title, closing_line, why_line
+from holodeck.cli.words import call_finished_line, call_started_line, call_title, failure_line, run_summary_line
 from holodeck.models.events import (
     Event,
     ItemFinished,
@@ -33,44 +33,44 @@ class LiveFollower:
     def __init__(self, agent: Agent, screen: LiveScreen) -> None:
         self._agent = agent
         self._screen = screen
-        self._streamed: set[str] = set()
+        self._streamed_ids: set[str] = set()
 
     def show(self, event: Event) -> None:
         screen = self._screen
         match event:
             case RunStarted():
-                starting = idle_servers(self._agent)
-                screen.wait_for(f"starting {', '.join(starting)}" if starting else _THINKING)
+                starting = unstarted_servers(self._agent)
+                screen.show_waiting(f"starting {', '.join(starting)}" if starting else _THINKING)
             case TurnStarted():
-                screen.wait_for(_THINKING)
+                screen.show_waiting(_THINKING)
             case TextAdded(item_id=item_id, text=text):
-                self._streamed.add(item_id)
+                self._streamed_ids.add(item_id)
                 screen.write(text)
             case ItemFinished(item=Message() as message):
-                if message.id not in self._streamed:
+                if message.id not in self._streamed_ids:
                     screen.write(message.text)
                 screen.end_text()
             case ToolStarted(call_id=call_id, name=name, arguments=arguments):
                 title = call_title(self._agent, name)
-                screen.note(asked_line(title, arguments), fg="cyan")
-                screen.started(call_id, title)
+                screen.note(call_started_line(title, arguments), fg="cyan")
+                screen.start_call(call_id, title)
             case ToolProgressed(call_id=call_id, text=text):
-                screen.progressed(call_id, text)
+                screen.update_call(call_id, text)
             case ToolFinished():
-                self._called(event)
+                self._on_tool_finished(event)
             case RunFinished(result=result):
-                self._finished(result)
+                self._on_run_finished(result)
             case _:
                 pass
 
-    def _called(self, event: ToolFinished) -> None:
-        self._screen.finished(event.call_id)
-        line, colour = answered_line(self._agent, event)
+    def _on_tool_finished(self, event: ToolFinished) -> None:
+        self._screen.finish_call(event.call_id)
+        line, colour = call_finished_line(self._agent, event)
         self._screen.note(line, fg=colour)
-        self._screen.wait_for(_THINKING)
+        self._screen.show_waiting(_THINKING)
 
-    def _finished(self, result: RunResult) -> None:
+    def _on_run_finished(self, result: RunResult) -> None:
         self._screen.end_text()
-        if (told := why_line(result)) is not None:
+        if (told := failure_line(result)) is not None:
             self._screen.note(told[0], fg=told[1])
-        self._screen.note(closing_line(result), dim=True)
+        self._screen.note(run_summary_line(result), dim=True)

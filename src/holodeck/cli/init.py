@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from holodeck.cli import templates
-from holodeck.cli.catalogue import KNOWN, Entry, entry_for
+from holodeck.cli.catalogue import KNOWN_SERVERS, ServerTemplate, require_template
 from holodeck.config.schema import schema_text
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 from holodeck.lib.errors import ExecutionError
 from holodeck.models.llm import Provider
 
@@ -23,7 +23,7 @@ _DEFAULT_MODELS = {
     Provider.OLLAMA: "qwen3",
     Provider.OPENAI_COMPATIBLE: "default",
 }
-_ALWAYS = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", templates.SCHEMA_FILE)
+_PROJECT_FILES = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", templates.SCHEMA_FILE)
 """The files that every project gets."""
 _AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ .-]{0,127}")
 _EPILOG = """\b
@@ -40,7 +40,9 @@ Examples:
 @click.option(
     "--model", metavar="PROVIDER[/NAME]", help="Such as openai/gpt-5-mini (default: rehearsal, without a key)."
 )
-@click.option("--mcp", multiple=True, metavar="SERVER", help=f"An MCP server: {', '.join(KNOWN)}, or see the examples.")
+@click.option(
+    "--mcp", multiple=True, metavar="SERVER", help=f"An MCP server: {', '.join(KNOWN_SERVERS)}, or see the examples."
+)
 @click.option("--non-interactive", is_flag=True, help="Never ask.")
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 def command(
@@ -55,16 +57,16 @@ def command(
     """Make a new agent project in FOLDER."""
     asks = not non_interactive and sys.stdin.isatty() and sys.stdout.isatty()
     if not force:
-        _refuse_to_overwrite(folder, _ALWAYS)  # before anything is asked for nothing
-    name = _agent_name(folder, name, asks)
+        _refuse_to_overwrite(folder, _PROJECT_FILES)  # before anything is asked for nothing
+    name = _choose_agent_name(folder, name, asks)
     if model is None and asks:
         model = click.prompt("Model provider", default="rehearsal", type=click.Choice([p.value for p in Provider]))
-    provider, model_name = _model(model or "rehearsal")
+    provider, model_name = _parse_model(model or "rehearsal")
     if not mcp and asks:
-        question = f"MCP servers, separated by commas ({', '.join(KNOWN)})"
-        servers = click.prompt(question, default="files", value_proc=lambda answer: _servers(answer.split(",")))
+        question = f"MCP servers, separated by commas ({', '.join(KNOWN_SERVERS)})"
+        servers = click.prompt(question, default="files", value_proc=lambda answer: _parse_servers(answer.split(",")))
     else:
-        servers = _servers(mcp or ("files",))
+        servers = _parse_servers(mcp or ("files",))
     files = {
         "agent.yaml": templates.agent_yaml(name, description, provider, model_name, servers),
         "instructions.md": templates.INSTRUCTIONS,
@@ -74,27 +76,27 @@ def command(
     }
     if any(server.name == "files" for server in servers):
         files["data/welcome.md"] = templates.WELCOME
-    _write(folder, files, force=force)
-    click.echo(f"Made {printable(str(folder))}:")
+    _write_files(folder, files, force=force)
+    click.echo(f"Made {escape_unprintable(str(folder))}:")
     for file in files:
         click.echo(f"  {file}")
-    click.echo(f"\nNext: cd {printable(str(folder))} && holodeck validate")
+    click.echo(f"\nNext: cd {escape_unprintable(str(folder))} && holodeck validate")
 
 
-def _agent_name(folder: Path, given: str | None, asks: bool) -> str:
+def _choose_agent_name(folder: Path, name_option: str | None, asks: bool) -> str:
     usual = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.resolve().name).lstrip("0123456789_.-") or "my-agent"
-    if not given and asks:
-        return str(click.prompt("Name of the agent", default=usual, value_proc=_checked_name))
-    return _checked_name(given or usual)
+    if not name_option and asks:
+        return str(click.prompt("Name of the agent", default=usual, value_proc=_check_agent_name))
+    return _check_agent_name(name_option or usual)
 
 
-def _checked_name(name: str) -> str:
+def _check_agent_name(name: str) -> str:
     if not _AGENT_NAME.fullmatch(name):
         raise click.BadParameter("a name begins with a letter and holds letters, digits, '_', '.', '-' and spaces")
     return name
 
 
-def _model(text: str) -> tuple[Provider, str | None]:
+def _parse_model(text: str) -> tuple[Provider, str | None]:
     provider_name, _, model = text.partition("/")
     try:
         provider = Provider(provider_name)
@@ -104,8 +106,8 @@ def _model(text: str) -> tuple[Provider, str | None]:
     return provider, model or _DEFAULT_MODELS.get(provider)
 
 
-def _servers(texts: Iterable[str]) -> list[Entry]:
-    servers = [entry_for(text.strip()) for text in texts if text.strip()]
+def _parse_servers(texts: Iterable[str]) -> list[ServerTemplate]:
+    servers = [require_template(text.strip()) for text in texts if text.strip()]
     names = [server.name for server in servers]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -117,11 +119,12 @@ def _refuse_to_overwrite(folder: Path, files: Iterable[str]) -> None:
     there = [file for file in files if (folder / file).exists()]
     if there:
         raise ExecutionError(
-            f"{printable(str(folder))} already has {', '.join(there)}; nothing was written. Use --force to overwrite."
+            f"{escape_unprintable(str(folder))} already has {', '.join(there)}; nothing was written. "
+            "Use --force to overwrite."
         )
 
 
-def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
+def _write_files(folder: Path, files: dict[str, str], *, force: bool) -> None:
     """Write all files or none: what is there is looked at first."""
     if not force:
         _refuse_to_overwrite(folder, files)
@@ -131,4 +134,4 @@ def _write(folder: Path, files: dict[str, str], *, force: bool) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ExecutionError(f"Cannot write {printable(str(folder))}: {error.strerror}.") from None
+        raise ExecutionError(f"Cannot write {escape_unprintable(str(folder))}: {error.strerror}.") from None

@@ -12,47 +12,47 @@ from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, TypeVar
 
-from holodeck.cli.leaving import end, leave_once
+from holodeck.cli.leaving import exit_interrupted, interrupt_once
 
-_UNHEARD = 2  # presses: a loop that has not noticed as many is held by something that does not end
+_MAX_UNDELIVERED = 2  # presses: a loop that has not noticed as many is held by something that does not end
 
 T = TypeVar("T")
 
 
-def run_work(work: Coroutine[Any, Any, T]) -> T:
+def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
     """The result of the work. Raises `KeyboardInterrupt` when Ctrl-C has ended it."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
         task = loop.create_task(work)
         outside = signal.getsignal(signal.SIGINT)
-        if outside not in {leave_once, signal.default_int_handler}:  # a job in the background has none
+        if outside not in {interrupt_once, signal.default_int_handler}:  # a job in the background has none
             return loop.run_until_complete(task)
-        presses = _Presses(loop, task)
-        signal.signal(signal.SIGINT, presses.one_more)
+        presses = _CtrlCHandler(loop, task)
+        signal.signal(signal.SIGINT, presses.on_signal)
         try:
             return loop.run_until_complete(task)
         except asyncio.CancelledError:
-            if presses.heard:
+            if presses.delivered:
                 raise KeyboardInterrupt from None
             raise
         finally:
-            signal.signal(signal.SIGINT, end if presses.made else outside)
+            signal.signal(signal.SIGINT, exit_interrupted if presses.pressed else outside)
 
 
-class _Presses:
+class _CtrlCHandler:
     """Each one cancels the task, in the loop's own time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-        self.made = self.heard = 0
+        self.pressed = self.delivered = 0
         self._loop = loop
         self._task = task
 
-    def one_more(self, _signal: int, _frame: FrameType | None) -> None:
-        if self.made - self.heard >= _UNHEARD:
+    def on_signal(self, _signal: int, _frame: FrameType | None) -> None:
+        if self.pressed - self.delivered >= _MAX_UNDELIVERED:
             raise KeyboardInterrupt
-        self.made += 1
-        self._loop.call_soon_threadsafe(self._hear)
+        self.pressed += 1
+        self._loop.call_soon_threadsafe(self._cancel_task)
 
-    def _hear(self) -> None:
-        self.heard += 1
+    def _cancel_task(self) -> None:
+        self.delivered += 1
         self._task.cancel()

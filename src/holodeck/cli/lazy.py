@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
-from holodeck.cli.leaving import nothing_begun
+from holodeck.cli.leaving import exit_on_interrupt
 
-Table = Mapping[str, tuple[str, str]]
+CommandTable = Mapping[str, tuple[str, str]]
 """By the name of a command: the module that defines it as `command`, and its line of help."""
 
 
 class LazyGroup(click.Group):
     """A group whose commands stand in a table, in its order."""
 
-    def __init__(self, *args: Any, table: Table, **options: Any) -> None:
+    def __init__(self, *args: Any, table: CommandTable, **options: Any) -> None:
         super().__init__(*args, **options)
         self._table = table
 
@@ -27,7 +27,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._table:
             return None
-        with nothing_begun():
+        with exit_on_interrupt():
             command = importlib.import_module(self._table[cmd_name][0]).command
         assert isinstance(command, click.Command)  # noqa: S101 - each command module defines one
         return command

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from holodeck.cli.standard_input import read_some
+from holodeck.cli.standard_input import read_available
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.limits import MAX_QUESTION_BYTES, MIB
 
@@ -25,14 +25,14 @@ _CHUNK = 65_536  # bytes: what a pipe holds
 class LineReader(Protocol):
     """Gives one line after the other. Raises `EOFError` at the end, `KeyboardInterrupt` for Ctrl-C at an empty line."""
 
-    async def line(self) -> str: ...
+    async def read_line(self) -> str: ...
 
     async def ask(self, prompt: str) -> str | None:
         """An answer to a question; None when there is none."""
         ...
 
 
-class Editor:
+class EditorReader:
     """Lines that a person edits, with a history that outlives the chat and completion of commands."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
@@ -40,16 +40,16 @@ class Editor:
         from prompt_toolkit.shortcuts import CompleteStyle
 
         self._session: PromptSession[str] = PromptSession(
-            history=_history(),
-            completer=_completer(names),
+            history=_open_history(),
+            completer=_build_completer(names),
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
-            key_bindings=_keys(),
+            key_bindings=_build_key_bindings(),
             enable_open_in_editor=False,
         )
-        self._questions: PromptSession[str] = PromptSession(key_bindings=_keys())
+        self._questions: PromptSession[str] = PromptSession(key_bindings=_build_key_bindings())
 
-    async def line(self) -> str:
+    async def read_line(self) -> str:
         from prompt_toolkit.patch_stdout import patch_stdout
 
         with patch_stdout(raw=True):  # what a server does meanwhile is told above the line
@@ -62,22 +62,22 @@ class Editor:
             return None
 
 
-class Pipe:
+class PipeReader:
     """Lines from standard input, read beside whatever else goes on."""
 
     def __init__(self) -> None:
-        self._read = b""
+        self._buffer = b""
         self._has_more = True
 
-    async def line(self) -> str:
-        while b"\n" not in self._read and self._has_more and len(self._read) <= MAX_QUESTION_BYTES:
-            more = await read_some(_CHUNK)
+    async def read_line(self) -> str:
+        while b"\n" not in self._buffer and self._has_more and len(self._buffer) <= MAX_QUESTION_BYTES:
+            more = await read_available(_CHUNK)
             self._has_more = bool(more)
-            self._read += more
-        line, end, rest = self._read.partition(b"\n")
+            self._buffer += more
+        line, end, rest = self._buffer.partition(b"\n")
         if len(line) > MAX_QUESTION_BYTES:
             raise ExecutionError(f"A line of standard input has more than {MAX_QUESTION_BYTES // MIB} MiB.")
-        self._read = rest
+        self._buffer = rest
         if not line and not end:
             raise EOFError
         return line.decode("utf-8", "replace").rstrip("\r")
@@ -86,7 +86,7 @@ class Pipe:
         return None  # the next line is a question of its own
 
 
-def _history() -> History:
+def _open_history() -> History:
     """A file that only its owner can read, where programs keep such things; nothing when it cannot be had."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
@@ -100,7 +100,7 @@ def _history() -> History:
     return InMemoryHistory()
 
 
-def _keys() -> KeyBindings:
+def _build_key_bindings() -> KeyBindings:
     """Ctrl-C clears the line, and leaves when there is nothing to clear; Alt-Enter begins another line."""
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
@@ -120,7 +120,7 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def _completer(names: Callable[[], Iterable[str]]) -> _Commands:
+def _build_completer(names: Callable[[], Iterable[str]]) -> _Commands:
     from prompt_toolkit.completion import Completer, Completion
 
     class Commands(Completer):

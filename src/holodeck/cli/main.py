@@ -9,7 +9,7 @@ import click
 
 from holodeck import __version__
 from holodeck.cli.lazy import LazyGroup
-from holodeck.cli.leaving import INTERRUPTED, all_is_done
+from holodeck.cli.leaving import EXIT_INTERRUPTED, exit_on_next_interrupt
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("holodeck.cli.chat", "Talk with an agent."),
@@ -53,43 +53,43 @@ def cli() -> None:
 def main() -> None:
     """Run a command: errors that are a person's to fix are sentences, never tracebacks."""
     try:
-        _start()
+        _prepare_and_run()
     except KeyboardInterrupt:  # before there is a command to leave
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
     finally:
-        all_is_done()
+        exit_on_next_interrupt()
 
 
-def _start() -> NoReturn:
-    from holodeck.cli.colours import are_welcome
+def _prepare_and_run() -> NoReturn:
+    from holodeck.cli.colours import can_use_colours
     from holodeck.lib.open_files import fill_standard_streams
 
     fill_standard_streams()
-    colours = None if are_welcome() else False  # None: those of a terminal, and of nothing else
+    colours = None if can_use_colours() else False  # None: those of a terminal, and of nothing else
     with click.Context(cli, color=colours):
-        _run(colours)
+        _run_command(colours)
 
 
-def _run(colours: bool | None) -> NoReturn:
+def _run_command(colours: bool | None) -> NoReturn:
     from holodeck.lib.errors import ConfigError, HoloDeckError
 
     try:
         code = cli.main(standalone_mode=False, color=colours)
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("\nStopped.", err=True)
-        sys.exit(INTERRUPTED)
+        sys.exit(EXIT_INTERRUPTED)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except ConfigError as error:
-        from holodeck.cli.report import show_problems
+        from holodeck.cli.report import print_problems
 
-        show_problems(error.problems)
+        print_problems(error.problems)
         sys.exit(2)
     except HoloDeckError as error:
-        from holodeck.lib.display import printable
+        from holodeck.lib.display import escape_unprintable
 
-        click.echo(f"Error: {printable(str(error))}", err=True)
+        click.echo(f"Error: {escape_unprintable(str(error))}", err=True)
         sys.exit(1)
     except BrokenPipeError:  # the reader has gone, as `| head` does
         sys.stderr.close()

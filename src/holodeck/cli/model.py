@@ -11,10 +11,18 @@ from typing import Any
 
 import click
 
-from holodeck.cli.leaving import leave_it_to_asyncio
-from holodeck.lib.display import printable
-from holodeck.providers.local.download import bring_in, pull
-from holodeck.providers.local.weights import DEFAULT, KNOWN, Progress, Weights, is_pulled, known, models_folder
+from holodeck.cli.leaving import let_asyncio_handle_interrupts
+from holodeck.lib.display import escape_unprintable
+from holodeck.providers.local.download import import_weights, pull
+from holodeck.providers.local.weights import (
+    DEFAULT_WEIGHTS,
+    KNOWN_WEIGHTS,
+    Progress,
+    Weights,
+    is_pulled,
+    models_folder,
+    require_weights,
+)
 
 _EPILOG = """\b
 Examples:
@@ -37,7 +45,12 @@ def command() -> None:
 
 
 @command.command("pull", short_help="Get the weights of a model, and check them.")
-@click.argument("name", type=click.Choice([weights.name for weights in KNOWN]), metavar="[NAME]", default=DEFAULT.name)
+@click.argument(
+    "name",
+    type=click.Choice([weights.name for weights in KNOWN_WEIGHTS]),
+    metavar="[NAME]",
+    default=DEFAULT_WEIGHTS.name,
+)
 @click.option("--from", "source", metavar="FILE", help="Take it from a file, or from the URL of a mirror.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def pull_command(name: str, source: str | None, as_json: bool) -> None:
@@ -45,18 +58,18 @@ def pull_command(name: str, source: str | None, as_json: bool) -> None:
 
     NAME is one of those that `holodeck model list` shows.
     """
-    weights = known(name)
+    weights = require_weights(name)
     was_there = is_pulled(weights)
-    with _progress(weights, is_shown=not as_json and not was_there) as on_progress:
+    with _progress_callback(weights, is_shown=not as_json and not was_there) as on_progress:
         if source is None or "://" in source:
-            leave_it_to_asyncio()
+            let_asyncio_handle_interrupts()
             path = pull(weights, url=source, on_progress=on_progress)
         else:
-            path = bring_in(weights, Path(source), on_progress=on_progress)
+            path = import_weights(weights, Path(source), on_progress=on_progress)
     if as_json:
-        click.echo(json.dumps({**_as_data(weights), "path": str(path), "was_there": was_there}, indent=2))
+        click.echo(json.dumps({**_weights_data(weights), "path": str(path), "was_there": was_there}, indent=2))
     else:
-        click.echo(printable(f"{weights.name} {'was there already' if was_there else 'is ready'}: {path}"))
+        click.echo(escape_unprintable(f"{weights.name} {'was there already' if was_there else 'is ready'}: {path}"))
 
 
 @command.command("list")
@@ -64,19 +77,21 @@ def pull_command(name: str, source: str | None, as_json: bool) -> None:
 def list_command(as_json: bool) -> None:
     """Show the models that can be pulled, and which are here."""
     if as_json:
-        click.echo(json.dumps({"folder": str(models_folder()), "models": list(map(_as_data, KNOWN))}, indent=2))
+        click.echo(
+            json.dumps({"folder": str(models_folder()), "models": list(map(_weights_data, KNOWN_WEIGHTS))}, indent=2)
+        )
         return
-    for weights in KNOWN:
+    for weights in KNOWN_WEIGHTS:
         state = "here" if is_pulled(weights) else "not pulled"
         pace = f"{weights.tokens_per_second:.0f} tokens/s"
         size = f"{weights.size / 1e6:.0f} MB"
         click.echo(
             f"{weights.name:<20}  {size:>8}  {weights.memory:>6} of memory  {pace:>11}  {weights.licence}  {state}"
         )
-    click.echo(printable(f"\nKept in {models_folder()}. Speeds are of two ordinary cores."))
+    click.echo(escape_unprintable(f"\nKept in {models_folder()}. Speeds are of two ordinary cores."))
 
 
-def _as_data(weights: Weights) -> dict[str, Any]:
+def _weights_data(weights: Weights) -> dict[str, Any]:
     return {
         "name": weights.name,
         "bytes": weights.size,
@@ -88,7 +103,7 @@ def _as_data(weights: Weights) -> dict[str, Any]:
 
 
 @contextmanager
-def _progress(weights: Weights, *, is_shown: bool) -> Iterator[Progress | None]:
+def _progress_callback(weights: Weights, *, is_shown: bool) -> Iterator[Progress | None]:
     """A bar on a terminal, a line now and then elsewhere, nothing for programs."""
     if not is_shown:
         yield None
@@ -96,15 +111,15 @@ def _progress(weights: Weights, *, is_shown: bool) -> Iterator[Progress | None]:
         with click.progressbar(length=weights.size, label=weights.name, file=sys.stderr) as bar:
             yield lambda done, _: bar.update(done - bar.pos)
     else:
-        yield _Lines(weights.name)
+        yield _ProgressLines(weights.name)
 
 
-class _Lines:
+class _ProgressLines:
     def __init__(self, name: str) -> None:
-        self._name, self._shown = name, -1
+        self._name, self._printed_tenth = name, -1
 
     def __call__(self, done: int, size: int) -> None:
         tenth = 100 * done // size // _STEP
-        if tenth > self._shown:
-            self._shown = tenth
+        if tenth > self._printed_tenth:
+            self._printed_tenth = tenth
             click.echo(f"{self._name}: {done / 1e6:.0f} of {size / 1e6:.0f} MB", err=True)

@@ -18,46 +18,46 @@ if TYPE_CHECKING:
 _STDOUT, _STDERR = 1, 2
 
 
-def own_output(take: Callable[[bytes], None]) -> TextIO:
+def take_over_stdout(on_output: Callable[[bytes], None]) -> TextIO:
     """The standard output of this process, from now on for who has it from here.
 
-    What others print goes to `take`; what the processes that they start do, to standard error.
+    What others print goes to `on_output`; what the processes that they start do, to standard error.
     """
     sys.stdout.flush()
     own = os.fdopen(os.dup(_STDOUT), "w", encoding=sys.stdout.encoding, errors="backslashreplace")
     os.dup2(_STDERR, _STDOUT)
-    sys.stdout = _printed_to(take, _STDERR)
+    sys.stdout = _open_text_stream(on_output, _STDERR)
     return own
 
 
-def beside_log(form: Format) -> None:
+def redirect_prints_to_log(log_format: Format) -> None:
     """A program reads a log of JSON: what is printed is a line of it, and says for whose request. A person, who reads
     text, has it as it is, on standard output; at once, also where that is no terminal.
     """
-    if form == "json":
+    if log_format == "json":
         sys.stdout.flush()
-        sys.stdout = _printed_to(_Logged().take, _STDOUT)
+        sys.stdout = _open_text_stream(_LineLogger().write, _STDOUT)
     elif isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
 
 
-def write_aside(data: bytes) -> None:
+def write_stderr(data: bytes) -> None:
     """Write to standard error, past its buffer: a thread that is left behind would hold its lock to the end."""
     with suppress(OSError):
         while data:
             data = data[os.write(_STDERR, data) :]
 
 
-def _printed_to(take: Callable[[bytes], None], descriptor: int) -> TextIO:
-    outlet: Any = _Outlet(take, descriptor)  # without a buffer and its lock, for the same reason
+def _open_text_stream(on_output: Callable[[bytes], None], descriptor: int) -> TextIO:
+    outlet: Any = _CallbackStream(on_output, descriptor)  # without a buffer and its lock, for the same reason
     return io.TextIOWrapper(outlet, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
-class _Outlet(io.RawIOBase):
+class _CallbackStream(io.RawIOBase):
     """The lower end of a stream. Who asks for its descriptor gets one that does no harm."""
 
-    def __init__(self, take: Callable[[bytes], None], descriptor: int) -> None:
-        self._take = take
+    def __init__(self, on_output: Callable[[bytes], None], descriptor: int) -> None:
+        self._on_output = on_output
         self._descriptor = descriptor
 
     def writable(self) -> bool:
@@ -70,19 +70,19 @@ class _Outlet(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, data: bytes) -> int:  # type: ignore[override] # all that has a buffer is taken
-        self._take(bytes(data))
+        self._on_output(bytes(data))
         return len(data)
 
 
-class _Logged:
+class _LineLogger:
     """Cuts what is printed into lines."""
 
     def __init__(self) -> None:
-        self._begun = b""
+        self._partial_line = b""
 
-    def take(self, data: bytes) -> None:
-        *lines, rest = (self._begun + data).split(b"\n")
-        self._begun = rest[:MAX_PRINTED_CHARS]
+    def write(self, data: bytes) -> None:
+        *lines, rest = (self._partial_line + data).split(b"\n")
+        self._partial_line = rest[:MAX_PRINTED_CHARS]
         for line in lines:
             text = line[:MAX_PRINTED_CHARS].decode("utf-8", "replace").rstrip("\r")
             if text:

@@ -24,13 +24,13 @@ class Progress:
     def __init__(self, phase: str = "") -> None:
         self.phase = phase
         """What is being done now. It may hold text from a server: it is made harmless here."""
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._task: asyncio.Task[None] | None = None
         self._is_drawn = False
         self._is_paused = False
 
     async def __aenter__(self) -> Self:
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         if sys.stderr.isatty():
             self._task = asyncio.create_task(self._draw(), name="progress")
         return self
@@ -48,7 +48,7 @@ class Progress:
         """Count anew for another phase; an empty one is not shown."""
         self.clear()
         self.phase = phase
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
     def clear(self) -> None:
         """Make room for a line of output; the progress comes back below it."""
@@ -58,7 +58,7 @@ class Progress:
             self._is_drawn = False
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Draw nothing until the end of the block, whatever the phase becomes meanwhile; then count anew."""
         self.clear()
         self._is_paused = True
@@ -66,13 +66,13 @@ class Progress:
             yield
         finally:
             self._is_paused = False
-            self._began = time.monotonic()
+            self._started_at = time.monotonic()
 
     async def _draw(self) -> None:
         frame = 0
         while True:
             await asyncio.sleep(PROGRESS_STEP)
-            seconds = time.monotonic() - self._began
+            seconds = time.monotonic() - self._started_at
             if self._is_paused or not self.phase or seconds < PROGRESS_DELAY:
                 continue
             room = shutil.get_terminal_size().columns - 1

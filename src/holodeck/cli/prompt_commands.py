@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holodeck.tools.mcp.discovery import MCPPromptInfo
     from holodeck.tools.mcp.plugin import MCPPlugin
 
-_NAMED = re.compile(r"([^\s=]+)=(.*)", re.DOTALL)
+_KEY_VALUE = re.compile(r"([^\s=]+)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +31,14 @@ class PromptCommand:
 
     @property
     def full_name(self) -> str:
-        return f"{self.server.name}.{_spoken(self.info.name)}"
+        return f"{self.server.name}.{_typeable_name(self.info.name)}"
 
     @property
     def arguments(self) -> Sequence[str]:
         return [str(argument.get("name")) for argument in self.info.arguments]
 
     @property
-    def required(self) -> Sequence[str]:
+    def required_arguments(self) -> Sequence[str]:
         return [str(argument.get("name")) for argument in self.info.arguments if argument.get("required") is True]
 
     def describe(self, argument: str) -> str:
@@ -46,7 +46,7 @@ class PromptCommand:
         found = next((each for each in self.info.arguments if each.get("name") == argument), {})
         return str(found.get("description") or argument)
 
-    async def fill_in(self, arguments: Mapping[str, str]) -> tuple[Message, ...]:
+    async def render(self, arguments: Mapping[str, str]) -> tuple[Message, ...]:
         """The messages that the server makes of it. Raises `MCPError`."""
         result = await self.server.get_prompt(self.info.name, **arguments)
         return tuple(
@@ -68,16 +68,18 @@ async def find_prompts(agent: Agent, taken: Collection[str]) -> tuple[list[Promp
             raise prompts
         else:
             offered += [(server, info) for info in prompts]
-    counts = Counter(_spoken(info.name) for _, info in offered)
+    counts = Counter(_typeable_name(info.name) for _, info in offered)
 
-    def named(server: MCPPlugin, info: MCPPromptInfo) -> str:
-        bare = _spoken(info.name)
+    def choose_name(server: MCPPlugin, info: MCPPromptInfo) -> str:
+        bare = _typeable_name(info.name)
         return bare if counts[bare] == 1 and bare not in taken else f"{server.name}.{bare}"
 
-    return [PromptCommand(name=named(server, info), server=server, info=info) for server, info in offered], failures
+    return [
+        PromptCommand(name=choose_name(server, info), server=server, info=info) for server, info in offered
+    ], failures
 
 
-def read_arguments(text: str, names: Sequence[str]) -> dict[str, str]:
+def parse_prompt_arguments(text: str, names: Sequence[str]) -> dict[str, str]:
     """What a person wrote after the name: `key=value`, or values in order; the last one takes all that is left.
 
     Raises `ValueError` in words.
@@ -95,7 +97,7 @@ def read_arguments(text: str, names: Sequence[str]) -> dict[str, str]:
     given: dict[str, str] = {}
     loose: list[str] = []
     for word in words:
-        match = _NAMED.fullmatch(word)
+        match = _KEY_VALUE.fullmatch(word)
         if match and match.group(1) in names:
             given[match.group(1)] = match.group(2)
         else:
@@ -120,10 +122,10 @@ def prompt_rows(prompts: Sequence[PromptCommand]) -> list[tuple[str, str, str, s
 
 
 def _signature(prompt: PromptCommand) -> str:
-    required: Any = set(prompt.required)
+    required: Any = set(prompt.required_arguments)
     return " ".join(name if name in required else f"[{name}]" for name in prompt.arguments)
 
 
-def _spoken(name: str) -> str:
+def _typeable_name(name: str) -> str:
     """A name that can be typed as one word."""
     return re.sub(r"\s+", "-", name)

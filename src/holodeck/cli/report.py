@@ -7,32 +7,34 @@ from typing import Any
 
 import click
 
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 from holodeck.lib.errors import Problem
 from holodeck.lib.limits import MAX_PROBLEMS_SHOWN
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
-def show_problems(problems: Sequence[Problem]) -> None:
+def print_problems(problems: Sequence[Problem]) -> None:
     """Each problem on its own lines: where, what, how to fix it; then a count."""
     for problem in problems[:MAX_PROBLEMS_SHOWN]:
         place = "  ".join(part for part in (problem.where, problem.key) if part)
         if place:
-            click.secho(printable(place), bold=True, err=True)
+            click.secho(escape_unprintable(place), bold=True, err=True)
         click.echo(
-            "  " + click.style(problem.label, fg=_COLOURS[problem.severity]) + f": {printable(problem.message)}",
+            "  "
+            + click.style(problem.label, fg=_COLOURS[problem.severity])
+            + f": {escape_unprintable(problem.message)}",
             err=True,
         )
         if problem.fix:
-            click.secho(f"  {printable(problem.fix)}", dim=True, err=True)
+            click.secho(f"  {escape_unprintable(problem.fix)}", dim=True, err=True)
     hidden = len(problems) - MAX_PROBLEMS_SHOWN
     if hidden > 0:
         click.echo(f"... and {hidden} more.", err=True)
-    click.echo("\n" + count(problems), err=True)
+    click.echo("\n" + count_problems(problems), err=True)
 
 
-def count(problems: Sequence[Problem]) -> str:
+def count_problems(problems: Sequence[Problem]) -> str:
     """`2 errors, 1 warning`."""
     parts = []
     for severity in ("error", "warning"):
@@ -42,7 +44,7 @@ def count(problems: Sequence[Problem]) -> str:
     return ", ".join(parts)
 
 
-def as_data(problem: Problem) -> dict[str, Any]:
+def problem_data(problem: Problem) -> dict[str, Any]:
     """A problem for `--json`."""
     return {
         "severity": problem.severity,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 
-from holodeck.cli.answering import EXIT_CODES, Form, form_of, show_answer
+from holodeck.cli.answering import EXIT_CODES, OutputFormat, parse_output_format, print_run
 from holodeck.cli.images import image_part
-from holodeck.cli.interrupts import run_work
-from holodeck.cli.opening import opened, read
+from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.opening import open_agent, read_and_warn
 from holodeck.cli.terminal import Terminal
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
@@ -35,10 +35,10 @@ Exit codes: 0 completed, 1 failed, 2 wrong configuration or usage, 3 incomplete 
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Wish:
+class _RunOptions:
     question: Message
     max_turns: int | None
-    form: Form
+    output: OutputFormat
 
 
 @click.command("run", epilog=_EPILOG)
@@ -59,18 +59,18 @@ def command(
     quiet: bool,
 ) -> int:
     """Ask the agent in FILE (default: agent.yaml) one QUESTION; `-` reads it from standard input."""
-    form = form_of(as_json=as_json, as_events=as_events)
+    form = parse_output_format(as_json=as_json, as_events=as_events)
     file, asked = _file_and_question(words)
     terminal = Terminal(is_quiet=quiet)
-    loaded = read(file, terminal)
+    loaded = read_and_warn(file, terminal)
     parts = [image_part(path) for path in images]
-    wish = _Wish(question=_message(asked, parts), max_turns=max_turns, form=form)
+    wish = _RunOptions(question=_build_message(asked, parts), max_turns=max_turns, output=form)
     if durable:
-        from holodeck.cli.durable import begin
+        from holodeck.cli.durable import start_run
 
-        return EXIT_CODES[begin(loaded, wish.question, wish.max_turns, terminal, form).status]
+        return EXIT_CODES[start_run(loaded, wish.question, wish.max_turns, terminal, form).status]
     try:
-        result = run_work(_ask(loaded, wish, terminal))
+        result = run_interruptible(_run_agent(loaded, wish, terminal))
     except KeyboardInterrupt:
         raise click.Abort from None
     return EXIT_CODES[result.status]
@@ -90,21 +90,21 @@ def _file_and_question(words: tuple[str, ...]) -> tuple[str, str]:
             raise click.UsageError("Too many words: put the question in quotes.")
 
 
-def _message(asked: str, images: Sequence[ImageLink]) -> Message:
-    text = _standard_input() if asked == "-" else asked
+def _build_message(question: str, images: Sequence[ImageLink]) -> Message:
+    text = _read_stdin() if question == "-" else question
     if not text.strip():
         raise click.UsageError("The question is empty.")
     return Message(role="user", content=(TextContent(text=text), *images))
 
 
-def _standard_input() -> str:
+def _read_stdin() -> str:
     data = sys.stdin.buffer.read(MAX_QUESTION_BYTES + 1) if sys.stdin is not None else b""
     if len(data) > MAX_QUESTION_BYTES:
         raise click.UsageError(f"The question on standard input has more than {MAX_QUESTION_BYTES // MIB} MiB.")
     return data.decode("utf-8", "replace")
 
 
-async def _ask(loaded: LoadedAgent, wish: _Wish, terminal: Terminal) -> RunResult:
-    async with opened(loaded, terminal) as (agent, _):
-        events = agent.stream([wish.question], max_turns=wish.max_turns)
-        return await show_answer(events, agent, terminal, wish.form)
+async def _run_agent(loaded: LoadedAgent, options: _RunOptions, terminal: Terminal) -> RunResult:
+    async with open_agent(loaded, terminal) as (agent, _):
+        events = agent.stream([options.question], max_turns=options.max_turns)
+        return await print_run(events, agent, terminal, options.output)

@@ -21,11 +21,11 @@ from rich.text import Text
 from holodeck.cli import standard_input
 from holodeck.cli.markdown import finished_blocks
 from holodeck.cli.tables import show_table
-from holodeck.lib.display import one_line, printable
-from holodeck.lib.limits import LIVE_STEP, MAX_HELD_CHARS, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
+from holodeck.lib.display import escape_unprintable, one_line
+from holodeck.lib.limits import LIVE_STEP, MAX_BUFFERED_CHARS, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
 
 _FRAMES = "|/-\\"
-_ROOM_BELOW = 4  # lines that are left free under a block in progress
+_LINES_BELOW = 4  # lines that are left free under a block in progress
 
 
 class LiveScreen:
@@ -39,11 +39,11 @@ class LiveScreen:
         self._ticker: asyncio.Task[None] | None = None
         self._tail = ""
         self._has_block = False
-        self._running: dict[str, tuple[str, float]] = {}
+        self._running_calls: dict[str, tuple[str, float]] = {}
         self._waiting_for = ""
-        self._since = time.monotonic()
+        self._waiting_since = time.monotonic()
 
-    def keep_output(self) -> None:
+    def guard_stdout(self) -> None:
         """The conversation and what functions print are on the same terminal; each in its place, while it is drawn."""
 
     # Lines that stay
@@ -51,7 +51,7 @@ class LiveScreen:
     def note(self, text: str, *, always: bool = False, **style: Any) -> None:
         """A line about what happens."""
         shown = Style(color=style.get("fg"), dim=style.get("dim"), bold=style.get("bold"))
-        self.console.print(Text(printable(text), style=shown), soft_wrap=True)
+        self.console.print(Text(escape_unprintable(text), style=shown), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows of text."""
@@ -62,7 +62,7 @@ class LiveScreen:
     def write(self, text: str) -> None:
         """More of the answer."""
         begins_line = "\n" in text or self._tail.endswith("\n")
-        self._tail += printable(text)
+        self._tail += escape_unprintable(text)
         if begins_line:  # a block ends only where another line begins
             done, self._tail = finished_blocks(self._tail)
             self._print_block(done)
@@ -73,39 +73,39 @@ class LiveScreen:
         self._print_block(done)
         self._has_block = False
 
-    def wait_for(self, what: str) -> None:
-        self._waiting_for, self._since = what, time.monotonic()
+    def show_waiting(self, what: str) -> None:
+        self._waiting_for, self._waiting_since = what, time.monotonic()
 
-    def started(self, call_id: str, title: str) -> None:
+    def start_call(self, call_id: str, title: str) -> None:
         """A call is running."""
-        self._running[call_id] = (title, time.monotonic())
+        self._running_calls[call_id] = (title, time.monotonic())
 
-    def progressed(self, call_id: str, text: str) -> None:
-        if call_id in self._running:
-            title, began = self._running[call_id]
-            self._running[call_id] = (f"{title.partition(':')[0]}: {text}", began)
+    def update_call(self, call_id: str, text: str) -> None:
+        if call_id in self._running_calls:
+            title, began = self._running_calls[call_id]
+            self._running_calls[call_id] = (f"{title.partition(':')[0]}: {text}", began)
 
-    def finished(self, call_id: str) -> None:
-        self._running.pop(call_id, None)
+    def finish_call(self, call_id: str) -> None:
+        self._running_calls.pop(call_id, None)
 
     @contextmanager
-    def drawing(self) -> Iterator[None]:
+    def draw_live(self) -> Iterator[None]:
         """Draw live until the end of the block; what was written by then stays, whatever happened."""
-        self._begin()
+        self._start_live()
         try:
             yield
         finally:
-            self._end()
+            self._stop_live()
             self.end_text()
-            self._running.clear()
+            self._running_calls.clear()
             self._waiting_for = ""
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def pause_output(self) -> Iterator[None]:
         """Keep the screen as it is while a person answers a question: what is printed meanwhile follows the answer."""
         was_drawing = self._live is not None
-        self._end()
-        held = _Held()
+        self._stop_live()
+        held = _DeferredOutput()
         try:
             with redirect_stdout(held):
                 yield
@@ -113,9 +113,9 @@ class LiveScreen:
             sys.stdout.write(held.getvalue())
             sys.stdout.flush()
             if was_drawing:
-                self._begin()
+                self._start_live()
 
-    def _begin(self) -> None:
+    def _start_live(self) -> None:
         self._live = Live(
             console=self.console,
             auto_refresh=False,
@@ -127,7 +127,7 @@ class LiveScreen:
         self._live.start()
         self._ticker = asyncio.get_running_loop().create_task(self._tick(self._live), name="live screen")
 
-    def _end(self) -> None:
+    def _stop_live(self) -> None:
         if self._ticker is not None:
             self._ticker.cancel()
             self._ticker = None
@@ -138,22 +138,22 @@ class LiveScreen:
     async def _tick(self, live: Live) -> None:
         with suppress(asyncio.CancelledError):
             while True:
-                live.update(self._picture(), refresh=True)
+                live.update(self._render(), refresh=True)
                 await asyncio.sleep(LIVE_STEP)
 
-    def _picture(self) -> RenderableType:
+    def _render(self) -> RenderableType:
         parts: list[RenderableType] = []
         now = time.monotonic()
         if self._tail.strip():
             parts.append(_Tail(self._tail))
-        for title, began in self._running.values():
-            parts.append(self._moving(title, now - began))
-        waited = now - self._since
+        for title, began in self._running_calls.values():
+            parts.append(self._spinner_line(title, now - began))
+        waited = now - self._waiting_since
         if not parts and self._waiting_for and waited >= PROGRESS_DELAY:
-            parts.append(self._moving(self._waiting_for, waited))
+            parts.append(self._spinner_line(self._waiting_for, waited))
         return Group(*parts)
 
-    def _moving(self, what: str, seconds: float) -> Text:
+    def _spinner_line(self, what: str, seconds: float) -> Text:
         frame = _FRAMES[int(time.monotonic() / LIVE_STEP / 2) % len(_FRAMES)]
         room = self.console.width - 12
         return Text(f"{frame} {one_line(what, room)} {seconds:.0f} s", style="dim", no_wrap=True, overflow="crop")
@@ -171,17 +171,17 @@ class LiveScreen:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._end()
+        self._stop_live()
 
 
-class _Held(io.StringIO):
+class _DeferredOutput(io.StringIO):
     """A terminal's output that is shown later; of very much the rest is dropped."""
 
     def isatty(self) -> bool:
         return True
 
     def write(self, text: str) -> int:
-        if self.tell() < MAX_HELD_CHARS:
+        if self.tell() < MAX_BUFFERED_CHARS:
             super().write(text)
         return len(text)
 
@@ -193,7 +193,7 @@ class _Block:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = console.render_lines(_rendered(self._text), options.update(height=None), pad=False)
+        lines = console.render_lines(_render_markdown(self._text), options.update(height=None), pad=False)
         while lines and _is_blank(lines[0]):
             lines.pop(0)
         while lines and _is_blank(lines[-1]):
@@ -210,9 +210,13 @@ class _Tail:
         self._text = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown = _rendered(self._text) if len(self._text) <= MAX_LIVE_MARKDOWN else Text(self._text[-MAX_LIVE_MARKDOWN:])
+        shown = (
+            _render_markdown(self._text)
+            if len(self._text) <= MAX_LIVE_MARKDOWN
+            else Text(self._text[-MAX_LIVE_MARKDOWN:])
+        )
         lines = console.render_lines(shown, options.update(height=None), pad=False)
-        for line in lines[-max(console.height - _ROOM_BELOW, 1) :]:
+        for line in lines[-max(console.height - _LINES_BELOW, 1) :]:
             yield from line
             yield Segment.line()
 
@@ -221,6 +225,6 @@ def _is_blank(line: Sequence[Segment]) -> bool:
     return not "".join(segment.text for segment in line).strip()
 
 
-def _rendered(text: str) -> Markdown:
+def _render_markdown(text: str) -> Markdown:
     """Links show where they lead."""
     return Markdown(text, hyperlinks=False, code_theme="ansi_dark")

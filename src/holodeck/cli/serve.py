@@ -11,14 +11,14 @@ from contextlib import suppress
 
 import click
 
-from holodeck.cli.leaving import leave_it_to_asyncio
-from holodeck.cli.printed import beside_log
-from holodeck.cli.report import show_problems
-from holodeck.cli.usual_file import file_or_usual
+from holodeck.cli.leaving import let_asyncio_handle_interrupts
+from holodeck.cli.printed import redirect_prints_to_log
+from holodeck.cli.report import print_problems
+from holodeck.cli.usual_file import resolve_file
 from holodeck.config.loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib import log
-from holodeck.lib.display import printable
-from holodeck.lib.limits import LAST_WAIT
+from holodeck.lib.display import escape_unprintable
+from holodeck.lib.limits import THREAD_EXIT_TIMEOUT
 from holodeck.lib.log_lines import Format, write_log
 from holodeck.lib.open_files import allow_many_open_files
 from holodeck.lib.private_memory import hide_memory
@@ -53,43 +53,43 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
 
     The log goes to standard error: a line for every request and tool call, without any content.
     """
-    _end_while_starting()
+    _exit_on_sigterm()
     hide_memory()
     from holodeck.gateway.serving import Service
-    from holodeck.gateway.wiring import backends_of
+    from holodeck.gateway.wiring import build_backends
 
-    loaded = read_gateway(file_or_usual(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
+    loaded = read_gateway(resolve_file(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
     form = log_format or loaded.gateway.log.format
     write_log(form, log_level or loaded.gateway.log.level)
-    beside_log(form)
+    redirect_prints_to_log(form)
     if form == "json":
         for problem in loaded.warnings:
             log.warning("gateway.file", where=problem.where, key=problem.key, message=problem.message, fix=problem.fix)
     elif loaded.warnings:
-        show_problems(loaded.warnings)
-    service = Service(loaded, backends_of(loaded, environ=os.environ))
+        print_problems(loaded.warnings)
+    service = Service(loaded, build_backends(loaded, environ=os.environ))
 
-    def ready(url: str) -> None:
+    def on_ready(url: str) -> None:
         gc.freeze()  # what is loaded now stays: looking through it again and again takes a fifth of a plain request
         models = ", ".join(service.backends)
         if form == "json":
-            log.info("gateway.serving", url=f"{url}/v1", models=list(service.backends), is_open=service.is_open)
+            log.info("gateway.serving", url=f"{url}/v1", models=list(service.backends), is_open=service.has_no_auth)
             return
         with suppress(OSError):  # a log that is full or has no reader is no reason not to serve
-            click.echo(f"Serving {printable(models)} at {url}/v1", err=True)
-            if service.is_open:
+            click.echo(f"Serving {escape_unprintable(models)} at {url}/v1", err=True)
+            if service.has_no_auth:
                 click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
 
     import uvloop
 
     allow_many_open_files()
-    leave_it_to_asyncio()
+    let_asyncio_handle_interrupts()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(service.run(ready))
-        _end_soon()
+        runner.run(service.run(on_ready))
+        _exit_soon()
 
 
-def _end_while_starting() -> None:
+def _exit_on_sigterm() -> None:
     """Until it serves, SIGTERM ends it at once. The first process of a container would not hear what it does not catch,
     would go on to serve, and be killed when the time to drain is over.
     """
@@ -97,8 +97,8 @@ def _end_while_starting() -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
-def _end_soon() -> None:
+def _exit_soon() -> None:
     """All is done and closed. A thread that hangs, as in a database that does not answer, is not waited for."""
-    end = threading.Timer(LAST_WAIT, os._exit, args=(0,))
+    end = threading.Timer(THREAD_EXIT_TIMEOUT, os._exit, args=(0,))
     end.daemon = True
     end.start()

@@ -13,7 +13,7 @@ def is_terminal() -> bool:
     return source is not None and os.isatty(source)
 
 
-async def read_some(limit: int) -> bytes:
+async def read_available(limit: int) -> bytes:
     """What there is, as soon as there is something; nothing at the end."""
     source = _descriptor()
     if source is None:
@@ -39,7 +39,7 @@ async def read_some(limit: int) -> bytes:
         return b""
 
 
-def forget_typed_ahead() -> None:
+def discard_typed_ahead() -> None:
     """Drop what was typed before a question was asked: it is no answer to it."""
     import termios
 

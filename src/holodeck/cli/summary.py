@@ -18,7 +18,7 @@ _REFERENCE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
 _FOLDERS = frozenset({"workspaceFolder", "userHome"})
 
 
-def summary(loaded: LoadedAgent) -> dict[str, Any]:
+def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
     """The agent, its model and its tools as plain data, without a single value of a variable."""
     agent, written = loaded.agent, loaded.written
     model = written.get("model")
@@ -32,7 +32,7 @@ def summary(loaded: LoadedAgent) -> dict[str, Any]:
             "provider": agent.model.provider.value,
             "name": _as_written(agent.model.name, model.get("name") if isinstance(model, dict) else None),
         },
-        "tools": [_tool(item) for item in loaded.tools],
+        "tools": [_tool_summary(item) for item in loaded.tools],
         "test_cases": len(agent.test_cases),
     }
 
@@ -50,7 +50,7 @@ def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
             "callers": [key.name for key in gateway.keys] + issuers,
             "storage": storage,
         },
-        "tools": [_tool(item) for item in loaded.servers],
+        "tools": [_tool_summary(item) for item in loaded.servers],
     }
 
 
@@ -59,10 +59,10 @@ def _as_written(value: str | None, written: object) -> str | None:
     return written if isinstance(written, str) and _REFERENCE.search(written) else value
 
 
-def headings(shown: dict[str, Any]) -> list[tuple[str, str]]:
+def summary_headings(summary_data: dict[str, Any]) -> list[tuple[str, str]]:
     """The lines above the table of tools."""
-    if "gateway" in shown:
-        gateway = shown["gateway"]
+    if "gateway" in summary_data:
+        gateway = summary_data["gateway"]
         callers = ", ".join(gateway["callers"]) or "nobody but this machine"
         return [
             ("Serves", ", ".join(gateway["serves"])),
@@ -70,7 +70,7 @@ def headings(shown: dict[str, Any]) -> list[tuple[str, str]]:
             ("Callers", callers),
             ("Storage", gateway["storage"]),
         ]
-    agent, model = shown["agent"], shown["model"]
+    agent, model = summary_data["agent"], summary_data["model"]
     about = f" - {agent['description']}" if agent["description"] else ""
     return [
         ("Agent", f"{agent['name']}{about}"),
@@ -78,26 +78,26 @@ def headings(shown: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _tool(item: LoadedTool) -> dict[str, Any]:
+def _tool_summary(item: LoadedTool) -> dict[str, Any]:
     tool = item.tool
     known: dict[str, Any] = {"name": tool.name, "type": tool.type, "file": item.file}
     if isinstance(tool, FunctionTool):
         return {**known, "calls": f"{item.written.get('file')}:{tool.function}", "variables": []}
     transport = {"transport": tool.transport.value, "enabled": tool.enabled}
-    target = {"starts": _starts(tool, item)} if tool.transport == "stdio" else {"dials": _dials(item)}
+    target = {"starts": _launch_command(tool, item)} if tool.transport == "stdio" else {"dials": _masked_url(item)}
     brings = {"caller_authorization": True} if tool.caller_authorization else {}
-    return {**known, **transport, **target, **brings, "variables": _variables(tool, item)}
+    return {**known, **transport, **target, **brings, "variables": _variable_names(tool, item)}
 
 
-def _starts(tool: MCPTool, item: LoadedTool) -> str:
+def _launch_command(tool: MCPTool, item: LoadedTool) -> str:
     """The command line as written: arguments that come from variables stay names."""
     args = item.written.get("args")
     written = [str(arg) for arg in args] if isinstance(args, list) else tool.args
     server = str(item.written.get("server") or tool.server)
-    return launch.describe(launch.plan(tool.model_copy(update={"args": written, "server": server})))
+    return launch.describe_launch(launch.plan_launch(tool.model_copy(update={"args": written, "server": server})))
 
 
-def _dials(item: LoadedTool) -> str:
+def _masked_url(item: LoadedTool) -> str:
     url = str(item.written.get("url") or "")
     try:
         parts = urlsplit(url)
@@ -107,18 +107,18 @@ def _dials(item: LoadedTool) -> str:
     return urlunsplit(parts._replace(query=query))
 
 
-def _variables(tool: MCPTool, item: LoadedTool) -> list[str]:
+def _variable_names(tool: MCPTool, item: LoadedTool) -> list[str]:
     """The names of variables that this tool reads or passes on."""
-    names = {*tool.env, *(name for name in _references(item.written) if name not in _FOLDERS)}
+    names = {*tool.env, *(name for name in _find_references(item.written) if name not in _FOLDERS)}
     return sorted(names)
 
 
-def _references(value: Any) -> Iterator[str]:
+def _find_references(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield from _REFERENCE.findall(value)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _references(item)
+            yield from _find_references(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _references(item)
+            yield from _find_references(item)

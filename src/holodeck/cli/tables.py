@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 
 
 def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -16,5 +16,5 @@ def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(printable(cell) for cell in row))
+        table.add_row(*(escape_unprintable(cell) for cell in row))
     console.print(table)

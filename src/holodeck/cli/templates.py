@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from holodeck.cli.catalogue import Entry
+from holodeck.cli.catalogue import ServerTemplate
 from holodeck.models.llm import API_KEY_VARIABLES, Provider
 
 _ENDPOINTS = {
@@ -36,17 +36,19 @@ This file is here so that the agent has something to read.
 """
 
 
-def agent_yaml(name: str, description: str, provider: Provider, model: str | None, servers: Sequence[Entry]) -> str:
+def agent_yaml(
+    name: str, description: str, provider: Provider, model: str | None, servers: Sequence[ServerTemplate]
+) -> str:
     """The agent file of a new project."""
     parts = [
         f"# yaml-language-server: $schema={SCHEMA_FILE}",
         f"# {name}: an agent for HoloDeck. Check it with: holodeck validate",
         f"# Editors complete it by {SCHEMA_FILE}; after an update of HoloDeck: holodeck schema > {SCHEMA_FILE}",
         "",
-        f"name: {_quoted(name)}",
-        f"description: {_quoted(description)}",
+        f"name: {_quote_yaml(name)}",
+        f"description: {_quote_yaml(description)}",
         "",
-        *_model(provider, model),
+        *_model_lines(provider, model),
         "",
         "# What the model is told first. 'inline:' instead of 'file:' keeps it here.",
         "instructions:",
@@ -72,7 +74,7 @@ def env_example(provider: Provider) -> str:
     return head + (f"{variable}=\n" if variable else "# OPENAI_API_KEY=\n")
 
 
-def _model(provider: Provider, model: str | None) -> list[str]:
+def _model_lines(provider: Provider, model: str | None) -> list[str]:
     if provider is Provider.REHEARSAL:
         return [
             "# The rehearsal model needs no key: it follows rules. For a real model, for example:",
@@ -83,12 +85,12 @@ def _model(provider: Provider, model: str | None) -> list[str]:
             "  provider: rehearsal",
         ]
     lines = ["model:", f"  provider: {provider.value}"]
-    lines += [f"  name: {_quoted(model)}"] if model else []
+    lines += [f"  name: {_quote_yaml(model)}"] if model else []
     lines += [f"  endpoint: {_ENDPOINTS[provider]}"] if provider in _ENDPOINTS else []
     variable = API_KEY_VARIABLES.get(provider)
     return lines + ([f'  api_key: "${{{variable}:-}}"  # from the environment or .env'] if variable else [])
 
 
-def _quoted(text: str) -> str:
+def _quote_yaml(text: str) -> str:
     """Text for YAML that stays as it is: quoted, and without references to variables."""
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)

@@ -14,12 +14,12 @@ from typing import Any, Protocol, Self, TextIO
 import click
 
 from holodeck.cli import standard_input
-from holodeck.cli.colours import are_welcome
-from holodeck.cli.printed import own_output, write_aside
+from holodeck.cli.colours import can_use_colours
+from holodeck.cli.printed import take_over_stdout, write_stderr
 from holodeck.cli.progress import Progress
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 from holodeck.lib.errors import ExecutionError
-from holodeck.lib.limits import MAX_HELD_LINES, PIPE_WIDTH, TURN_WAIT
+from holodeck.lib.limits import LINE_LOCK_TIMEOUT, MAX_BUFFERED_LINES, PIPE_WIDTH
 
 
 class Screen(Protocol):
@@ -28,7 +28,7 @@ class Screen(Protocol):
     is_quiet: bool
     can_ask: bool
 
-    def keep_output(self) -> None:
+    def guard_stdout(self) -> None:
         """See to it that what the project's own code prints does not get between what is written here."""
         ...
 
@@ -36,9 +36,9 @@ class Screen(Protocol):
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None: ...
 
-    def wait_for(self, what: str) -> None: ...
+    def show_waiting(self, what: str) -> None: ...
 
-    def asking(self) -> AbstractContextManager[None]: ...
+    def pause_output(self) -> AbstractContextManager[None]: ...
 
     async def __aenter__(self) -> Self: ...
 
@@ -53,48 +53,48 @@ class Terminal:
     def __init__(self, *, is_quiet: bool = False) -> None:
         self.is_quiet = is_quiet
         self._out: TextIO = sys.stdout
-        self.is_watched = sys.stdout.isatty()
+        self.is_stdout_terminal = sys.stdout.isatty()
         """Somebody reads the answer as it comes."""
         self.can_ask = standard_input.is_terminal() and sys.stderr.isatty()
         """Somebody can be asked."""
-        self._has_colours = sys.stderr.isatty() and are_welcome()
+        self._has_colours = sys.stderr.isatty() and can_use_colours()
         self._progress = Progress()
-        self._line: TextIO | None = None
+        self._open_line: TextIO | None = None
         """Where a line has begun that is not at its end."""
         self._waiting_for = ""
         self._lock = threading.RLock()
-        self._held: deque[Callable[[], None]] | None = None
+        self._deferred: deque[Callable[[], None]] | None = None
         """What waits until a person has answered; None while nothing is asked."""
         for stream in (sys.stdout, sys.stderr):
-            _never_fail(stream)
+            _escape_unencodable(stream)
 
     def write(self, text: str) -> None:
         """More of the answer. A terminal gets it harmless, a file or a pipe gets it as it is."""
         if text:
-            self._put(lambda: self._write(text))
+            self._write_or_defer(lambda: self._write(text))
 
-    def _put(self, draw: Callable[[], None]) -> None:
+    def _write_or_defer(self, draw: Callable[[], None]) -> None:
         """Draw now, or once a question that is on the screen has its answer."""
-        with self._turn():
-            if self._held is None:
+        with self._lock_output():
+            if self._deferred is None:
                 draw()
             else:
-                self._held.append(draw)
+                self._deferred.append(draw)
 
     def _write(self, text: str) -> None:
-        if self._line is not self._out:
+        if self._open_line is not self._out:
             self.end_line()
-        self._line = self._out if self.is_watched and not text.endswith("\n") else None
-        self._progress.restart("" if self._line else self._waiting_for)
+        self._open_line = self._out if self.is_stdout_terminal and not text.endswith("\n") else None
+        self._progress.restart("" if self._open_line else self._waiting_for)
         with self._output() as out:
-            out.write(printable(text) if self.is_watched else text)
+            out.write(escape_unprintable(text) if self.is_stdout_terminal else text)
             out.flush()
 
-    def say(self, text: str = "") -> None:
+    def print_line(self, text: str = "") -> None:
         """A line that was asked for, on stdout: part of a result, or all of it."""
-        self._put(lambda: self._say(text))
+        self._write_or_defer(lambda: self._print_line(text))
 
-    def _say(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         self.end_line()
         self._progress.clear()
         with self._output() as out:
@@ -112,26 +112,26 @@ class Terminal:
                 raise
             raise ExecutionError(f"The answer cannot be written: {error.strerror}.") from None
 
-    def keep_output(self) -> None:
+    def guard_stdout(self) -> None:
         """From now on stdout is for what is written here, and what the project's own code prints goes to stderr."""
         if self._out is sys.stdout:
-            self._out = own_output(self._aside)
+            self._out = take_over_stdout(self._write_printed)
 
-    def _aside(self, printed: bytes) -> None:
+    def _write_printed(self, printed: bytes) -> None:
         """It comes from any thread, in any pieces."""
-        self._put(lambda: self._write_aside(printed))
+        self._write_or_defer(lambda: self._write_printed_now(printed))
 
-    def _write_aside(self, printed: bytes) -> None:
-        if self._line is not sys.stderr:
+    def _write_printed_now(self, printed: bytes) -> None:
+        if self._open_line is not sys.stderr:
             self.end_line()
         self._progress.clear()
-        self._line = None if printed.endswith(b"\n") else sys.stderr
-        write_aside(printed)
+        self._open_line = None if printed.endswith(b"\n") else sys.stderr
+        write_stderr(printed)
 
     @contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _lock_output(self) -> Iterator[None]:
         """One after the other, so that none begins in another's line. Who is stuck is not waited for long."""
-        is_ours = self._lock.acquire(timeout=TURN_WAIT)
+        is_ours = self._lock.acquire(timeout=LINE_LOCK_TIMEOUT)
         try:
             yield
         finally:
@@ -140,7 +140,7 @@ class Terminal:
 
     def end_line(self) -> None:
         """Whatever comes next begins on a line of its own."""
-        line, self._line = self._line, None
+        line, self._open_line = self._open_line, None
         if line is not None:
             line.write("\n")
             line.flush()
@@ -150,9 +150,9 @@ class Terminal:
         """A line about the run, on stderr. `always`: also when the person wants quiet."""
         if self.is_quiet and not always:
             return
-        shown = printable(text)
+        shown = escape_unprintable(text)
         line = click.style(shown, **style) if self._has_colours else shown
-        self._put(lambda: self._note(line))
+        self._write_or_defer(lambda: self._note(line))
 
     def _note(self, line: str) -> None:
         self.end_line()
@@ -168,31 +168,31 @@ class Terminal:
         from holodeck.cli.tables import show_table
 
         self.end_line()
-        width = None if self.is_watched else PIPE_WIDTH
+        width = None if self.is_stdout_terminal else PIPE_WIDTH
         with self._output() as out:
             show_table(Console(file=out, highlight=False, markup=False, emoji=False, width=width), columns, rows)
 
-    def wait_for(self, what: str) -> None:
+    def show_waiting(self, what: str) -> None:
         """Say what everybody is waiting for, if it takes longer than a moment. Nothing: the end of waiting."""
         self._waiting_for = what
-        if self._line is None:
+        if self._open_line is None:
             self._progress.restart(what)
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def pause_output(self) -> Iterator[None]:
         """Keep the screen as it is while a person answers a question: what is written meanwhile follows the answer.
 
         Of very much the oldest is dropped.
         """
-        with self._turn():
+        with self._lock_output():
             self.end_line()
-            self._held = deque(maxlen=MAX_HELD_LINES)
+            self._deferred = deque(maxlen=MAX_BUFFERED_LINES)
         try:
-            with self._progress.paused():
+            with self._progress.pause():
                 yield
         finally:
-            with self._turn():
-                held, self._held = self._held, None
+            with self._lock_output():
+                held, self._deferred = self._deferred, None
                 for draw in held:
                     draw()
 
@@ -208,7 +208,7 @@ class Terminal:
         self.end_line()
 
 
-def _never_fail(stream: TextIO) -> None:
+def _escape_unencodable(stream: TextIO) -> None:
     """A character that the terminal cannot show must not end a run."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:

@@ -13,10 +13,10 @@ import click
 from holodeck.cli import case_report
 from holodeck.cli.events_json import json_text
 from holodeck.cli.follow import Follower
-from holodeck.cli.interrupts import run_work
-from holodeck.cli.opening import opened, read
+from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.opening import open_agent, read_and_warn
 from holodeck.cli.terminal import Terminal
-from holodeck.cli.verdict import Verdict, Witness
+from holodeck.cli.verdict import CallRecorder, Verdict
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedAgent
 from holodeck.lib.display import one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN
@@ -56,25 +56,25 @@ def command(file: str, as_json: bool, report: Path | None, pattern: str, quiet: 
     """Run the test cases of the agent in FILE (default: agent.yaml)."""
     terminal = Terminal(is_quiet=quiet)
     terminal.can_ask = False  # a test that depends on who is there is no test
-    loaded = read(file, terminal)
-    cases = _chosen(loaded, pattern)
+    loaded = read_and_warn(file, terminal)
+    cases = _select_cases(loaded, pattern)
     try:
-        verdicts = run_work(_run(loaded, cases, terminal, shows=not as_json))
+        verdicts = run_interruptible(_run_cases(loaded, cases, terminal, prints=not as_json))
     except KeyboardInterrupt:
         raise click.Abort from None
-    made = case_report.as_report(loaded.agent.name, file, verdicts)
+    made = case_report.build_report(loaded.agent.name, file, verdicts)
     if as_json:
-        terminal.say(json_text(made, indent=2))
+        terminal.print_line(json_text(made, indent=2))
     else:
-        terminal.say()
+        terminal.print_line()
         terminal.table(("Verdict", "Case", "Calls", "Turns", "Tokens", "Time"), case_report.summary_rows(verdicts))
-        terminal.say(f"\n{case_report.counted(verdicts)}")
+        terminal.print_line(f"\n{case_report.format_counts(verdicts)}")
     if report is not None:
-        case_report.write(report, made)
+        case_report.write_report(report, made)
     return 1 if any(verdict.outcome == "failed" for verdict in verdicts) else 0
 
 
-def _chosen(loaded: LoadedAgent, pattern: str) -> list[tuple[str, TestCase]]:
+def _select_cases(loaded: LoadedAgent, pattern: str) -> list[tuple[str, TestCase]]:
     named = [(case.name or one_line(case.input, MAX_DESCRIPTION_SHOWN), case) for case in loaded.agent.test_cases]
     if not named:
         raise click.UsageError(f"{loaded.path.name} has no 'test_cases'. 'holodeck test --help' shows how they look.")
@@ -88,26 +88,26 @@ def _matches(pattern: str, text: str) -> bool:
     return pattern.lower() in text.lower() or fnmatch(text.lower(), pattern.lower())
 
 
-async def _run(
-    loaded: LoadedAgent, cases: Sequence[tuple[str, TestCase]], terminal: Terminal, *, shows: bool
+async def _run_cases(
+    loaded: LoadedAgent, cases: Sequence[tuple[str, TestCase]], terminal: Terminal, *, prints: bool
 ) -> list[Verdict]:
     verdicts: list[Verdict] = []
-    async with opened(loaded, terminal) as (agent, _):
+    async with open_agent(loaded, terminal) as (agent, _):
         for name, case in cases:
-            verdict = await _judged(agent, name, case, terminal)
+            verdict = await _run_case(agent, name, case, terminal)
             verdicts.append(verdict)
-            if shows:
-                case_report.show(verdict, terminal.say)
+            if prints:
+                case_report.print_verdict(verdict, terminal.print_line)
     return verdicts
 
 
-async def _judged(agent: Agent, name: str, case: TestCase, terminal: Terminal) -> Verdict:
+async def _run_case(agent: Agent, name: str, case: TestCase, terminal: Terminal) -> Verdict:
     agent.forget()
-    witness = Witness(agent)
+    witness = CallRecorder(agent)
     follower = None if terminal.is_quiet else Follower(agent, terminal, writes_answer=False)
     async with aclosing(agent.stream(case.input)) as events:
         async for event in events:
-            witness.see(event)
+            witness.record(event)
             if follower is not None:
                 follower.show(event)
     return witness.judge(name, case)

@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from holodeck.cli.report import as_data, count, show_problems
-from holodeck.cli.summary import gateway_summary, headings, summary
-from holodeck.cli.usual_file import file_or_usual
+from holodeck.cli.report import count_problems, print_problems, problem_data
+from holodeck.cli.summary import agent_summary, gateway_summary, summary_headings
+from holodeck.cli.usual_file import resolve_file
 from holodeck.config.loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE, LoadedAgent
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 from holodeck.lib.errors import ConfigError, Problem
-from holodeck.runtime import read_any
+from holodeck.runtime import read_agent_or_gateway
 
 _EPILOG = """\b
 Examples:
@@ -22,7 +22,7 @@ Examples:
   holodeck validate team/agent.yaml
   holodeck validate --strict --json  for CI: warnings fail, output for programs"""
 
-_USUAL = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
+_DEFAULT_FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
 _COLUMNS = ("Tool", "Via", "Starts, dials or calls", "Variables")
 
 
@@ -39,44 +39,53 @@ def command(file: str | None, as_json: bool, strict: bool) -> int:
     problems: tuple[Problem, ...]
     shown: dict[str, Any] = {}
     try:
-        path = file_or_usual(file, _USUAL)
-        loaded = read_any(path)
+        path = resolve_file(file, _DEFAULT_FILES)
+        loaded = read_agent_or_gateway(path)
         problems, is_valid = loaded.warnings, not (strict and loaded.warnings)
-        shown = summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
+        shown = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
     except ConfigError as error:
         problems, is_valid = error.problems, False
     if as_json:
-        result = {"valid": is_valid, "file": str(path), **shown, "problems": [as_data(problem) for problem in problems]}
+        result = {
+            "valid": is_valid,
+            "file": str(path),
+            **shown,
+            "problems": [problem_data(problem) for problem in problems],
+        }
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        _show(str(path), shown, problems, is_valid)
+        _print_validation(str(path), shown, problems, is_valid)
     return 0 if is_valid else 2
 
 
-def _show(path: str, shown: dict[str, Any], problems: tuple[Problem, ...], is_valid: bool) -> None:
-    if shown:
-        _table(shown)
+def _print_validation(path: str, summary_data: dict[str, Any], problems: tuple[Problem, ...], is_valid: bool) -> None:
+    if summary_data:
+        _print_summary(summary_data)
     if problems:
-        show_problems(problems)
+        print_problems(problems)
     if is_valid:
-        remark = f" ({count(problems)})" if problems else ""
-        click.secho(f"{printable(path)} is valid{remark}.", fg="green")
+        remark = f" ({count_problems(problems)})" if problems else ""
+        click.secho(f"{escape_unprintable(path)} is valid{remark}.", fg="green")
     elif Path(path).is_file():
-        click.secho(f"{printable(path)} is not valid.", fg="red", err=True)
+        click.secho(f"{escape_unprintable(path)} is not valid.", fg="red", err=True)
 
 
-def _table(shown: dict[str, Any]) -> None:
+def _print_summary(summary_data: dict[str, Any]) -> None:
     from rich.console import Console
 
     from holodeck.cli.tables import show_table
 
     console = Console(highlight=False, markup=False, emoji=False)
-    lines = headings(shown) if shown["tools"] else [*headings(shown), ("Tools", "none")]
+    lines = (
+        summary_headings(summary_data)
+        if summary_data["tools"]
+        else [*summary_headings(summary_data), ("Tools", "none")]
+    )
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
-        console.print(printable(f"{label:<{width}}  {text}"))
-    if shown["tools"]:
-        show_table(console, _COLUMNS, [_row(tool) for tool in shown["tools"]])
+        console.print(escape_unprintable(f"{label:<{width}}  {text}"))
+    if summary_data["tools"]:
+        show_table(console, _COLUMNS, [_row(tool) for tool in summary_data["tools"]])
     console.print()
 
 

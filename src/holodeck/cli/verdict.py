@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from holodeck.cli.words import call_arguments, route_of, why
+from holodeck.cli.words import failure_reason, format_arguments, route_of
 from holodeck.models.agent import ExpectedTool, TestCase
 from holodeck.models.events import Event, RunFinished, RunResult, ToolFinished, ToolStarted
 from holodeck.tools.mcp.names import normalize_tool_name
@@ -20,7 +20,7 @@ Outcome = Literal["passed", "failed", "not_judged"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Called:
+class RecordedCall:
     """A tool call that happened."""
 
     call_id: str
@@ -40,7 +40,7 @@ class Called:
         return frozenset({self.name, *spelled, *full} | ({self.server} if self.server else set()))
 
     def __str__(self) -> str:
-        return f"{f'{self.server}.' if self.server else ''}{self.tool}({call_arguments(self.arguments)})"
+        return f"{f'{self.server}.' if self.server else ''}{self.tool}({format_arguments(self.arguments)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +50,8 @@ class Verdict:
     name: str
     case: TestCase
     result: RunResult
-    called: tuple[Called, ...]
-    failed_calls: frozenset[str] = frozenset()
+    calls: tuple[RecordedCall, ...]
+    failed_call_ids: frozenset[str] = frozenset()
     """The ids of calls that ended in an error."""
     reasons: tuple[str, ...] = ()
     """Why it failed; none: it did not."""
@@ -65,22 +65,24 @@ class Verdict:
 
 
 @dataclass
-class Witness:
+class CallRecorder:
     """Follows a run and remembers its calls."""
 
     agent: Agent
-    called: list[Called] = field(default_factory=list)
-    failed: set[str] = field(default_factory=set)
+    calls: list[RecordedCall] = field(default_factory=list)
+    failed_call_ids: set[str] = field(default_factory=set)
     result: RunResult | None = None
 
-    def see(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         match event:
             case ToolStarted(call_id=call_id, name=name, arguments=arguments):
                 route = route_of(self.agent, name)
                 server, tool = (route.server.name, route.tool.name) if route is not None else ("", name)
-                self.called.append(Called(call_id=call_id, name=name, server=server, tool=tool, arguments=arguments))
+                self.calls.append(
+                    RecordedCall(call_id=call_id, name=name, server=server, tool=tool, arguments=arguments)
+                )
             case ToolFinished(call_id=call_id, output=output) if output.is_error:
-                self.failed.add(call_id)
+                self.failed_call_ids.add(call_id)
             case RunFinished(result=result):
                 self.result = result
             case _:
@@ -90,60 +92,60 @@ class Witness:
         """The verdict, once the run has ended."""
         if self.result is None:
             raise RuntimeError("a run always finishes")
-        called = tuple(self.called)
+        called = tuple(self.calls)
         return Verdict(
             name=name,
             case=case,
             result=self.result,
-            called=called,
-            failed_calls=frozenset(self.failed),
-            reasons=(*_ending(self.result), *_missing(case, called)),
+            calls=called,
+            failed_call_ids=frozenset(self.failed_call_ids),
+            reasons=(*_ending_reasons(self.result), *_missing_call_reasons(case, called)),
         )
 
 
-def _ending(result: RunResult) -> Sequence[str]:
-    return [] if result.status == "completed" else [f"the run is {result.status}: {why(result)}"]
+def _ending_reasons(result: RunResult) -> Sequence[str]:
+    return [] if result.status == "completed" else [f"the run is {result.status}: {failure_reason(result)}"]
 
 
-def _missing(case: TestCase, called: Sequence[Called]) -> Sequence[str]:
+def _missing_call_reasons(case: TestCase, calls: Sequence[RecordedCall]) -> Sequence[str]:
     """Each expectation needs a call; the same one twice needs two."""
-    expected = [_expectation(each) for each in case.expected_tools]
-    if not expected and "expected_tools" in case.model_fields_set and called:
-        return [f"no tool was expected; called: {_listed(called)}"]
+    expected = [_as_expectation(each) for each in case.expected_tools]
+    if not expected and "expected_tools" in case.model_fields_set and calls:
+        return [f"no tool was expected; called: {_format_calls(calls)}"]
     reasons: list[str] = []
-    wanted = Counter(_shown(each) for each in expected)
-    for each in {_shown(each): each for each in expected}.values():
-        named = [call for call in called if each.name in call.names]
-        fitting = [call for call in named if each.arguments is None or is_part(each.arguments, call.arguments)]
-        times = wanted[_shown(each)]
+    wanted = Counter(_format_expectation(each) for each in expected)
+    for each in {_format_expectation(each): each for each in expected}.values():
+        named = [call for call in calls if each.name in call.names]
+        fitting = [call for call in named if each.arguments is None or is_included(each.arguments, call.arguments)]
+        times = wanted[_format_expectation(each)]
         if len(fitting) >= times:
             continue
-        what = f"{_shown(each)} was expected" + (f" {times} times" if times > 1 else "")
+        what = f"{_format_expectation(each)} was expected" + (f" {times} times" if times > 1 else "")
         if named and not fitting:
-            reasons.append(f"{what}, and called with other arguments: {_listed(named)}")
+            reasons.append(f"{what}, and called with other arguments: {_format_calls(named)}")
         else:
-            reasons.append(f"{what}; called: {_listed(called) if called else 'nothing'}")
+            reasons.append(f"{what}; called: {_format_calls(calls) if calls else 'nothing'}")
     return reasons
 
 
-def is_part(expected: Any, given: Any) -> bool:
+def is_included(expected: Any, actual: Any) -> bool:
     """Whether what is expected is there: of a mapping the keys that are named, of anything else the whole."""
     if isinstance(expected, Mapping):
-        return isinstance(given, Mapping) and all(
-            key in given and is_part(value, given[key]) for key, value in expected.items()
+        return isinstance(actual, Mapping) and all(
+            key in actual and is_included(value, actual[key]) for key, value in expected.items()
         )
     if isinstance(expected, list):
-        return isinstance(given, list) and len(expected) == len(given) and all(map(is_part, expected, given))
-    return bool(expected == given) and isinstance(expected, bool) == isinstance(given, bool)
+        return isinstance(actual, list) and len(expected) == len(actual) and all(map(is_included, expected, actual))
+    return bool(expected == actual) and isinstance(expected, bool) == isinstance(actual, bool)
 
 
-def _expectation(written: str | ExpectedTool) -> ExpectedTool:
+def _as_expectation(written: str | ExpectedTool) -> ExpectedTool:
     return written if isinstance(written, ExpectedTool) else ExpectedTool(name=written)
 
 
-def _shown(expected: ExpectedTool) -> str:
-    return expected.name if expected.arguments is None else f"{expected.name}({call_arguments(expected.arguments)})"
+def _format_expectation(expected: ExpectedTool) -> str:
+    return expected.name if expected.arguments is None else f"{expected.name}({format_arguments(expected.arguments)})"
 
 
-def _listed(called: Sequence[Called]) -> str:
-    return ", ".join(map(str, called))
+def _format_calls(calls: Sequence[RecordedCall]) -> str:
+    return ", ".join(map(str, calls))

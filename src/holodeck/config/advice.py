@@ -14,23 +14,23 @@ from holodeck.lib.redaction import is_secret_name
 from holodeck.models.base import Substituted, as_written
 from holodeck.models.contract import is_legacy_npm
 from holodeck.models.llm import API_KEY_VARIABLES
-from holodeck.models.url import ALLOW_INSECURE, IN_THE_CLEAR, BadURLError, parse_endpoint, sends_in_the_clear
+from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
 _SECRET_NAME = re.compile(
     r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|pwd|credentials?|authorization)$", re.IGNORECASE
 )
 
 
-def model_advice(source: Source, environ: Mapping[str, str]) -> list[Problem]:
+def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
     """Warnings about the model of an agent."""
     model = source.data.get("model")
     if not isinstance(model, dict):
         return []
     found = []
-    if _is_literal(model.get("api_key")):
-        found.append(_literal(source, ("model", "api_key"), "api_key"))
+    if _is_literal_value(model.get("api_key")):
+        found.append(_literal_secret_warning(source, ("model", "api_key"), "api_key"))
     variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), None)
-    found += key_problems(source, model, ("model",), environ)
+    found += cleartext_key_problems(source, model, ("model",), environ)
     if variable and not model.get("api_key") and not environ.get(variable):
         message = f"there is no 'api_key', and {variable} is not set: the agent cannot ask its model"
         fix = f"Set {variable}, or write 'api_key: ${{{variable}}}'."
@@ -38,43 +38,45 @@ def model_advice(source: Source, environ: Mapping[str, str]) -> list[Problem]:
     return found
 
 
-def key_problems(source: Source, model: Mapping[str, Any], path: KeyPath, environ: Mapping[str, str]) -> list[Problem]:
+def cleartext_key_problems(
+    source: Source, model: Mapping[str, Any], path: KeyPath, environ: Mapping[str, str]
+) -> list[Problem]:
     """An error for a key out of the provider's own variable that would be sent in the clear."""
     variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), "")
     endpoint = model.get("endpoint")
     if model.get("api_key") or not environ.get(variable) or not isinstance(endpoint, str):
         return []  # the model's own rules know a key of the file
-    if not sends_in_the_clear(endpoint, model.get("allow_insecure_hosts")):
+    if not is_sent_in_cleartext(endpoint, model.get("allow_insecure_hosts")):
         return []
-    message = IN_THE_CLEAR.replace("the key", f"the key in {variable}")
+    message = CLEARTEXT_KEY.replace("the key", f"the key in {variable}")
     return [problem_at(source.document, (*path, "endpoint"), message, fix=ALLOW_INSECURE)]
 
 
-def tool_advice(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[Problem]:
+def tool_warnings(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[Problem]:
     """Warnings about one MCP server."""
     return [
-        *_description(source, tool, path),
-        *_legacy(source, tool, path),
-        *_plain_socket(source, tool, path),
-        *_literals(source, tool, path),
-        *_secret_arguments(source, tool, path),
+        *_check_description(source, tool, path),
+        *_check_legacy_npm(source, tool, path),
+        *_check_plain_websocket(source, tool, path),
+        *_check_literal_secrets(source, tool, path),
+        *_check_secret_arguments(source, tool, path),
     ]
 
 
-def _description(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+def _check_description(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
     if tool.get("description") is None:
         message = "there is no 'description': the server's own is used"
         fix = "Say in a sentence what the agent should use it for."
         yield problem_at(source.document, path, message, fix=fix, severity="warning")
 
 
-def _legacy(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+def _check_legacy_npm(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
     if is_legacy_npm(tool):
         message = "a server without 'command' is deprecated: it is started with npx"
         yield problem_at(source.document, path, message, fix="Add 'command: npx'.", severity="warning")
 
 
-def _plain_socket(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+def _check_plain_websocket(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
     url = tool.get("url")
     if not isinstance(url, str):
         return
@@ -87,15 +89,15 @@ def _plain_socket(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Ite
         yield problem_at(source.document, (*path, "url"), message, fix="Use wss://.", severity="warning")
 
 
-def _literals(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+def _check_literal_secrets(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
     for key in ("env", "headers", "auth"):
         values = tool.get(key)
         for name, value in values.items() if isinstance(values, dict) else ():
-            if _SECRET_NAME.search(name) and _is_literal(value):
-                yield _literal(source, (*path, key, name), name)
+            if _SECRET_NAME.search(name) and _is_literal_value(value):
+                yield _literal_secret_warning(source, (*path, key, name), name)
 
 
-def _secret_arguments(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+def _check_secret_arguments(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
     """Arguments with a variable whose name, or whose option, is that of a secret: `--api-key ${KEY}`, `--key=${K}`."""
     args = tool.get("args")
     before = ""
@@ -110,11 +112,11 @@ def _secret_arguments(source: Source, tool: Mapping[str, Any], path: KeyPath) ->
         before = written if written.startswith("-") else ""
 
 
-def _is_literal(value: object) -> bool:
+def _is_literal_value(value: object) -> bool:
     return isinstance(value, str) and bool(value) and not isinstance(value, Substituted) and "${" not in value
 
 
-def _literal(source: Source, path: KeyPath, name: str) -> Problem:
+def _literal_secret_warning(source: Source, path: KeyPath, name: str) -> Problem:
     variable = re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
     message = "this looks like a secret written into the file"
     fix = f"Move it to the environment or a .env file, and write ${{{variable}}} here."

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
-from holodeck.config.files import read_text, refuse
-from holodeck.config.scalars import plain_value, tagged_value
+from holodeck.config.files import file_error, read_text
+from holodeck.config.scalars import parse_scalar, parse_tagged_scalar
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MAX_YAML_DEPTH, MAX_YAML_NODES
 
@@ -19,7 +19,7 @@ KeyPath = tuple[str | int, ...]
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where something stands in a file, counted from 1."""
 
     line: int
@@ -32,24 +32,24 @@ class Document:
 
     file: str
     value: Any
-    places: dict[KeyPath, Place] = field(default_factory=dict)
+    positions: dict[KeyPath, Position] = field(default_factory=dict)
     """Where each value stands; for a value in a mapping, where its key stands."""
     texts: dict[KeyPath, str] = field(default_factory=dict)
     """Each scalar as it is written, for places where `1.10` is text."""
     problems: tuple[Problem, ...] = ()
-    origins: dict[KeyPath, str] = field(default_factory=dict)
+    variables: dict[KeyPath, str] = field(default_factory=dict)
     """The environment variable of each value that came from one and not from the file."""
 
-    def origin(self, path: KeyPath) -> str | None:
+    def find_variable(self, path: KeyPath) -> str | None:
         """The variable that a value came from, alone or with others."""
         around = (path[:length] for length in range(len(path), 0, -1))
-        return next((self.origins[each] for each in around if each in self.origins), None)
+        return next((self.variables[each] for each in around if each in self.variables), None)
 
-    def place(self, path: KeyPath) -> Place:
+    def position_of(self, path: KeyPath) -> Position:
         """The place of a key path, or of the nearest thing around it that exists."""
-        while path and path not in self.places:
+        while path and path not in self.positions:
             path = path[:-1]
-        return self.places.get(path, Place(1, 1))
+        return self.positions.get(path, Position(1, 1))
 
 
 def read_document(path: Path, shown_as: str) -> Document:
@@ -62,12 +62,12 @@ def parse_document(text: str, shown_as: str) -> Document:
     """Parse YAML text. Raises `ConfigError` where it is not YAML; collects what can be collected."""
     builder = _Builder(shown_as)
     try:
-        root = builder.read(yaml.parse(text, Loader=_Loader))
+        root = builder.build_tree(yaml.parse(text, Loader=_Loader))
     except yaml.YAMLError as error:
         raise ConfigError.of([_syntax_problem(error, text, shown_as)]) from None
-    value = builder.plain(root, ()) if root is not None else None
+    value = builder.build_value(root, ()) if root is not None else None
     return Document(
-        file=shown_as, value=value, places=builder.places, texts=builder.texts, problems=tuple(builder.problems)
+        file=shown_as, value=value, positions=builder.positions, texts=builder.texts, problems=tuple(builder.problems)
     )
 
 
@@ -92,7 +92,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str, shown_as: str) -> Problem:
 class _Node:
     """A node as the parser saw it, before aliases are followed."""
 
-    place: Place
+    position: Position
     scalar: Any = None
     text: str = ""
     items: list[_Node] | None = None
@@ -104,14 +104,14 @@ class _Builder:
 
     def __init__(self, shown_as: str) -> None:
         self.file = shown_as
-        self.places: dict[KeyPath, Place] = {}
+        self.positions: dict[KeyPath, Position] = {}
         self.texts: dict[KeyPath, str] = {}
         self.problems: list[Problem] = []
         self._anchors: dict[str, _Node] = {}
         self._open: set[int] = set()
         self._count = 0
 
-    def read(self, events: Iterator[yaml.Event]) -> _Node | None:
+    def build_tree(self, events: Iterator[yaml.Event]) -> _Node | None:
         root: _Node | None = None
         documents = 0
         for event in events:
@@ -120,110 +120,110 @@ class _Builder:
                 if documents > 1:
                     self._fail(event, "the file holds more than one YAML document", "Keep one; '---' starts another.")
             elif isinstance(event, yaml.NodeEvent):
-                root = self._node(event, events, 0)
+                root = self._build_node(event, events, 0)
         return root
 
-    def _node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> _Node:
+    def _build_node(self, event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> _Node:
         if depth > MAX_YAML_DEPTH:
             self._fail(event, f"the file nests deeper than {MAX_YAML_DEPTH} levels")
         if isinstance(event, yaml.AliasEvent):
             target = self._anchors.get(event.anchor or "")
             return target or self._fail(event, "'*' refers to an anchor that is not defined above")
-        node = _Node(place=_place(event))
+        node = _Node(position=_position_of_event(event))
         anchor = event.anchor if isinstance(event, yaml.NodeEvent) else None
         if anchor:
             self._anchors[anchor] = node
         if isinstance(event, yaml.ScalarEvent):
             node.text = event.value
-            node.scalar = self._scalar(event)
+            node.scalar = self._parse_scalar_event(event)
         elif isinstance(event, yaml.SequenceStartEvent):
             node.items = []
             while not isinstance(child := next(events), yaml.SequenceEndEvent):
-                node.items.append(self._node(child, events, depth + 1))
+                node.items.append(self._build_node(child, events, depth + 1))
         else:
             node.pairs = []
             while not isinstance(child := next(events), yaml.MappingEndEvent):
-                key = self._node(child, events, depth + 1)
-                node.pairs.append((key, self._node(next(events), events, depth + 1)))
+                key = self._build_node(child, events, depth + 1)
+                node.pairs.append((key, self._build_node(next(events), events, depth + 1)))
         return node
 
-    def _scalar(self, event: yaml.ScalarEvent) -> Any:
+    def _parse_scalar_event(self, event: yaml.ScalarEvent) -> Any:
         if event.tag and not event.implicit[0] and event.tag != "!":
             try:
-                return tagged_value(event.tag, event.value)
+                return parse_tagged_scalar(event.tag, event.value)
             except ValueError:
                 self._fail(event, "this tag is not allowed here", "Write the plain value.")
-        return plain_value(event.value) if event.implicit[0] and not event.style else event.value
+        return parse_scalar(event.value) if event.implicit[0] and not event.style else event.value
 
-    def plain(self, node: _Node, path: KeyPath) -> Any:
+    def build_value(self, node: _Node, path: KeyPath) -> Any:
         self._count += 1
         if self._count > MAX_YAML_NODES:
-            self._stop(node.place, f"the file expands to more than {MAX_YAML_NODES} values")
+            self._fail_at(node.position, f"the file expands to more than {MAX_YAML_NODES} values")
         if len(path) > MAX_YAML_DEPTH:
-            self._stop(node.place, f"the file nests deeper than {MAX_YAML_DEPTH} levels")
+            self._fail_at(node.position, f"the file nests deeper than {MAX_YAML_DEPTH} levels")
         if id(node) in self._open:
-            self._stop(node.place, "an alias refers to the value that contains it")
-        self.places.setdefault(path, node.place)
+            self._fail_at(node.position, "an alias refers to the value that contains it")
+        self.positions.setdefault(path, node.position)
         if node.items is None and node.pairs is None:
             self.texts[path] = node.text
             return node.scalar
         self._open.add(id(node))
         try:
             if node.items is not None:
-                return [self.plain(item, (*path, index)) for index, item in enumerate(node.items)]
-            return self._mapping(node, path)
+                return [self.build_value(item, (*path, index)) for index, item in enumerate(node.items)]
+            return self._build_mapping(node, path)
         finally:
             self._open.discard(id(node))
 
-    def _mapping(self, node: _Node, path: KeyPath) -> dict[str, Any]:
+    def _build_mapping(self, node: _Node, path: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
         merged: list[_Node] = []
         for key, value in node.pairs or ():
             if key.items is not None or key.pairs is not None:
-                self._problem(key.place, path, "a key must be plain text")
+                self._add_problem(key.position, path, "a key must be plain text")
                 continue
             name = key.text
             if name == "<<":
                 merged += value.items if value.items is not None else [value]
                 continue
             if name in result:
-                first = self.places[(*path, name)]
-                self._problem(
-                    key.place,
+                first = self.positions[(*path, name)]
+                self._add_problem(
+                    key.position,
                     (*path, name),
                     f"this key is given twice (first in line {first.line})",
                     "Keep one of them.",
                 )
                 continue
-            self.places[(*path, name)] = key.place
-            result[name] = self.plain(value, (*path, name))
+            self.positions[(*path, name)] = key.position
+            result[name] = self.build_value(value, (*path, name))
         for source in merged:
             if source.pairs is None:
-                self._problem(source.place, path, "'<<' needs a mapping")
+                self._add_problem(source.position, path, "'<<' needs a mapping")
                 continue
-            for name, value in self._mapping(source, path).items():
+            for name, value in self._build_mapping(source, path).items():
                 result.setdefault(name, value)
         return result
 
-    def _problem(self, place: Place, path: KeyPath, message: str, fix: str = "") -> None:
-        key = dotted(path)
+    def _add_problem(self, position: Position, path: KeyPath, message: str, fix: str = "") -> None:
+        key = format_key_path(path)
         self.problems.append(
-            Problem(message=message, file=self.file, line=place.line, column=place.column, key=key, fix=fix)
+            Problem(message=message, file=self.file, line=position.line, column=position.column, key=key, fix=fix)
         )
 
     def _fail(self, event: yaml.Event, message: str, fix: str = "") -> NoReturn:
-        self._stop(_place(event), message, fix)
+        self._fail_at(_position_of_event(event), message, fix)
 
-    def _stop(self, place: Place, message: str, fix: str = "") -> NoReturn:
-        raise refuse(self.file, message, fix=fix, line=place.line, column=place.column)
+    def _fail_at(self, position: Position, message: str, fix: str = "") -> NoReturn:
+        raise file_error(self.file, message, fix=fix, line=position.line, column=position.column)
 
 
-def _place(event: yaml.Event) -> Place:
+def _position_of_event(event: yaml.Event) -> Position:
     mark = event.start_mark
-    return Place(mark.line + 1, mark.column + 1) if mark is not None else Place(1, 1)
+    return Position(mark.line + 1, mark.column + 1) if mark is not None else Position(1, 1)
 
 
-def dotted(path: KeyPath) -> str:
+def format_key_path(path: KeyPath) -> str:
     """A key path as people write it: `tools[0].env.API_KEY`."""
     text = ""
     for part in path:

@@ -19,7 +19,9 @@ def substitute_env_vars(text: str) -> str:
     Raises `ConfigError` naming every variable that is not set. `$${` stands for a literal `${`.
     """
     done = substitute(text, os.environ.get, {})
-    problems = [not_found(name) for name in done.missing] + [not_a_reference(written) for written in done.malformed]
+    problems = [missing_variable_problem(name) for name in done.missing] + [
+        malformed_reference_problem(written) for written in done.malformed
+    ]
     if problems:
         raise ConfigError.of(problems)
     return done.text
@@ -29,7 +31,7 @@ def load_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
     """The variables of a `.env` file. Raises `ConfigError` for a file that cannot be read or has a bad line."""
     shown = str(path)
     text = read_text(Path(path), shown, MAX_ENV_FILE_BYTES)
-    return _variables(text.replace("\r\n", "\n"), shown)
+    return _parse_variables(text.replace("\r\n", "\n"), shown)
 
 
 def get_env_var(key: str, default: Any = None) -> Any:
@@ -37,7 +39,7 @@ def get_env_var(key: str, default: Any = None) -> Any:
     return os.environ.get(key, default)
 
 
-def _variables(text: str, shown: str) -> dict[str, str]:
+def _parse_variables(text: str, shown: str) -> dict[str, str]:
     from dotenv.parser import parse_stream
 
     values: dict[str, str] = {}
@@ -61,7 +63,7 @@ def _variables(text: str, shown: str) -> dict[str, str]:
     return values
 
 
-def not_found(name: str) -> Problem:
+def missing_variable_problem(name: str) -> Problem:
     """The problem of a variable that is set nowhere, in the contract's words."""
     return Problem(
         message=f"Environment variable '{name}' not found",
@@ -69,7 +71,7 @@ def not_found(name: str) -> Problem:
     )
 
 
-def not_a_reference(written: str) -> Problem:
+def malformed_reference_problem(written: str) -> Problem:
     """The problem of a `${` that is not in the grammar."""
     if written == "${":
         return Problem(message="'${' has no closing '}'", fix="Close it, or write '$${' for a literal '${'.")

@@ -19,7 +19,7 @@ def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in reversed(model.__mro__):
         if issubclass(each, BaseModel) and each is not BaseModel:
-            found |= _docstrings(inspect.getmodule(each)).get(each.__name__, {})
+            found |= _read_field_docstrings(inspect.getmodule(each)).get(each.__name__, {})
     return {_name_in_files(model, name): text for name, text in found.items() if name in model.model_fields}
 
 
@@ -30,7 +30,7 @@ def _name_in_files(model: type[BaseModel], name: str) -> str:
 
 
 @cache
-def _docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
+def _read_field_docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
     """By class and field, the strings that stand right below an annotated name in the classes of a module."""
     if module is None:
         return {}

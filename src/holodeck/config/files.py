@@ -21,14 +21,16 @@ def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missin
     try:
         data = read_regular_file(path, limit + 1)
     except FileNotFoundError:
-        raise refuse(shown_as, "there is no such file", fix=missing) from None
+        raise file_error(shown_as, "there is no such file", fix=missing) from None
     except NotRegularFileError as error:
-        raise refuse(shown_as, str(error)) from None
+        raise file_error(shown_as, str(error)) from None
     except (OSError, ValueError) as error:
-        raise refuse(shown_as, f"the file cannot be read: {getattr(error, 'strerror', None) or 'bad name'}") from None
+        raise file_error(
+            shown_as, f"the file cannot be read: {getattr(error, 'strerror', None) or 'bad name'}"
+        ) from None
     if len(data) > limit:
         size = f"{limit // MIB} MB" if limit >= MIB else f"{limit // KIB} KB"
-        raise refuse(shown_as, f"the file is larger than {size}")
+        raise file_error(shown_as, f"the file is larger than {size}")
     return data
 
 
@@ -37,7 +39,7 @@ def _decode(data: bytes, shown_as: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        raise refuse(
+        raise file_error(
             shown_as,
             "the file is not UTF-8 text",
             fix="Save it as UTF-8.",
@@ -46,7 +48,7 @@ def _decode(data: bytes, shown_as: str) -> str:
         ) from None
 
 
-def refuse(
+def file_error(
     shown_as: str, message: str, *, fix: str = "", line: int | None = None, column: int | None = None
 ) -> ConfigError:
     """The error of one file for one reason."""

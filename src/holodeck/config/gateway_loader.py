@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holodeck.config.advice import key_problems
+from holodeck.config.advice import cleartext_key_problems
 from holodeck.config.document import Document, KeyPath, read_document
 from holodeck.config.loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
-from holodeck.config.overrides import overridden
+from holodeck.config.overrides import apply_overrides
 from holodeck.config.problems import problem_at
-from holodeck.config.secret_files import SecretFiles
+from holodeck.config.secret_files import SecretResolver
 from holodeck.config.source import Source, read_source
 from holodeck.config.start_checks import gateway_problems
-from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolFile
+from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.validation import validate
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.models.agent import Agent
@@ -51,15 +51,15 @@ def load_gateway_file(
 ) -> LoadedGateway:
     """Read and validate a gateway file. Raises `ConfigError` with every problem that was found."""
     environ = os.environ if environ is None else environ
-    source = _complete(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
-    file = ToolFile(source, "mcp_servers", checks)
+    source = _apply_environment(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
+    file = ToolListFile(source, "mcp_servers", checks)
     gateway = file.validate(GatewayFile)
-    servers = file.tools()
-    file.problems += [*_processes(source, servers), *_keys_in_the_clear(source, environ)]
+    servers = file.load_tools()
+    file.problems += [*_process_problems(source, servers), *_cleartext_key_problems(source, environ)]
     if gateway is not None:
         file.problems += gateway_problems(gateway, source)
-    agents, problems = _agents(source, environ, home, checks)
-    found = [*file.sorted(), *problems, *_names(source, agents)]
+    agents, problems = _load_agents(source, environ, home, checks)
+    found = [*file.sorted_problems(), *problems, *_name_problems(source, agents)]
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or gateway is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
@@ -70,10 +70,12 @@ def load_gateway_file(
 
 def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None = None) -> LoadedGateway:
     """The gateway that serves one agent: `holodeck serve agent.yaml`. Its file is a person's own: stdio is fine."""
-    data, problems, origins = overridden({}, os.environ if environ is None else environ, set(GatewayFile.model_fields))
-    document = Document(file=str(loaded.path), value={}, origins=origins)
-    secrets = SecretFiles(document, loaded.path.parent)
-    data = {**secrets.resolved(data), "allow_stdio": True}
+    data, problems, origins = apply_overrides(
+        {}, os.environ if environ is None else environ, set(GatewayFile.model_fields)
+    )
+    document = Document(file=str(loaded.path), value={}, variables=origins)
+    secrets = SecretResolver(document, loaded.path.parent)
+    data = {**secrets.resolve(data), "allow_stdio": True}
     gateway, more = validate(GatewayFile, data, document)
     problems += [*secrets.problems, *more]
     if gateway is not None:
@@ -96,21 +98,21 @@ def is_gateway(path: Path, shown_as: str) -> bool:
     return more > 0 or (more == 0 and path.name == DEFAULT_GATEWAY_FILE)
 
 
-def _complete(source: Source, environ: Mapping[str, str]) -> Source:
+def _apply_environment(source: Source, environ: Mapping[str, str]) -> Source:
     """Values of the environment win over the file's; then secrets are read, and literals refused."""
-    data, problems, origins = overridden(dict(source.data), environ, set(GatewayFile.model_fields))
-    source = replace(source, document=replace(source.document, origins=origins))
+    data, problems, origins = apply_overrides(dict(source.data), environ, set(GatewayFile.model_fields))
+    source = replace(source, document=replace(source.document, variables=origins))
     for server in data["mcp_servers"] if isinstance(data.get("mcp_servers"), list) else ():
         if isinstance(server, dict):
             server.setdefault("type", "mcp")
             if "url" in server:
                 server.setdefault("transport", "http")
-    secrets = SecretFiles(source.document, source.folder)
-    resolved = secrets.resolved(data)
+    secrets = SecretResolver(source.document, source.folder)
+    resolved = secrets.resolve(data)
     return replace(source, data=resolved, problems=(*source.problems, *problems, *secrets.problems))
 
 
-def _processes(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:
+def _process_problems(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:
     if source.data.get("allow_stdio") is True:
         return []
     problems = []
@@ -118,12 +120,12 @@ def _processes(source: Source, servers: Sequence[LoadedTool]) -> list[Problem]:
         if isinstance(item.tool, MCPTool) and item.tool.transport is TransportType.STDIO and item.tool.enabled:
             message = "a gateway starts no process unless its file says so"
             fix = "Use transport: http, or write 'allow_stdio: true' at the top level of this file."
-            path: KeyPath = ("mcp_servers", _place(source, item.tool.name))
+            path: KeyPath = ("mcp_servers", _server_index(source, item.tool.name))
             problems.append(problem_at(source.document, path, message, fix=fix, kind=MCPConfigError))
     return problems
 
 
-def _keys_in_the_clear(source: Source, environ: Mapping[str, str]) -> list[Problem]:
+def _cleartext_key_problems(source: Source, environ: Mapping[str, str]) -> list[Problem]:
     entries = source.data.get("models")
     models = [
         (index, entry["model"])
@@ -133,17 +135,17 @@ def _keys_in_the_clear(source: Source, environ: Mapping[str, str]) -> list[Probl
     return [
         problem
         for index, model in models
-        for problem in key_problems(source, model, ("models", index, "model"), environ)
+        for problem in cleartext_key_problems(source, model, ("models", index, "model"), environ)
     ]
 
 
-def _place(source: Source, name: str) -> int:
+def _server_index(source: Source, name: str) -> int:
     """Where a server stands in the list, which may also hold what is none."""
     entries = enumerate(source.data["mcp_servers"])
     return next(index for index, entry in entries if isinstance(entry, dict) and entry.get("name") == name)
 
 
-def _agents(
+def _load_agents(
     source: Source, environ: Mapping[str, str], home: Path | None, checks: Sequence[ToolCheck]
 ) -> tuple[dict[str, LoadedAgent], list[Problem]]:
     agents: dict[str, LoadedAgent] = {}
@@ -173,7 +175,7 @@ def _starts_processes(loaded: LoadedAgent) -> bool:
     return any(isinstance(t, MCPTool) and t.enabled and t.transport is TransportType.STDIO for t in tools)
 
 
-def _names(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
+def _name_problems(source: Source, agents: Mapping[str, LoadedAgent]) -> list[Problem]:
     problems: list[Problem] = []
     hashes: set[object] = set()
     for area in ("models", "keys"):

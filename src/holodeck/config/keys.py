@@ -25,17 +25,17 @@ def model_at(root: type[BaseModel], path: KeyPath, data: Any) -> type[BaseModel]
     model: type[BaseModel] | None = root
     annotation: Any = root
     for part in path:
-        data = _step(data, part)
+        data = _child_of(data, part)
         if isinstance(part, str):
-            field = _field(model, part) if model is not None else None
+            field = _find_field(model, part) if model is not None else None
             if field is None:
                 return None
             annotation = field.annotation
-        model = _choose(list(_models(annotation)), data)
+        model = _choose_model(list(_models_in(annotation)), data)
     return model
 
 
-def nearest(word: str, choices: Iterable[str]) -> str | None:
+def closest_match(word: str, choices: Iterable[str]) -> str | None:
     """The choice that a person most likely meant, or None."""
     folded = {choice.lower().replace("-", "_"): choice for choice in choices}
     close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.7)
@@ -50,27 +50,27 @@ def spellings(name: str, field: FieldInfo) -> list[str]:
     return [alias] if isinstance(alias, str) else [name]
 
 
-def _field(model: type[BaseModel], key: str) -> FieldInfo | None:
+def _find_field(model: type[BaseModel], key: str) -> FieldInfo | None:
     return next((field for name, field in model.model_fields.items() if key in spellings(name, field)), None)
 
 
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     """Every model inside an annotation, through lists, unions and `Annotated`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     elif get_origin(annotation) is not Literal and get_origin(annotation) is not dict:
         for inner in get_args(annotation):
-            yield from _models(inner)
+            yield from _models_in(inner)
 
 
-def _choose(models: list[type[BaseModel]], data: Any) -> type[BaseModel] | None:
+def _choose_model(models: list[type[BaseModel]], data: Any) -> type[BaseModel] | None:
     if len(models) < 2:  # noqa: PLR2004 - nothing to choose from
         return models[0] if models else None
     kind = data.get("type") if isinstance(data, dict) else None
     return next((model for model in models if kind in get_args(model.model_fields["type"].annotation)), None)
 
 
-def _step(data: Any, part: str | int) -> Any:
+def _child_of(data: Any, part: str | int) -> Any:
     if isinstance(data, dict):
         return data.get(part)
     return data[part] if isinstance(data, list) and isinstance(part, int) and part < len(data) else None

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.advice import model_advice
+from holodeck.config.advice import model_warnings
 from holodeck.config.problems import problem_at
-from holodeck.config.project import read_project
+from holodeck.config.project import read_project_files
 from holodeck.config.source import Source, read_source
 from holodeck.config.start_checks import agent_problems
-from holodeck.config.toolfile import Finding, LoadedTool, ToolCheck, ToolFile
+from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolFinding, ToolListFile
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.models.agent import Agent, SharedSettings
 
 __all__ = [
     "DEFAULT_AGENT_FILE",
     "DEFAULT_GATEWAY_FILE",
-    "Finding",
     "LoadedAgent",
     "LoadedTool",
     "ToolCheck",
+    "ToolFinding",
     "load_agent_file",
 ]
 
@@ -60,14 +60,14 @@ def load_agent_file(
     """
     environ = os.environ if environ is None else environ
     source = read_source(Path(path), str(path), environ, tools_key="tools")
-    file = ToolFile(source, "tools", checks)
+    file = ToolListFile(source, "tools", checks)
     agent = file.validate(Agent)
-    tools = file.tools()
-    project = read_project(source)
-    file.problems += [*project.problems, *model_advice(source, environ)]
+    tools = file.load_tools()
+    project = read_project_files(source)
+    file.problems += [*project.problems, *model_warnings(source, environ)]
     if agent is not None and not has_model:
         file.problems += agent_problems(agent, source)
-    found = file.sorted()
+    found = file.sorted_problems()
     for settings_path, shown in shared_files(source, Path(path), home):
         shared, problems = read_shared(settings_path, shown, environ, checks)
         found += problems
@@ -90,10 +90,10 @@ def load_agent_file(
     )
 
 
-def shared_files(source: Source, given: Path, home: Path | None) -> list[tuple[Path, str]]:
+def shared_files(source: Source, path: Path, home: Path | None) -> list[tuple[Path, str]]:
     """Where shared settings may be: beside the agent file, then in the person's own folder."""
     own = (home or Path.home()) / ".holodeck" / SHARED_FILE
-    return [(source.folder / SHARED_FILE, str(given.parent / SHARED_FILE)), (own, f"~/.holodeck/{SHARED_FILE}")]
+    return [(source.folder / SHARED_FILE, str(path.parent / SHARED_FILE)), (own, f"~/.holodeck/{SHARED_FILE}")]
 
 
 def read_shared(
@@ -112,6 +112,6 @@ def read_shared(
     for server in source.data["mcp_servers"] if isinstance(source.data["mcp_servers"], list) else ():
         if isinstance(server, dict):
             server.setdefault("type", "mcp")
-    file = ToolFile(source, "mcp_servers", checks)
+    file = ToolListFile(source, "mcp_servers", checks)
     file.validate(SharedSettings)
-    return file.tools(), file.sorted()
+    return file.load_tools(), file.sorted_problems()

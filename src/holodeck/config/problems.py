@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from holodeck.config.document import Document, KeyPath, dotted
-from holodeck.config.keys import known_keys, nearest
+from holodeck.config.document import Document, KeyPath, format_key_path
+from holodeck.config.keys import closest_match, known_keys
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem, Severity
 from holodeck.models.agent import Agent
-from holodeck.models.base import shown
+from holodeck.models.base import quote_value
 from holodeck.models.rules import Violation
 from holodeck.models.tool import TOOL_TYPES
 
@@ -33,7 +33,7 @@ _SHAPES: Mapping[str, str] = {
 }
 _NUMBER = re.compile(r"\s*[+-]?[\d_]*\.?\d+\s*")
 _TOOL_DEPTH = 2  # a tool stands at `tools[n]`
-_AUTHS = ("bearer", "oauth_client_credentials", "oauth_authorization_code")
+_AUTH_TYPES = ("bearer", "oauth_client_credentials", "oauth_authorization_code")
 
 
 def problem_at(
@@ -46,16 +46,16 @@ def problem_at(
     kind: type[ConfigError] | None = None,
 ) -> Problem:
     """A problem with the place of its key filled in."""
-    variable = document.origin(path)
+    variable = document.find_variable(path)
     if variable is not None:
-        return Problem(message=message, file=variable, key=dotted(path), fix=fix, severity=severity, kind=kind)
-    place = document.place(path)
+        return Problem(message=message, file=variable, key=format_key_path(path), fix=fix, severity=severity, kind=kind)
+    place = document.position_of(path)
     return Problem(
         message=message,
         file=document.file,
         line=place.line,
         column=place.column,
-        key=dotted(path),
+        key=format_key_path(path),
         fix=fix,
         severity=severity,
         kind=kind,
@@ -73,9 +73,9 @@ def explain(error: ErrorDetails, document: Document, data: Any, root: type[BaseM
         return problem_at(document, path, violation.message, fix=violation.fix, kind=violation.kind or kind)
     if error["type"] == "extra_forbidden" and path:
         keys = known_keys(root, path[:-1], data)
-        message, fix = _unknown(path, keys)
+        message, fix = _describe_unknown_key(path, keys)
     else:
-        message, fix = _words(error["type"], error["msg"], context, path, value)
+        message, fix = _describe_error(error["type"], error["msg"], context, path, value)
     return problem_at(document, path, message, fix=fix, kind=kind)
 
 
@@ -118,14 +118,14 @@ def _is_mcp(path: KeyPath, data: Any) -> bool:
     return len(path) > 1 and path[0] in {"tools", "mcp_servers"} and _get(value_at(data, path[:2]), "type") == "mcp"
 
 
-def _words(kind: str, message: str, context: Mapping[str, Any], path: KeyPath, value: Any) -> tuple[str, str]:
+def _describe_error(kind: str, message: str, context: Mapping[str, Any], path: KeyPath, value: Any) -> tuple[str, str]:
     name = str(path[-1]) if path and isinstance(path[-1], str) else "this"
     quoted = f"'{name}'" if name != "this" else "this value"
-    special = _SPECIAL.get(kind)
+    special = _DESCRIBERS.get(kind)
     if special is not None:
         return special(quoted, path, value)
     if kind in _SHAPES:
-        return f"{quoted} {_SHAPES[kind]}", _unquoted(kind, value)
+        return f"{quoted} {_SHAPES[kind]}", _unquoting_fix(kind, value)
     bounds = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than")}
     bounds |= {"less_than_equal": ("le", "at most"), "less_than": ("lt", "less than")}
     if kind in bounds:
@@ -133,14 +133,14 @@ def _words(kind: str, message: str, context: Mapping[str, Any], path: KeyPath, v
         return f"{quoted} must be {words} {context.get(key)}", ""
     if kind in {"literal_error", "enum"}:
         expected = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
-        choice = nearest(value, expected.split(", ")) if isinstance(value, str) else None
+        choice = closest_match(value, expected.split(", ")) if isinstance(value, str) else None
         return f"{quoted} must be one of: {expected}", f"Did you mean '{choice}'?" if choice else ""
     if kind.endswith("_in_variable") or kind == "encoding":
         return f"{quoted}: {message}" if kind != "encoding" else message, ""
     return f"{quoted} is not valid", ""
 
 
-def _unquoted(kind: str, value: Any) -> str:
+def _unquoting_fix(kind: str, value: Any) -> str:
     """What to write instead of a text that would be right without its quotes."""
     if not isinstance(value, str):
         return ""
@@ -149,17 +149,17 @@ def _unquoted(kind: str, value: Any) -> str:
     return "Write true or false." if kind == "bool_type" else ""
 
 
-def _missing(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
+def _describe_missing(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     return f"{quoted} is required", ""
 
 
-def _unknown(path: KeyPath, keys: list[str]) -> tuple[str, str]:
-    choice = nearest(str(path[-1]), keys)
+def _describe_unknown_key(path: KeyPath, keys: list[str]) -> tuple[str, str]:
+    choice = closest_match(str(path[-1]), keys)
     others = f"Known keys: {', '.join(keys)}." if keys else ""
-    return f"unknown key {shown(path[-1])}", f"Did you mean '{choice}'?" if choice else others
+    return f"unknown key {quote_value(path[-1])}", f"Did you mean '{choice}'?" if choice else others
 
 
-def _pattern(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
+def _describe_pattern_mismatch(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     if path and path[-1] == "function":
         return f"{quoted} must be the name of a Python function", ""
     if path and path[-1] == "hash":
@@ -173,24 +173,24 @@ def _pattern(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     return f"{quoted} must begin with a letter and hold only letters (a to z), digits, {others} (at most {most})", ""
 
 
-def _tag_invalid(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
+def _describe_invalid_type(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     given = _get(value, "type")
     if path and path[0] in {"tools", "mcp_servers"} and len(path) == _TOOL_DEPTH:
-        return f"Tool type {shown(given)} is not supported. Supported types: {', '.join(TOOL_TYPES)}", ""
-    return f"{quoted}: type {shown(given)} is not supported. Supported types: {', '.join(_AUTHS)}", ""
+        return f"Tool type {quote_value(given)} is not supported. Supported types: {', '.join(TOOL_TYPES)}", ""
+    return f"{quoted}: type {quote_value(given)} is not supported. Supported types: {', '.join(_AUTH_TYPES)}", ""
 
 
-def _tag_missing(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
+def _describe_missing_type(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
     if not isinstance(value, dict):
         return f"{quoted} must be a mapping (key: value)", ""
     is_tool = len(path) == _TOOL_DEPTH and path[0] in {"tools", "mcp_servers"}
-    choices = TOOL_TYPES if is_tool else _AUTHS
+    choices = TOOL_TYPES if is_tool else _AUTH_TYPES
     return "'type' is required", f"Add 'type: {choices[0]}' (one of: {', '.join(choices)})."
 
 
-_SPECIAL: Mapping[str, Callable[[str, KeyPath, Any], tuple[str, str]]] = {
-    "missing": _missing,
-    "string_pattern_mismatch": _pattern,
-    "union_tag_invalid": _tag_invalid,
-    "union_tag_not_found": _tag_missing,
+_DESCRIBERS: Mapping[str, Callable[[str, KeyPath, Any], tuple[str, str]]] = {
+    "missing": _describe_missing,
+    "string_pattern_mismatch": _describe_pattern_mismatch,
+    "union_tag_invalid": _describe_invalid_type,
+    "union_tag_not_found": _describe_missing_type,
 }

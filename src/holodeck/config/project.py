@@ -17,7 +17,7 @@ from holodeck.lib.json_schema import SchemaError, check_schema
 
 
 @dataclass(kw_only=True)
-class Project:
+class ProjectFiles:
     """What the other files hold, and what is wrong with them."""
 
     instructions: str | None = None
@@ -25,34 +25,34 @@ class Project:
     problems: list[Problem] = field(default_factory=list)
 
 
-def read_project(source: Source) -> Project:
+def read_project_files(source: Source) -> ProjectFiles:
     """Read every file that an agent file names, whether or not the rest of it is valid."""
-    project = Project()
-    project.instructions = _instructions(source, project.problems)
-    project.response_format = _response_format(source, project.problems)
+    project = ProjectFiles()
+    project.instructions = _read_instructions(source, project.problems)
+    project.response_format = _read_response_format(source, project.problems)
     tools = source.data.get("tools")
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         if isinstance(tool, dict) and tool.get("type") == "function":
-            _function(source, tool, ("tools", index), project.problems)
+            _check_function(source, tool, ("tools", index), project.problems)
     return project
 
 
-def _instructions(source: Source, problems: list[Problem]) -> str | None:
+def _read_instructions(source: Source, problems: list[Problem]) -> str | None:
     given = source.data.get("instructions")
     if not isinstance(given, dict):
         return given if isinstance(given, str) else None
     if not isinstance(given.get("file"), str):
         return given.get("inline") if isinstance(given.get("inline"), str) else None
-    text = _text(source, ("instructions", "file"), problems)
+    text = _read_named_file(source, ("instructions", "file"), problems)
     if text is not None and not text.strip():
         problems.append(problem_at(source.document, ("instructions", "file"), "the file is empty"))
     return text
 
 
-def _response_format(source: Source, problems: list[Problem]) -> dict[str, Any] | None:
+def _read_response_format(source: Source, problems: list[Problem]) -> dict[str, Any] | None:
     given = source.data.get("response_format")
     if isinstance(given, str) and given.strip():
-        text = _text(source, ("response_format",), problems)
+        text = _read_named_file(source, ("response_format",), problems)
         if text is None:
             return None
         try:
@@ -67,11 +67,11 @@ def _response_format(source: Source, problems: list[Problem]) -> dict[str, Any] 
             problems.append(problem_at(source.document, ("response_format",), "the file does not hold a JSON Schema"))
     if not isinstance(given, dict):
         return None
-    _schema(source, ("response_format",), given, problems)
+    _check_project_schema(source, ("response_format",), given, problems)
     return given
 
 
-def _schema(source: Source, path: KeyPath, schema: dict[str, Any], problems: list[Problem]) -> None:
+def _check_project_schema(source: Source, path: KeyPath, schema: dict[str, Any], problems: list[Problem]) -> None:
     try:
         check_schema(schema)
     except SchemaError as error:
@@ -82,10 +82,10 @@ def _schema(source: Source, path: KeyPath, schema: dict[str, Any], problems: lis
         problems.append(problem_at(source.document, path, reason))
 
 
-def _function(source: Source, tool: dict[str, Any], path: KeyPath, problems: list[Problem]) -> None:
+def _check_function(source: Source, tool: dict[str, Any], path: KeyPath, problems: list[Problem]) -> None:
     parameters = tool.get("parameters")
     if isinstance(parameters, dict):
-        _schema(source, (*path, "parameters"), parameters, problems)
+        _check_project_schema(source, (*path, "parameters"), parameters, problems)
         if parameters.get("type", "object") != "object":
             problems.append(
                 problem_at(
@@ -104,7 +104,7 @@ def _function(source: Source, tool: dict[str, Any], path: KeyPath, problems: lis
     if Path(file).suffix != ".py":
         problems.append(problem_at(source.document, (*path, "file"), "a function's file is a Python file (.py)"))
         return
-    text = _text(source, (*path, "file"), problems)
+    text = _read_named_file(source, (*path, "file"), problems)
     if text is None or not isinstance(name, str):
         return
     try:
@@ -122,7 +122,7 @@ def _function(source: Source, tool: dict[str, Any], path: KeyPath, problems: lis
         )
 
 
-def _text(source: Source, path: KeyPath, problems: list[Problem]) -> str | None:
+def _read_named_file(source: Source, path: KeyPath, problems: list[Problem]) -> str | None:
     name = str(value_at(source.data, path))
     written = str(value_at(source.document.value, path))
     try:

@@ -14,7 +14,7 @@ _SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 _CORE = "tag:yaml.org,2002:"
 
 
-def plain_value(text: str) -> Any:
+def parse_scalar(text: str) -> Any:
     """The value of an unquoted scalar."""
     if text in _NULL:
         return None
@@ -31,10 +31,10 @@ def plain_value(text: str) -> Any:
     return text
 
 
-def tagged_value(tag: str, text: str) -> Any:
+def parse_tagged_scalar(tag: str, text: str) -> Any:
     """The value of a scalar with one of YAML's own tags. Raises ValueError for every other tag."""
     if tag == f"{_CORE}str":
         return text
     if tag in {f"{_CORE}{name}" for name in ("int", "float", "bool", "null")}:
-        return plain_value(text)
+        return parse_scalar(text)
     raise ValueError(tag)

@@ -34,7 +34,7 @@ _DISABLED: Schema = {"properties": {"enabled": {"const": False}}, "required": ["
 
 def agent_schema() -> Schema:
     """The schema of `agent.yaml`."""
-    schema = _schema_of(Agent, "HoloDeck agent")
+    schema = _build_schema(Agent, "HoloDeck agent")
     tool = schema["$defs"]["MCPTool"]
     tool["required"] = ["type", "name"]
     tool["allOf"] += _transport_rules("stdio", {"not": {"required": ["transport"]}})
@@ -43,15 +43,15 @@ def agent_schema() -> Schema:
 
 def shared_schema() -> Schema:
     """The schema of `config.yaml`, the servers that several agents share."""
-    schema = _schema_of(SharedSettings, "HoloDeck shared settings")
-    _only_servers(schema)
+    schema = _build_schema(SharedSettings, "HoloDeck shared settings")
+    _restrict_to_servers(schema)
     return schema
 
 
 def gateway_schema() -> Schema:
     """The schema of `gateway.yaml`. A secret is a variable, or stands in a file of its own."""
-    schema = _schema_of(GatewayFile, "HoloDeck gateway")
-    _only_servers(schema)
+    schema = _build_schema(GatewayFile, "HoloDeck gateway")
+    _restrict_to_servers(schema)
     for definition in (schema, *schema["$defs"].values()):
         properties = definition.get("properties", {})
         for name in sorted(SECRET_FIELDS & properties.keys()):
@@ -77,7 +77,7 @@ def schema_text(kind: str) -> str:
     return json.dumps(SCHEMAS[kind](), indent=2) + "\n"
 
 
-def _schema_of(model: type[BaseModel], title: str) -> Schema:
+def _build_schema(model: type[BaseModel], title: str) -> Schema:
     described = model.model_json_schema()
     models = {each.__name__: each for each in _file_models(FileModel)}
     for name, definition in (*described.get("$defs", {}).items(), (model.__name__, described)):
@@ -85,17 +85,19 @@ def _schema_of(model: type[BaseModel], title: str) -> Schema:
         for key, entry in definition.get("properties", {}).items():
             if key in texts:
                 entry.setdefault("description", texts[key])
-    made = _plain(described)
+    made = _simplify(described)
     schema: Schema = {"$schema": _DIALECT, "title": title, **{k: v for k, v in made.items() if k != "title"}}
     definitions = schema["$defs"]
     _complete_tool(definitions["MCPTool"])
     if "InstructionsSource" in definitions:
-        _exactly_one(definitions["InstructionsSource"], "inline", "file")
+        _require_exactly_one(definitions["InstructionsSource"], "inline", "file")
     if "JWTCallers" in definitions:
-        _exactly_one(definitions["JWTCallers"], "jwks_url", "jwks_file")
+        _require_exactly_one(definitions["JWTCallers"], "jwks_url", "jwks_file")
     if "LLM" in definitions:
         definitions["LLM"]["allOf"] = [
-            _rule({"properties": {"provider": {"enum": sorted(needs)}}, "required": ["provider"]}, {"required": [key]})
+            _if_then(
+                {"properties": {"provider": {"enum": sorted(needs)}}, "required": ["provider"]}, {"required": [key]}
+            )
             for key, needs in (("name", NEEDS_NAME), ("endpoint", NEEDS_ENDPOINT))
         ]
     return schema
@@ -107,21 +109,21 @@ def _file_models(model: type[FileModel]) -> Iterator[type[FileModel]]:
         yield from _file_models(each)
 
 
-def _plain(schema: Any) -> Any:
+def _simplify(schema: Any) -> Any:
     """The schema with JSON Schema's own words, and variables where they may stand."""
     if isinstance(schema, list):
-        return [_plain(item) for item in schema]
+        return [_simplify(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     plain: Schema = {}
     key: str
     for key, value in schema.items():
         if key in {"properties", "$defs"}:
-            plain[key] = {name: _plain(each) for name, each in value.items()}
+            plain[key] = {name: _simplify(each) for name, each in value.items()}
         elif key in {"default", "examples"}:
             plain[key] = value
         elif key != "discriminator":  # a word of OpenAPI
-            plain[_BOUNDS.get(key, key)] = _plain(value)
+            plain[_BOUNDS.get(key, key)] = _simplify(value)
     is_narrow = plain.get("type") in {"integer", "number", "boolean"} or plain.keys() & {"pattern", "enum"}
     if not is_narrow:
         return plain
@@ -149,10 +151,10 @@ def _complete_tool(definition: Schema) -> None:
 def _transport_rules(transport: str, condition: Schema) -> Iterator[Schema]:
     foreign = {key: _ABSENT for key, transports in FIELD_TRANSPORTS.items() if transport not in transports}
     needed = ("command", "server") if transport == "stdio" else ("url",)
-    yield _rule(condition, {"properties": foreign, "anyOf": [*({"required": [key]} for key in needed), _DISABLED]})
+    yield _if_then(condition, {"properties": foreign, "anyOf": [*({"required": [key]} for key in needed), _DISABLED]})
 
 
-def _only_servers(schema: Schema) -> None:
+def _restrict_to_servers(schema: Schema) -> None:
     """`mcp_servers` holds no functions, and `type: mcp` may be left out."""
     schema["properties"]["mcp_servers"]["items"] = {"$ref": "#/$defs/MCPTool"}
     schema["$defs"].pop("FunctionTool")
@@ -166,14 +168,14 @@ def _allow_file(definition: Schema, name: str) -> None:
     required = definition.get("required", [])
     if name in required:
         definition["required"] = [key for key in required if key != name]
-        _exactly_one(definition, name, f"{name}_file")
+        _require_exactly_one(definition, name, f"{name}_file")
     else:
         definition["not"] = {"required": [name, f"{name}_file"]}
 
 
-def _exactly_one(definition: Schema, *keys: str) -> None:
+def _require_exactly_one(definition: Schema, *keys: str) -> None:
     definition["oneOf"] = [{"required": [key]} for key in keys]
 
 
-def _rule(condition: Schema, consequence: Schema) -> Schema:
+def _if_then(condition: Schema, consequence: Schema) -> Schema:
     return {"if": condition, "then": consequence}

@@ -19,14 +19,14 @@ _SECRET_NAMES = re.compile(
     r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?|authorization|cookie)$", re.IGNORECASE
 )
 _MAPPINGS = frozenset({"headers", "env"})
-_UNREAD = "sqlite:///unread"
+_UNREAD_PLACEHOLDER = "sqlite:///unread"
 """Stands in for a secret that could not be read, wherever one may stand: only that is to be said of it."""
 _NEW_SEAL_KEY = 'Make one with: python3 -c "import secrets; print(secrets.token_urlsafe(32))"'
 _DATABASE: KeyPath = ("storage", "url")
 """An address that is a secret when there is a password in it."""
 
 
-class SecretFiles:
+class SecretResolver:
     """Walks a file's values: reads `*_file`, refuses literals, collects the problems."""
 
     def __init__(self, document: Document, folder: Path) -> None:
@@ -34,10 +34,10 @@ class SecretFiles:
         self._folder = folder
         self.problems: list[Problem] = []
 
-    def resolved(self, value: Any, path: KeyPath = ()) -> Any:
+    def resolve(self, value: Any, path: KeyPath = ()) -> Any:
         """The value with secrets read from their files."""
         if isinstance(value, list):
-            return [self.resolved(item, (*path, index)) for index, item in enumerate(value)]
+            return [self.resolve(item, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
         result: dict[str, Any] = {}
@@ -45,9 +45,9 @@ class SecretFiles:
             base = key.removesuffix("_file")
             if key.endswith("_file") and (base in SECRET_FIELDS or (*path, base) == _DATABASE):
                 if base in value:
-                    self._problem((*path, key), f"'{base}' and '{key}' are given; one is enough")
+                    self._add_problem((*path, key), f"'{base}' and '{key}' are given; one is enough")
                 else:
-                    result[base] = self._read_named(item, (*path, key))
+                    result[base] = self._read_secrets(item, (*path, key))
                 continue
             if key in SECRET_FIELDS or ((*path, key) == _DATABASE and _has_password(item)):
                 self._refuse_literal(item, (*path, key), key)
@@ -55,47 +55,49 @@ class SecretFiles:
                 for name, text in item.items():
                     if _SECRET_NAMES.search(str(name)):
                         self._refuse_literal(text, (*path, key, name), name)
-            result[key] = self.resolved(item, (*path, key))
+            result[key] = self.resolve(item, (*path, key))
         if not path and "seal_key" in result:
             self._check_seal_keys(result["seal_key"], ("seal_key" if "seal_key" in value else "seal_key_file",))
         return result
 
-    def _read_named(self, value: Any, path: KeyPath) -> Any:
+    def _read_secrets(self, value: Any, path: KeyPath) -> Any:
         """What is in the file of this name; for the seal key, also in each of several."""
         if isinstance(value, str):
-            return self._read(value, path)
+            return self._read_secret_file(value, path)
         if path == ("seal_key_file",) and isinstance(value, list):
-            return [self._read_named(each, (*path, index)) for index, each in enumerate(value)]
-        self._problem(path, f"'{path[0] if isinstance(path[-1], int) else path[-1]}' must be the path of a file")
-        return Substituted(_UNREAD, written=f"({path[-1]})")
+            return [self._read_secrets(each, (*path, index)) for index, each in enumerate(value)]
+        self._add_problem(path, f"'{path[0] if isinstance(path[-1], int) else path[-1]}' must be the path of a file")
+        return Substituted(_UNREAD_PLACEHOLDER, written=f"({path[-1]})")
 
-    def _read(self, name: str, path: KeyPath) -> Substituted:
+    def _read_secret_file(self, name: str, path: KeyPath) -> Substituted:
         try:
             text = read_text(self._folder / Path(name).expanduser(), name, MAX_SECRET_FILE_BYTES)
         except (ConfigError, RuntimeError) as error:
             reason = error.problems[0].message if isinstance(error, ConfigError) else "the home folder is not known"
-            self._problem(path, f"cannot read the secret: {reason}")
-            return Substituted(_UNREAD, written=f"({path[-1]})")
+            self._add_problem(path, f"cannot read the secret: {reason}")
+            return Substituted(_UNREAD_PLACEHOLDER, written=f"({path[-1]})")
         text = text.strip("\r\n")
         if not text.strip():
-            self._problem(path, "the secret's file is empty")
+            self._add_problem(path, "the secret's file is empty")
         elif not text.isprintable():
-            self._problem(path, "the secret's file holds more than one line, or characters that no header can carry")
+            self._add_problem(
+                path, "the secret's file holds more than one line, or characters that no header can carry"
+            )
         register_secrets(text, *url_secrets(text))
         return Substituted(text, written=f"({path[-1]})")
 
     def _check_seal_keys(self, value: Any, path: KeyPath) -> None:
         """Refuse short ones, and literals in a list. What could not be read has its problem already."""
         if value == []:
-            self._problem(path, f"'{path[-1]}' is an empty list", _NEW_SEAL_KEY)
+            self._add_problem(path, f"'{path[-1]}' is an empty list", _NEW_SEAL_KEY)
         for index, key in enumerate(value if isinstance(value, list) else [value]):
             where = (*path, index) if isinstance(value, list) else path
             if isinstance(value, list):
                 self._refuse_literal(key, where, "seal_key")
-            is_read = isinstance(key, Substituted) and key != _UNREAD
+            is_read = isinstance(key, Substituted) and key != _UNREAD_PLACEHOLDER
             if is_read and len(key.strip().encode("utf-8", "surrogateescape")) < MIN_SEAL_KEY_BYTES:
                 message = f"a key that seals has at least {MIN_SEAL_KEY_BYTES} bytes, and this one has fewer"
-                self._problem(where, message, _NEW_SEAL_KEY)
+                self._add_problem(where, message, _NEW_SEAL_KEY)
 
     def _refuse_literal(self, value: Any, path: KeyPath, name: str) -> None:
         if isinstance(value, str) and value and not isinstance(value, Substituted) and "${" not in value:
@@ -103,9 +105,9 @@ class SecretFiles:
             variable = "DATABASE_URL" if is_database else re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
             fix = f"Write ${{{variable}}} and set the variable"
             fix += f", or mount a file and name it in '{name}_file'." if name in SECRET_FIELDS or is_database else "."
-            self._problem(path, "a secret must not be written into this file", fix)
+            self._add_problem(path, "a secret must not be written into this file", fix)
 
-    def _problem(self, path: KeyPath, message: str, fix: str = "") -> None:
+    def _add_problem(self, path: KeyPath, message: str, fix: str = "") -> None:
         self.problems.append(problem_at(self._document, path, message, fix=fix))
 
 

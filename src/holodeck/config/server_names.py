@@ -31,7 +31,7 @@ def name_for_command(argv: Sequence[str]) -> str:
     return name_for(words[0]) if words else "server"
 
 
-def allowed_name(written: str, taken: Container[str]) -> str:
+def make_unique_name(written: str, taken: Container[str]) -> str:
     """The written name with each character that ours may not have replaced, and unlike every name that is taken."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", written).strip("-")
     name = (name if name[:1].isalpha() else f"server-{name}".rstrip("-"))[:MAX_TOOL_NAME_CHARS]

@@ -11,7 +11,7 @@ from pathlib import Path
 from holodeck.config.loader import read_shared, shared_files
 from holodeck.config.problems import problem_at
 from holodeck.config.source import read_source
-from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolFile
+from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolListFile
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.models.agent import Agent
 from holodeck.models.tool import MCPTool
@@ -40,10 +40,10 @@ def load_agent_servers(
     """Read the MCP servers of an agent file. Raises `ConfigError` only for a file in which none can be found."""
     environ = os.environ if environ is None else environ
     source = read_source(Path(path), str(path), environ, tools_key="tools")
-    file = ToolFile(source, "tools", checks)
+    file = ToolListFile(source, "tools", checks)
     file.validate(Agent)
-    tools, found, elsewhere = file.tools(), [], 0
-    for problem in file.sorted():
+    tools, found, elsewhere = file.load_tools(), [], 0
+    for problem in file.sorted_problems():
         if not problem.key or problem.key.startswith("tools"):
             found.append(problem)
         elsewhere += problem.severity == "error" and bool(problem.key) and not problem.key.startswith("tools")
@@ -52,7 +52,7 @@ def load_agent_servers(
         fix = "'holodeck validate' shows them."
         found.append(problem_at(source.document, (), message, fix=fix, severity="warning"))
     entries = source.data.get("tools")
-    refused = _refused(found, entries if isinstance(entries, list) else [])
+    refused = _errors_by_server(found, entries if isinstance(entries, list) else [])
     for settings, shown in shared_files(source, Path(path), home):
         shared, problems = read_shared(settings, shown, environ, checks)
         found += problems
@@ -62,7 +62,7 @@ def load_agent_servers(
     return LoadedServers(tools=tuple(usable), problems=tuple(found), refused=refused)
 
 
-def _refused(found: Sequence[Problem], entries: Sequence[object]) -> dict[str, tuple[Problem, ...]]:
+def _errors_by_server(found: Sequence[Problem], entries: Sequence[object]) -> dict[str, tuple[Problem, ...]]:
     """The errors of each server by its name. Raises `ConfigError` for those that belong to none."""
     refused: dict[str, tuple[Problem, ...]] = {}
     homeless: list[Problem] = []

@@ -11,7 +11,7 @@ from holodeck.config.document import Document, KeyPath, read_document
 from holodeck.config.env_loader import load_env_file
 from holodeck.config.problems import problem_at
 from holodeck.config.substitution import Vocabulary, resolve
-from holodeck.config.variables import chain
+from holodeck.config.variables import chain_lookups
 from holodeck.lib.errors import ConfigError, Problem
 
 
@@ -49,7 +49,7 @@ def resolve_document(
     document: Document, path: Path, environ: Mapping[str, str], *, tools_key: str, vocabulary: Vocabulary
 ) -> Source:
     """A document that holds a mapping, with its variables resolved; `path` is the absolute path of its file."""
-    reader = _Reader(document, path.parent, environ, vocabulary)
+    reader = _VariableResolver(document, path.parent, environ, vocabulary)
     data = reader.read(tools_key)
     return Source(
         path=path,
@@ -60,7 +60,7 @@ def resolve_document(
     )
 
 
-class _Reader:
+class _VariableResolver:
     def __init__(self, document: Document, folder: Path, environ: Mapping[str, str], vocabulary: Vocabulary) -> None:
         self._document = document
         self._folder = folder
@@ -70,39 +70,39 @@ class _Reader:
         self._sources: list[Mapping[str, str]] = [environ]
         beside = folder / ".env"
         if beside.is_file():
-            self._sources.append(self._load(beside, ".env", None))
+            self._sources.append(self._load_env_file(beside, ".env", None))
 
     def read(self, tools_key: str) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for key, value in self._document.value.items():
             if key == tools_key and isinstance(value, list):
-                data[key] = [self._tool(tool, (key, index)) for index, tool in enumerate(value)]
+                data[key] = [self._resolve_tool(tool, (key, index)) for index, tool in enumerate(value)]
             else:
                 data[key] = self._resolve(value, (key,), self._sources)
         return data
 
-    def _tool(self, tool: Any, path: KeyPath) -> Any:
+    def _resolve_tool(self, tool: Any, path: KeyPath) -> Any:
         sources = self._sources
         for key in ("envFile", "env_file"):
             written = tool.get(key) if isinstance(tool, dict) else None
             if isinstance(written, str) and written.strip():
                 name = str(self._resolve(written, (*path, key), self._sources, quiet=True))
-                loaded = self._load(self._folder / Path(name).expanduser(), written, (*path, key))
+                loaded = self._load_env_file(self._folder / Path(name).expanduser(), written, (*path, key))
                 self.env_files[path] = loaded
                 sources = [self._sources[0], loaded, *self._sources[1:]]
         resolved = self._resolve(tool, path, sources)
         if isinstance(resolved, dict):
             for key in ("env", "headers"):
-                resolved = self._as_text(resolved, key, path)
+                resolved = self._stringify_values(resolved, key, path)
         return resolved
 
     def _resolve(self, value: Any, path: KeyPath, sources: list[Mapping[str, str]], *, quiet: bool = False) -> Any:
-        resolved, problems = resolve(value, path, self._document, chain(sources), self._vocabulary)
+        resolved, problems = resolve(value, path, self._document, chain_lookups(sources), self._vocabulary)
         if not quiet:
             self.problems += problems
         return resolved
 
-    def _as_text(self, tool: dict[str, Any], key: str, path: KeyPath) -> dict[str, Any]:
+    def _stringify_values(self, tool: dict[str, Any], key: str, path: KeyPath) -> dict[str, Any]:
         """Variables and headers are text: `1.10` and `true` are taken as they are written."""
         values = tool.get(key)
         if not isinstance(values, dict):
@@ -114,7 +114,7 @@ class _Reader:
         }
         return {**tool, key: converted}
 
-    def _load(self, path: Path, written: str, key: KeyPath | None) -> Mapping[str, str]:
+    def _load_env_file(self, path: Path, written: str, key: KeyPath | None) -> Mapping[str, str]:
         try:
             return load_env_file(path)
         except ConfigError as error:

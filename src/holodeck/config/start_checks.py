@@ -24,7 +24,7 @@ from holodeck.lib.extras import Extra, install_hint, is_installed
 from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.agent import Agent
 from holodeck.models.auth import OAuthClientCredentials
-from holodeck.models.base import Substituted, shown
+from holodeck.models.base import Substituted, quote_value
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.storage_url import is_in_memory, is_sqlite, seal_key_file, sqlite_path
 from holodeck.models.tool import MCPTool
@@ -44,7 +44,7 @@ _SYSTEM_CERTIFICATES = "system"
 
 def agent_problems(agent: Agent, source: Source) -> list[Problem]:
     """Why this agent could not start."""
-    return list(_model(agent.model, ("model",), source))
+    return list(_check_model(agent.model, ("model",), source))
 
 
 def gateway_problems(gateway: GatewayFile, source: Source) -> list[Problem]:
@@ -62,32 +62,32 @@ def server_problems(tool: MCPTool, path: KeyPath, source: Source) -> list[Proble
         problem
         for key, name in files.items()
         if name is not None
-        for problem in _file(name, (*path, "auth", key), source, kind=MCPConfigError)
+        for problem in _check_file(name, (*path, "auth", key), source, kind=MCPConfigError)
     ]
 
 
-def _callers(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+def _check_callers(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     if gateway.keys or gateway.jwt is not None or is_loopback(gateway.listen.host):
         return
-    host = shown(value_at(source.data, ("listen", "host")))
+    host = quote_value(value_at(source.data, ("listen", "host")))
     message = f"without keys the gateway listens on loopback only, not on {host}"
     fix = "Make a key with 'holodeck keys create NAME', or set listen.host to 127.0.0.1."
     yield problem_at(source.document, ("listen", "host"), message, fix=fix)
 
 
-def _models(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+def _check_models(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     for index, served in enumerate(gateway.models):
-        yield from _model(served.model, ("models", index, "model"), source)
+        yield from _check_model(served.model, ("models", index, "model"), source)
 
 
-def _storage(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+def _check_storage(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     url = gateway.storage.url
     if is_in_memory(url):
         return
     if is_sqlite(url):
-        yield from _storage_folder(sqlite_path(url, source.folder), source)
+        yield from _check_storage_folder(sqlite_path(url, source.folder), source)
         return
-    yield from _extra("postgres", "PostgreSQL storage", _STORAGE_URL, source)
+    yield from _check_extra("postgres", "PostgreSQL storage", _STORAGE_URL, source)
     try:
         parts = urlsplit(url)
         _ = parts.port
@@ -99,10 +99,10 @@ def _storage(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     for name, value in parse_qsl(parts.query):
         if name in _DATABASE_FILES and value != _SYSTEM_CERTIFICATES:
             # The driver takes a relative path from the folder that the gateway is started in.
-            yield from _file(value, _STORAGE_URL, source, folder=Path(), shown_as=f"the file of '{name}'")
+            yield from _check_file(value, _STORAGE_URL, source, folder=Path(), shown_as=f"the file of '{name}'")
 
 
-def _storage_folder(file: Path, source: Source) -> Iterator[Problem]:
+def _check_storage_folder(file: Path, source: Source) -> Iterator[Problem]:
     # The value of a variable is never shown.
     is_shown = not isinstance(value_at(source.data, _STORAGE_URL), Substituted)
     folder = file.parent
@@ -116,28 +116,28 @@ def _storage_folder(file: Path, source: Source) -> Iterator[Problem]:
         yield problem_at(source.document, _STORAGE_URL, message)
 
 
-def _background(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+def _check_background(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     if gateway.background.durable is not True:
         return
     key: KeyPath = ("background", "durable")
-    yield from _extra("durable", "'background.durable'", key, source)
+    yield from _check_extra("durable", "'background.durable'", key, source)
     if is_in_memory(gateway.storage.url):
         message = "'background.durable' needs storage that outlives the process: not sqlite://:memory:"
         yield problem_at(source.document, key, message)
 
 
-def _traces(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+def _check_traces(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     if gateway.otel is not None:
-        yield from _extra("otel", "'otel'", ("otel",), source)
+        yield from _check_extra("otel", "'otel'", ("otel",), source)
 
 
-def _key_set(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+def _check_key_set(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     """The file of an identity provider's keys: without it callers would simply not be recognised."""
     name = gateway.jwt.jwks_file if gateway.jwt is not None else None
     if name is None:
         return
     key: KeyPath = ("jwt", "jwks_file")
-    written = shown(value_at(source.data, key))
+    written = quote_value(value_at(source.data, key))
     try:
         value = orjson.loads(read_bytes(source.folder / name, name))
     except ConfigError as error:
@@ -151,7 +151,7 @@ def _key_set(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
         yield problem_at(source.document, key, f"{written} is not a set of keys: it has no 'keys'")
 
 
-def _seal_key(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
+def _check_seal_key(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
     """The key that a gateway has made for itself. One that is empty, after a crash of the machine, is made anew."""
     file = None if gateway.seal_key else seal_key_file(gateway.storage.url, source.folder)
     try:
@@ -164,21 +164,29 @@ def _seal_key(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
         yield problem_at(source.document, _STORAGE_URL, message, fix=fix)
 
 
-_GATEWAY_CHECKS: Sequence[GatewayCheck] = (_callers, _models, _storage, _background, _traces, _key_set, _seal_key)
+_GATEWAY_CHECKS: Sequence[GatewayCheck] = (
+    _check_callers,
+    _check_models,
+    _check_storage,
+    _check_background,
+    _check_traces,
+    _check_key_set,
+    _check_seal_key,
+)
 
 
-def _model(model: LLM, path: KeyPath, source: Source) -> Iterator[Problem]:
+def _check_model(model: LLM, path: KeyPath, source: Source) -> Iterator[Problem]:
     if model.provider is Provider.LOCAL:
-        yield from _extra("local", "provider 'local'", (*path, "provider"), source)
+        yield from _check_extra("local", "provider 'local'", (*path, "provider"), source)
 
 
-def _extra(extra: Extra, subject: str, path: KeyPath, source: Source) -> Iterator[Problem]:
+def _check_extra(extra: Extra, subject: str, path: KeyPath, source: Source) -> Iterator[Problem]:
     if not is_installed(extra):
         message = f"{subject} needs an extra that is not installed"
         yield problem_at(source.document, path, message, fix=f"Run: {install_hint(extra)}")
 
 
-def _file(
+def _check_file(
     name: str,
     path: KeyPath,
     source: Source,
@@ -190,6 +198,6 @@ def _file(
     try:
         read_bytes((source.folder if folder is None else folder) / name, name)
     except ConfigError as error:
-        written = shown_as or shown(value_at(source.data, path))
+        written = shown_as or quote_value(value_at(source.data, path))
         message = f"cannot read {written}: {error.problems[0].message}"
         yield problem_at(source.document, path, message, kind=kind)

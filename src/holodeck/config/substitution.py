@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holodeck.config.document import Document, KeyPath
-from holodeck.config.env_loader import not_a_reference, not_found
+from holodeck.config.env_loader import malformed_reference_problem, missing_variable_problem
 from holodeck.config.problems import problem_at
 from holodeck.config.variables import Lookup, Substitution, substitute
 from holodeck.lib.errors import Problem
@@ -24,8 +24,8 @@ class Vocabulary:
 
     words: Mapping[str, str] = field(default_factory=dict)
     """Such as `workspaceFolder`."""
-    missing: Callable[[str], Problem] = not_found
-    malformed: Callable[[str], Problem] = not_a_reference
+    missing_problem: Callable[[str], Problem] = missing_variable_problem
+    malformed_problem: Callable[[str], Problem] = malformed_reference_problem
 
 
 def resolve(
@@ -41,17 +41,17 @@ def resolve(
     if not isinstance(value, str) or "${" not in value:
         return value, []
     done = substitute(value, lookup, vocabulary.words)
-    causes = [*map(vocabulary.missing, done.missing), *map(vocabulary.malformed, done.malformed)]
+    causes = [*map(vocabulary.missing_problem, done.missing), *map(vocabulary.malformed_problem, done.malformed)]
     problems = [problem_at(document, path, cause.message, fix=cause.fix) for cause in causes]
     problems += [
         problem_at(document, path, f"Environment variable '{name}' is set, but empty", severity="warning")
         for name in done.empty
     ]
-    _register(path, done)
+    _register_secrets(path, done)
     return (Substituted(done.text, written=value) if done.is_changed else value), problems
 
 
-def _register(path: KeyPath, done: Substitution) -> None:
+def _register_secrets(path: KeyPath, done: Substitution) -> None:
     """Make known what no log may show, and what no server may repeat, of the variables in one text of a file."""
     key = next((part for part in reversed(path) if isinstance(part, str)), "")
     for name, value in done.values:

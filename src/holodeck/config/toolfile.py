@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from holodeck.config.advice import tool_advice
+from holodeck.config.advice import tool_warnings
 from holodeck.config.document import KeyPath
 from holodeck.config.problems import problem_at
 from holodeck.config.source import Source
@@ -26,7 +26,7 @@ Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class ToolFinding:
     """What a check outside this package has against a tool; `key` is inside the tool."""
 
     key: KeyPath
@@ -34,7 +34,7 @@ class Finding:
     fix: str = ""
 
 
-ToolCheck = Callable[[MCPTool], Iterable[Finding]]
+ToolCheck = Callable[[MCPTool], Iterable[ToolFinding]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class LoadedTool:
     file: str
 
 
-class ToolFile:
+class ToolListFile:
     """What was read from one file, and everything found wrong with it so far."""
 
     def __init__(self, source: Source, tools_key: str, checks: Sequence[ToolCheck]) -> None:
@@ -62,47 +62,47 @@ class ToolFile:
         self.problems += [problem for problem in problems if problem.key not in unresolved]
         return result
 
-    def tools(self) -> list[LoadedTool]:
+    def load_tools(self) -> list[LoadedTool]:
         """Every tool that is valid by itself, checked; problems of names and checks are kept."""
         loaded: list[LoadedTool] = []
         listed = self.source.data.get(self._tools_key)
         entries = listed if isinstance(listed, list) else []
-        self._same_names(entries)
+        self._check_unique_names(entries)
         for index, entry in enumerate(entries):
             if not isinstance(entry, dict):
                 continue
             path: KeyPath = (self._tools_key, index)
-            tool = _valid(entry)
+            tool = _validate_entry(entry)
             if isinstance(tool, MCPTool):
-                self.problems += tool_advice(self.source, entry, path)
-                tool = self._placed(tool, path)
-                self._check(tool, path)
+                self.problems += tool_warnings(self.source, entry, path)
+                tool = self._with_absolute_paths(tool, path)
+                self._run_checks(tool, path)
             if isinstance(tool, FunctionTool) and self._tools_key == _SERVERS_KEY:
                 fix = "List it under 'tools' of the agent that uses it."
                 problem = problem_at(self.source.document, path, "a function is no MCP server", fix=fix)
                 self.problems.append(problem)
             elif tool is not None:
-                loaded.append(LoadedTool(tool=tool, written=_written(entry), file=self.source.document.file))
+                loaded.append(LoadedTool(tool=tool, written=_restore_references(entry), file=self.source.document.file))
         return loaded
 
-    def sorted(self) -> list[Problem]:
+    def sorted_problems(self) -> list[Problem]:
         """The problems in the order of the file; those of other files, such as a `.env`, last."""
         here = self.source.document.file
         return sorted(self.problems, key=lambda problem: (problem.file != here, problem.line or 0))
 
-    def _placed(self, tool: MCPTool, path: KeyPath) -> MCPTool:
+    def _with_absolute_paths(self, tool: MCPTool, path: KeyPath) -> MCPTool:
         """Paths are relative to the file that names them; the variables of the tool's file join its own."""
         folder = self.source.folder
-        update: dict[str, Any] = {"roots": [_rooted(folder, root) for root in tool.roots]}
+        update: dict[str, Any] = {"roots": [_absolute_path(folder, root) for root in tool.roots]}
         if tool.transport is TransportType.STDIO:
-            update["cwd"] = _rooted(folder, tool.cwd or ".")
+            update["cwd"] = _absolute_path(folder, tool.cwd or ".")
             from_file = {name: Secret(value) for name, value in self.source.env_files.get(path, {}).items()}
             update["env"] = from_file | tool.env
         if tool.env_file:
-            update["env_file"] = _rooted(folder, tool.env_file)
+            update["env_file"] = _absolute_path(folder, tool.env_file)
         return tool.model_copy(update=update)
 
-    def _check(self, tool: MCPTool, path: KeyPath) -> None:
+    def _run_checks(self, tool: MCPTool, path: KeyPath) -> None:
         document = self.source.document
         self.problems += server_problems(tool, path, self.source)
         for check in self._checks:
@@ -110,14 +110,14 @@ class ToolFile:
                 where = (*path, *finding.key)
                 self.problems.append(problem_at(document, where, finding.message, fix=finding.fix, kind=MCPConfigError))
 
-    def _same_names(self, entries: Sequence[Any]) -> None:
+    def _check_unique_names(self, entries: Sequence[Any]) -> None:
         first: dict[str, int] = {}
         for index, entry in enumerate(entries):
             name = entry.get("name") if isinstance(entry, dict) else None
             if not isinstance(name, str):
                 continue
             if name in first:
-                line = self.source.document.place((self._tools_key, first[name], "name")).line
+                line = self.source.document.position_of((self._tools_key, first[name], "name")).line
                 message = f"two tools have this name (the first in line {line})"
                 where: KeyPath = (self._tools_key, index, "name")
                 fix = "Give each tool a name of its own."
@@ -125,7 +125,7 @@ class ToolFile:
             first.setdefault(name, index)
 
 
-def _valid(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
+def _validate_entry(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
     models: dict[str, type[MCPTool | FunctionTool]] = {"mcp": MCPTool, "function": FunctionTool}
     model = models.get(str(entry.get("type")))
     try:
@@ -134,16 +134,16 @@ def _valid(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
         return None
 
 
-def _written(value: Any) -> Any:
+def _restore_references(value: Any) -> Any:
     """The values as they stand in the file, with every reference still in its place."""
     if isinstance(value, dict):
-        return {key: _written(item) for key, item in value.items()}
+        return {key: _restore_references(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_written(item) for item in value]
+        return [_restore_references(item) for item in value]
     return as_written(value) if isinstance(value, Substituted) else value
 
 
-def _rooted(folder: Path, path: str) -> str:
+def _absolute_path(folder: Path, path: str) -> str:
     if path.startswith("file://"):
         return path
     try:

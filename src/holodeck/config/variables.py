@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
 _VARIABLE = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
-_ANSWER = "input:"  # of a person, to a question that a file of another program asks
+_INPUT_PREFIX = "input:"  # of a person, to a question that a file of another program asks
 
 Lookup = Callable[[str], str | None]
 
@@ -29,8 +29,8 @@ class Substitution:
     """Name and value of every variable that was put in. Defaults and folders are none: they stand in the file."""
 
 
-def substitute(text: str, lookup: Lookup, places: Mapping[str, str]) -> Substitution:
-    """Replace every reference in a text. `places` holds the folders by their names, such as `workspaceFolder`."""
+def substitute(text: str, lookup: Lookup, words: Mapping[str, str]) -> Substitution:
+    """Replace every reference in a text. `words` holds the folders by their names, such as `workspaceFolder`."""
     missing: list[str] = []
     empty: list[str] = []
     malformed: list[str] = []
@@ -40,10 +40,10 @@ def substitute(text: str, lookup: Lookup, places: Mapping[str, str]) -> Substitu
         if match[0] == "$${":
             return "${"
         reference = match[1]
-        if reference in places:
-            if reference.startswith(_ANSWER):
-                values.append((reference, places[reference]))
-            return places[reference]
+        if reference in words:
+            if reference.startswith(_INPUT_PREFIX):
+                values.append((reference, words[reference]))
+            return words[reference]
         variable = _VARIABLE.fullmatch(reference) if reference is not None else None
         if variable is None:
             malformed.append(match[0])
@@ -72,7 +72,7 @@ def substitute(text: str, lookup: Lookup, places: Mapping[str, str]) -> Substitu
     )
 
 
-def chain(sources: Sequence[Mapping[str, str]]) -> Lookup:
+def chain_lookups(sources: Sequence[Mapping[str, str]]) -> Lookup:
     """Look a name up in several places; the first that has it wins."""
 
     def lookup(name: str) -> str | None:

@@ -19,21 +19,23 @@ _MILLISECONDS = 3  # digits, as SQLite has them
 _create_engine = SQLiteSystemDatabase._create_engine
 
 
-def give_clock() -> None:
+def install_clock() -> None:
     """Whatever DBOS opens from now on knows the time."""
     if sqlite3.sqlite_version_info < _FIRST_WITH_FRACTIONS:
-        SQLiteSystemDatabase._create_engine = _with_clock  # type: ignore[assignment, method-assign] # no other door
+        SQLiteSystemDatabase._create_engine = _create_engine_with_clock  # type: ignore[assignment, method-assign] # no other door
 
 
-def _with_clock(database: SQLiteSystemDatabase, system_database_url: str, engine_kwargs: dict[str, Any]) -> Engine:
+def _create_engine_with_clock(
+    database: SQLiteSystemDatabase, system_database_url: str, engine_kwargs: dict[str, Any]
+) -> Engine:
     engine = _create_engine(database, system_database_url, engine_kwargs)
-    event.listen(engine, "connect", _tell_time)
+    event.listen(engine, "connect", _add_clock)
     return engine
 
 
-def _tell_time(connection: sqlite3.Connection, _record: object) -> None:
+def _add_clock(connection: sqlite3.Connection, _record: object) -> None:
     connection.create_function("unixepoch", 1, _unixepoch)
 
 
-def _unixepoch(asked: str) -> float | None:
-    return round(time.time(), _MILLISECONDS) if asked == "subsec" else None
+def _unixepoch(modifier: str) -> float | None:
+    return round(time.time(), _MILLISECONDS) if modifier == "subsec" else None

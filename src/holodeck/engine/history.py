@@ -7,32 +7,32 @@ from dataclasses import replace
 
 from holodeck.models.content import TextContent
 from holodeck.models.events import Event, ItemFinished, RunFinished, RunResult, TextAdded, ToolFinished, TurnStarted
-from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, said
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 
 STOPPED_MARK = "[stopped by the user]"
 _NOT_RUN = "This call was not run."
-_UNKNOWN = "The user stopped the run before this call had a result. It may or may not have taken effect."
+_OUTCOME_UNKNOWN = "The user stopped the run before this call had a result. It may or may not have taken effect."
 
 
-class Record:
+class RunTranscript:
     """Follows the events of a run, because a run that is stopped gives no result."""
 
     def __init__(self) -> None:
         self.result: RunResult | None = None
         self._items: list[Item] = []
-        self._said: dict[str, str] = {}
+        self._partial_texts: dict[str, str] = {}
         self._outputs: dict[str, FunctionCallOutput] = {}
         self._turns = 0
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
     def add(self, event: Event) -> None:
         match event:
             case TurnStarted(turn=turn):
                 self._turns = turn
             case TextAdded(item_id=item_id, text=text):
-                self._said[item_id] = self._said.get(item_id, "") + text
+                self._partial_texts[item_id] = self._partial_texts.get(item_id, "") + text
             case ItemFinished(item=item):
-                self._said.clear()
+                self._partial_texts.clear()
                 self._items.append(item)
             case ToolFinished(output=output):
                 self._outputs[output.call_id] = output
@@ -41,12 +41,12 @@ class Record:
             case _:
                 pass
 
-    def stopped(self) -> RunResult:
+    def build_stopped_result(self) -> RunResult:
         """The run as it stands, for whoever stopped it: what was being said is kept, and marked."""
         items = list(self._items)
-        partial = "".join(self._said.values())
+        partial = "".join(self._partial_texts.values())
         if partial or not items:
-            items.append(said("assistant", f"{partial} {STOPPED_MARK}".strip()))
+            items.append(text_message("assistant", f"{partial} {STOPPED_MARK}".strip()))
         words = [item.text for item in items if isinstance(item, Message) and item.role == "assistant"]
         return RunResult(
             status="cancelled",
@@ -55,18 +55,18 @@ class Record:
             reason="The run was cancelled.",
             turns=self._turns,
             tool_calls=len(self._outputs),
-            seconds=time.monotonic() - self._began,
+            seconds=time.monotonic() - self._started_at,
         )
 
-    def history(self) -> tuple[Item, ...]:
+    def build_history(self) -> tuple[Item, ...]:
         """What the next question may build on. A call without an output gets one that tells the truth."""
-        result = self.result or self.stopped()
-        note = _UNKNOWN if result.status == "cancelled" else _NOT_RUN
+        result = self.result or self.build_stopped_result()
+        note = _OUTCOME_UNKNOWN if result.status == "cancelled" else _NOT_RUN
         answered = {item.call_id for item in result.items if isinstance(item, FunctionCallOutput)}
         missing = [item for item in result.items if isinstance(item, FunctionCall) and item.call_id not in answered]
-        return (*_calls_last(result.items, missing), *(self._output(call, note) for call in missing))
+        return (*_calls_last(result.items, missing), *(self._output_of(call, note) for call in missing))
 
-    def _output(self, call: FunctionCall, note: str) -> FunctionCallOutput:
+    def _output_of(self, call: FunctionCall, note: str) -> FunctionCallOutput:
         known = self._outputs.get(call.call_id)
         if known is not None:
             return replace(known)

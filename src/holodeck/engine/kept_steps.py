@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from holodeck.durable.engine import Checkpoints, Plain, WorkTakenError
+from holodeck.durable.engine import Checkpoints, JSONObject, WorkTakenOverError
 from holodeck.engine.eventlog import EventLog
-from holodeck.engine.steps import Append, Errand, Turn
-from holodeck.engine.turn_record import plain_turn, read_turn, told_again
+from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
+from holodeck.engine.turn_record import events_from_json, turn_from_json, turn_to_json
 from holodeck.lib.errors import ModelError
 from holodeck.models.events import Event, ItemFinished
 from holodeck.models.items import FunctionCallOutput
@@ -24,27 +24,31 @@ OUTCOME_UNKNOWN = (
 )
 
 
-class KeptSteps:
-    """Steps with a memory. `leave` stops at the next moment at which nothing is under way that cannot be repeated."""
+class CheckpointedSteps:
+    """Steps with a memory. `hand_over` stops at the next moment at which nothing is under way that cannot be
+    repeated.
+    """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
-        self._under_way = 0
-        self._settled = asyncio.Event()
-        self._settled.set()
-        self._last_asked = asyncio.Event()
-        self._last_asked.set()
+        self._running_calls = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self._last_sent = asyncio.Event()
+        self._last_sent.set()
         self._has_failed = False
-        self._has_given_up = False
-        self.is_leaving = False
+        self._is_abandoned = False
+        self.is_handed_over = False
         """True once this process has left the rest of the run to another."""
 
-    async def turn(self, number: int, log: EventLog, take: Callable[[Append], Awaitable[Turn]]) -> Turn:
-        self._stay()
-        fresh: list[Turn] = []
+    async def run_turn(
+        self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
+    ) -> ModelTurn:
+        self._require_ownership()
+        fresh: list[ModelTurn] = []
         finished: list[Event] = []
 
-        async def ask() -> Plain:
+        async def ask() -> JSONObject:
             told: list[Event] = []
 
             def append(event: Event) -> None:
@@ -55,13 +59,13 @@ class KeptSteps:
                     log.append(event)
 
             try:
-                turn = await take(append)
+                turn = await ask_model(append)
             except ModelError as error:
                 return {"failed": str(error), "provider": error.provider, "status": error.status, "code": error.code}
             fresh.append(turn)
-            return plain_turn(turn, told)
+            return turn_to_json(turn, told)
 
-        kept = await self._step(f"turn {number}", ask)
+        kept = await self._run_step(f"turn {number}", ask)
         if "failed" in kept:
             code = kept.get("code", "")
             raise ModelError(kept["failed"], provider=kept["provider"], status=kept["status"], code=code)
@@ -69,107 +73,107 @@ class KeptSteps:
             for event in finished:
                 log.append(event)
             return fresh[0]
-        for event in told_again(kept):
+        for event in events_from_json(kept):
             log.append(event)
-        return read_turn(kept)
+        return turn_from_json(kept)
 
-    async def call(self, errand: Errand) -> ToolResult:
-        call, is_fresh = errand.call, False
+    async def run_call(self, prepared: PreparedCall) -> ToolResult:
+        call, is_fresh = prepared.call, False
 
-        async def send() -> Plain:
+        async def send() -> JSONObject:
             nonlocal is_fresh
             is_fresh = True
-            refusal = await errand.refusal() or await self._permission(errand)
-            return {"may_repeat": errand.may_repeat()} if refusal is None else {"refusal": refusal}
+            refusal = await prepared.find_refusal() or await self._ask_permission(prepared)
+            return {"may_repeat": prepared.may_repeat()} if refusal is None else {"refusal": refusal}
 
-        async def carry_out() -> Plain:
+        async def execute() -> JSONObject:
             if is_fresh or sent["may_repeat"]:
-                result = await errand.execute()
-                if self._has_given_up:
-                    raise WorkTakenError
-                return _plain_result(result)
-            return _plain_result(ToolResult.failed(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
+                result = await prepared.execute()
+                if self._is_abandoned:
+                    raise WorkTakenOverError
+                return _result_to_json(result)
+            return _result_to_json(ToolResult.failure(call.call_id, OUTCOME_UNKNOWN, outcome="unknown"))
 
-        self._stay()
-        self._begin()
-        before, self._last_asked = self._last_asked, asyncio.Event()
-        asked = self._last_asked
+        self._require_ownership()
+        self._count_started()
+        before, self._last_sent = self._last_sent, asyncio.Event()
+        asked = self._last_sent
         try:
-            sent = await self._step(f"send {call.id}", send)
-            await self._after(before)
+            sent = await self._run_step(f"send {call.id}", send)
+            await self._wait_sent(before)
             asked.set()
             if "refusal" in sent:
-                return ToolResult.failed(call.call_id, sent["refusal"])
-            return _read_result(call.call_id, await self._step(f"call {call.id}", carry_out))
+                return ToolResult.failure(call.call_id, sent["refusal"])
+            return _result_from_json(call.call_id, await self._run_step(f"call {call.id}", execute))
         except BaseException:
             self._has_failed = True
             raise
         finally:
             asked.set()
-            self._end()
+            self._count_ended()
 
-    async def _permission(self, errand: Errand) -> str | None:
+    async def _ask_permission(self, prepared: PreparedCall) -> str | None:
         """Ask before the call counts as sent: while a person thinks, nothing is under way and nobody needs to wait."""
-        self._end()
+        self._count_ended()
         try:
-            refusal = await errand.permission()
+            refusal = await prepared.ask_permission()
         finally:
-            self._begin()
-        self._stay()
+            self._count_started()
+        self._require_ownership()
         return refusal
 
     @property
-    def under_way(self) -> int:
+    def running_calls(self) -> int:
         """How many calls are being carried out."""
-        return self._under_way
+        return self._running_calls
 
-    async def leave(self) -> None:
+    async def hand_over(self) -> None:
         """Begin nothing more; return when no call is under way. The run can then be cancelled and goes on elsewhere."""
-        self.is_leaving = True
-        await self._settled.wait()
+        self.is_handed_over = True
+        await self._is_idle.wait()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Wait for nothing. How a call ends from now on says only that its server was ended: its outcome is unknown."""
-        self.is_leaving = self._has_given_up = True
+        self.is_handed_over = self._is_abandoned = True
 
-    async def _after(self, other: asyncio.Event) -> None:
+    async def _wait_sent(self, previous: asyncio.Event) -> None:
         """Steps are found again by their place, not by their name: nobody takes that of a call that failed."""
-        await other.wait()
+        await previous.wait()
         if self._has_failed:
-            raise WorkTakenError
+            raise WorkTakenOverError
 
-    def _stay(self) -> None:
-        if self.is_leaving:
-            raise WorkTakenError
+    def _require_ownership(self) -> None:
+        if self.is_handed_over:
+            raise WorkTakenOverError
 
-    def _begin(self) -> None:
-        self._under_way += 1
-        self._settled.clear()
+    def _count_started(self) -> None:
+        self._running_calls += 1
+        self._is_idle.clear()
 
-    def _end(self) -> None:
-        self._under_way -= 1
-        if not self._under_way:
-            self._settled.set()
+    def _count_ended(self) -> None:
+        self._running_calls -= 1
+        if not self._running_calls:
+            self._is_idle.set()
 
-    async def _step(self, name: str, work: Callable[[], Awaitable[Plain]]) -> Plain:
+    async def _run_step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
         try:
             return await self._checkpoints.step(name, work)
-        except WorkTakenError:
-            self.is_leaving = True
+        except WorkTakenOverError:
+            self.is_handed_over = True
             raise
 
 
-def _plain_result(result: ToolResult) -> Plain:
+def _result_to_json(result: ToolResult) -> JSONObject:
     output = FunctionCallOutput(call_id=result.call_id, content=result.content, is_error=result.is_error)
     return {"output": encode_item(output), "metadata": dict(result.metadata)}
 
 
-def _read_result(call_id: str, kept: Plain) -> ToolResult:
-    output = decode_item(kept["output"])
+def _result_from_json(call_id: str, stored: JSONObject) -> ToolResult:
+    output = decode_item(stored["output"])
     assert isinstance(output, FunctionCallOutput)  # noqa: S101 - it was written as one
     return ToolResult(
         call_id=call_id,
         content=output.content,  # type: ignore[arg-type] # a result has no links and files
         is_error=output.is_error,
-        metadata=kept["metadata"],
+        metadata=stored["metadata"],
     )

@@ -8,23 +8,23 @@ from typing import Any
 
 from holodeck.lib.limits import MAX_SAMPLING_TOKENS
 from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.exchange import Answered, ModelRequest, ToolChoice
+from holodeck.models.exchange import ModelAnswer, ModelRequest, ToolChoice
 from holodeck.models.items import Message, Part, Role
 from holodeck.providers.provider import ModelProvider
 
-_STOPS = {"stop": "endTurn", "length": "maxTokens"}
+_STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 
 
-def sampling_handler(model: ModelProvider) -> Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]:
+def create_sampling_handler(model: ModelProvider) -> Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]:
     """Answers `sampling/createMessage` with this model."""
 
-    async def handle(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def sample(params: Mapping[str, Any]) -> Mapping[str, Any]:
         asked = params.get("maxTokens")
         limit = min(asked, MAX_SAMPLING_TOKENS) if isinstance(asked, int) and asked > 0 else MAX_SAMPLING_TOKENS
         instructions = params.get("systemPrompt")
         temperature = params.get("temperature")
         request = ModelRequest(
-            items=tuple(_message(entry) for entry in params.get("messages") or () if isinstance(entry, Mapping)),
+            items=tuple(_message_of(entry) for entry in params.get("messages") or () if isinstance(entry, Mapping)),
             instructions=instructions if isinstance(instructions, str) else None,
             tool_choice=ToolChoice(mode="none"),
             temperature=float(temperature) if isinstance(temperature, int | float) else None,
@@ -33,27 +33,27 @@ def sampling_handler(model: ModelProvider) -> Callable[[Mapping[str, Any]], Awai
         text, finish = "", "stop"
         async with aclosing(model.stream(request)) as stream:
             async for event in stream:
-                if isinstance(event, Answered):
+                if isinstance(event, ModelAnswer):
                     text = "".join(item.text for item in event.items if isinstance(item, Message))
                     finish = event.finish
         return {
             "role": "assistant",
             "content": {"type": "text", "text": text},
             "model": model.name,
-            "stopReason": _STOPS.get(finish, "endTurn"),
+            "stopReason": _STOP_REASONS.get(finish, "endTurn"),
         }
 
-    return handle
+    return sample
 
 
-def _message(entry: Mapping[str, Any]) -> Message:
+def _message_of(entry: Mapping[str, Any]) -> Message:
     role: Role = "assistant" if entry.get("role") == "assistant" else "user"
     content = entry.get("content")
     blocks = content if isinstance(content, list) else [content]
-    return Message(role=role, content=tuple(_part(block) for block in blocks if isinstance(block, Mapping)))
+    return Message(role=role, content=tuple(_part_of(block) for block in blocks if isinstance(block, Mapping)))
 
 
-def _part(block: Mapping[str, Any]) -> Part:
+def _part_of(block: Mapping[str, Any]) -> Part:
     if block.get("type") == "image":
         return ImageContent(data=str(block.get("data", "")), mime_type=str(block.get("mimeType", "image/png")))
     return TextContent(text=str(block.get("text", f"[{block.get('type')}]")))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holodeck.lib import trace
 from holodeck.models.events import RunResult
-from holodeck.models.exchange import Answered, ModelRequest
+from holodeck.models.exchange import ModelAnswer, ModelRequest
 from holodeck.models.items import FunctionCall, Usage
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ _PROVIDERS = {"azure_openai": "azure.ai.openai"}
 """Where the conventions have another word than our files."""
 
 
-def invoke_agent(request: RunRequest, model: str) -> AbstractContextManager[trace.Span]:
+def start_run_span(request: RunRequest, model: str) -> AbstractContextManager[trace.Span]:
     """A whole run."""
-    if not trace.is_on():
-        return trace.SILENT
+    if not trace.is_enabled():
+        return trace.NOOP_SPAN
     about: trace.Attributes = {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.provider.name": _provider(request.provider),
+        "gen_ai.provider.name": _provider_name(request.provider),
         "gen_ai.agent.name": request.agent or None,
         "gen_ai.request.model": model,
         "holodeck.response.id": request.run_id,
@@ -31,16 +31,16 @@ def invoke_agent(request: RunRequest, model: str) -> AbstractContextManager[trac
     return trace.span(f"invoke_agent {request.agent}".strip(), about)
 
 
-def ended(span: trace.Span, result: RunResult) -> None:
+def record_run_end(span: trace.Span, result: RunResult) -> None:
     """How a run ended."""
-    if not trace.is_on():
+    if not trace.is_enabled():
         return
     span.set(
         {
             "holodeck.status": result.status,
             "holodeck.turns": result.turns,
             "holodeck.tool_calls": result.tool_calls,
-            **_used(result.usage),
+            **_usage_attributes(result.usage),
         }
     )
     if result.status == "cancelled":
@@ -49,41 +49,41 @@ def ended(span: trace.Span, result: RunResult) -> None:
         span.fail(result.error.code)
 
 
-def chat(provider: str, model: str, asked: ModelRequest) -> AbstractContextManager[trace.Span]:
+def start_turn_span(provider: str, model: str, request: ModelRequest) -> AbstractContextManager[trace.Span]:
     """One turn of a model."""
-    if not trace.is_on():
-        return trace.SILENT
+    if not trace.is_enabled():
+        return trace.NOOP_SPAN
     about: trace.Attributes = {
         "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": _provider(provider),
+        "gen_ai.provider.name": _provider_name(provider),
         "gen_ai.request.model": model,
-        "gen_ai.request.temperature": asked.temperature,
-        "gen_ai.request.top_p": asked.top_p,
-        "gen_ai.request.max_tokens": asked.max_tokens,
-        "gen_ai.request.presence_penalty": asked.presence_penalty,
-        "gen_ai.request.frequency_penalty": asked.frequency_penalty,
-        "gen_ai.output.type": "text" if asked.response_format is None else "json",
+        "gen_ai.request.temperature": request.temperature,
+        "gen_ai.request.top_p": request.top_p,
+        "gen_ai.request.max_tokens": request.max_tokens,
+        "gen_ai.request.presence_penalty": request.presence_penalty,
+        "gen_ai.request.frequency_penalty": request.frequency_penalty,
+        "gen_ai.output.type": "text" if request.response_format is None else "json",
     }
     return trace.span(f"chat {model}", about, kind="client")
 
 
-def answered(span: trace.Span, answer: Answered) -> None:
+def record_answer(span: trace.Span, answer: ModelAnswer) -> None:
     """What came of a turn."""
-    if trace.is_on():
+    if trace.is_enabled():
         finish = "tool_call" if answer.finish == "tool_calls" else answer.finish
         span.set(
             {
                 "gen_ai.response.model": answer.model or None,
                 "gen_ai.response.finish_reasons": (finish,),
-                **_used(answer.usage),
+                **_usage_attributes(answer.usage),
             }
         )
 
 
-def execute_tool(call: FunctionCall, *, is_known: bool) -> AbstractContextManager[trace.Span]:
+def start_call_span(call: FunctionCall, *, is_known: bool) -> AbstractContextManager[trace.Span]:
     """One call. A name that the model made up may be anything, and is not told."""
-    if not trace.is_on():
-        return trace.SILENT
+    if not trace.is_enabled():
+        return trace.NOOP_SPAN
     about: trace.Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": call.name if is_known else None,
@@ -93,7 +93,7 @@ def execute_tool(call: FunctionCall, *, is_known: bool) -> AbstractContextManage
     return trace.span(f"execute_tool {call.name}" if is_known else "execute_tool", about)
 
 
-def _used(usage: Usage) -> trace.Attributes:
+def _usage_attributes(usage: Usage) -> trace.Attributes:
     return {
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
@@ -101,5 +101,5 @@ def _used(usage: Usage) -> trace.Attributes:
     }
 
 
-def _provider(name: str) -> str | None:
+def _provider_name(name: str) -> str | None:
     return _PROVIDERS.get(name, name) or None

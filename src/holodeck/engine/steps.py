@@ -8,29 +8,29 @@ from typing import Protocol
 from holodeck.engine.eventlog import EventLog
 from holodeck.lib.record import record
 from holodeck.models.events import Event
-from holodeck.models.exchange import Answered
+from holodeck.models.exchange import ModelAnswer
 from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolResult
 
-Append = Callable[[Event], object]
+AppendEvent = Callable[[Event], object]
 
 
 @record
-class Turn:
+class ModelTurn:
     """What the model said, and which of its calls wait for a person."""
 
-    answered: Answered
-    held: frozenset[str] = frozenset()
+    answer: ModelAnswer
+    needs_approval: frozenset[str] = frozenset()
 
 
 @record
-class Errand:
+class PreparedCall:
     """One call, ready to be run."""
 
     call: FunctionCall
-    refusal: Callable[[], Awaitable[str | None]]
+    find_refusal: Callable[[], Awaitable[str | None]]
     """Why it cannot be run, in words for the model."""
-    permission: Callable[[], Awaitable[str | None]]
+    ask_permission: Callable[[], Awaitable[str | None]]
     """Asks the person whom the call needs, and says why it must not run. Who does not ask leaves it to `execute`."""
     may_repeat: Callable[[], bool]
     """Whether running it twice does no harm."""
@@ -40,19 +40,23 @@ class Errand:
 class Steps(Protocol):
     """Carries out the steps of one run."""
 
-    async def turn(self, number: int, log: EventLog, take: Callable[[Append], Awaitable[Turn]]) -> Turn:
-        """Have the model asked by `take`, which tells the log what happens through what it is given."""
+    async def run_turn(
+        self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
+    ) -> ModelTurn:
+        """Have the model asked by `ask_model`, which tells the log what happens through what it is given."""
         ...
 
-    async def call(self, errand: Errand) -> ToolResult: ...
+    async def run_call(self, prepared: PreparedCall) -> ToolResult: ...
 
 
-class AtOnce:
+class DirectSteps:
     """Nothing is kept."""
 
-    async def turn(self, number: int, log: EventLog, take: Callable[[Append], Awaitable[Turn]]) -> Turn:
-        return await take(log.append)
+    async def run_turn(
+        self, number: int, log: EventLog, ask_model: Callable[[AppendEvent], Awaitable[ModelTurn]]
+    ) -> ModelTurn:
+        return await ask_model(log.append)
 
-    async def call(self, errand: Errand) -> ToolResult:
-        refusal = await errand.refusal()
-        return await errand.execute() if refusal is None else ToolResult.failed(errand.call.call_id, refusal)
+    async def run_call(self, prepared: PreparedCall) -> ToolResult:
+        refusal = await prepared.find_refusal()
+        return await prepared.execute() if refusal is None else ToolResult.failure(prepared.call.call_id, refusal)

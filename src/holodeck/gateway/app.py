@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
-from holodeck.gateway.attending import Attended, Client, Receive, client_of
-from holodeck.gateway.bodies import Bodies, is_small
+from holodeck.gateway.attending import CancelOnDisconnect, Client, Receive, find_client
+from holodeck.gateway.bodies import BodyReader, is_small_body
 from holodeck.gateway.callers import Caller, Callers
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.metrics import Metrics
-from holodeck.gateway.problems import WireError, client_gone, reply_for, shutting_down, unauthorized
-from holodeck.gateway.rates import Rates
-from holodeck.gateway.replies import CutOffError, Reply, Streamed
-from holodeck.gateway.room import RequestReservation, Room
-from holodeck.gateway.silence import Silence
-from holodeck.gateway.visits import Visit, request_id, socket_span
-from holodeck.gateway.wire.dialects import Dialect, dialect_of
+from holodeck.gateway.problems import APIError, client_gone_error, reply_for, shutting_down_error, unauthorized_error
+from holodeck.gateway.rates import CallerLimits
+from holodeck.gateway.replies import Reply, StreamCutError, StreamedReply
+from holodeck.gateway.room import GatewayBudget, RequestReservation
+from holodeck.gateway.silence import SSEKeepAlive
+from holodeck.gateway.visits import RequestScope, open_socket_span, request_id_of
+from holodeck.gateway.wire.dialects import ClientKind, detect_client_kind
 from holodeck.lib import log
 from holodeck.lib.bounded_json import TooDeepError, parse_json
 from holodeck.lib.errors import BadRequestError
@@ -37,15 +37,15 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 @record
-class Call:
+class Request:
     """A request on its way to its route."""
 
     caller: Caller
-    path: Mapping[str, str]
+    path_params: Mapping[str, str]
     query: Mapping[str, str]
     reservation: RequestReservation
     body: bytes = b""
-    dialect: Dialect = "openai"
+    client_kind: ClientKind = "openai"
 
     def json(self) -> Any:
         """The body as data. Raises the 400 of a body that is none.
@@ -61,31 +61,31 @@ class Call:
             raise BadRequestError("The body is not valid JSON.", code="invalid_json") from None
 
 
-Handler = Callable[[Call], Awaitable[Reply | Streamed]]
+Handler = Callable[[Request], Awaitable[Reply | StreamedReply]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """A method and a path with what answers it. `is_open` needs no key; `is_admin` needs an operator's."""
+    """A method and a path with what answers it. `is_public` needs no key; `is_admin` needs an operator's."""
 
     method: str
     path: str
     handler: Handler
-    is_open: bool = False
+    is_public: bool = False
     is_admin: bool = False
     is_counted: bool = True
     """Whether it counts against the limits of its caller."""
-    is_deep: bool = False
+    may_have_slashes: bool = False
     """Whether what its path ends with may have slashes in it, as names of models have."""
 
 
-READY = "/readyz"
+READY_PATH = "/readyz"
 """What a load balancer asks; while we drain, the answer is no."""
-_LEAVING = ((b"connection", b"close"),)
+_CLOSE_HEADERS = ((b"connection", b"close"),)
 """Else a client that has a connection would come back by it, and be refused until it gives up."""
-_SINGLE = frozenset((b"host", b"origin", b"authorization", b"api-key", b"content-length", b"content-type"))
+_SINGLE_HEADERS = frozenset((b"host", b"origin", b"authorization", b"api-key", b"content-length", b"content-type"))
 """Headers that decide what a request may do, or where it ends."""
-SocketHandler = Callable[[Caller, Dialect, Receive, Send, Callable[[], bool]], Awaitable[None]]
+SocketHandler = Callable[[Caller, ClientKind, Receive, Send, Callable[[], bool]], Awaitable[None]]
 
 
 class Gateway:
@@ -96,16 +96,16 @@ class Gateway:
         routes: list[Route],
         *,
         callers: Callers,
-        rates: Rates,
+        caller_limits: CallerLimits,
         hosts: HostPolicy,
         metrics: Metrics,
         body_limit: int,
-        room: Room,
+        budget: GatewayBudget,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
         silent_seconds: float = DEFAULT_SILENT_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
-        """`room`: for all bodies at once.
+        """`budget`: for all bodies at once.
 
         `sockets`: by their paths, what serves WebSockets. They need a key like every route.
         """
@@ -113,26 +113,28 @@ class Gateway:
         self.sockets = sockets or {}
         self.is_draining = False
         self._callers = callers
-        self._rates = rates
+        self._caller_limits = caller_limits
         self._hosts = hosts
         self._metrics = metrics
-        self._room = room
-        self._bodies = Bodies(limit=body_limit, room=room, seconds=body_seconds, is_leaving=lambda: self.is_draining)
+        self._budget = budget
+        self._body_reader = BodyReader(
+            limit=body_limit, budget=budget, seconds=body_seconds, is_draining=lambda: self.is_draining
+        )
         self._silent_seconds = silent_seconds
-        self._exact = {(route.method, route.path): route for route in routes if "{" not in route.path}
-        self._patterns = [(route, _pattern(route)) for route in routes if "{" in route.path]
+        self._routes_by_path = {(route.method, route.path): route for route in routes if "{" not in route.path}
+        self._route_patterns = [(route, _compile_path_pattern(route)) for route in routes if "{" in route.path]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
+            await _answer_lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            await self._serve_http(scope, receive, send)
         elif scope["type"] == "websocket":
-            await self._websocket(scope, receive, send)
+            await self._serve_websocket(scope, receive, send)
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = _headers(scope)
-        with Visit(scope, headers, self._metrics) as visit:
+    async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = _decode_headers(scope)
+        with RequestScope(scope, headers, self._metrics) as visit:
 
             async def write(message: MutableMapping[str, Any]) -> None:
                 if message["type"] == "http.response.start":
@@ -140,13 +142,13 @@ class Gateway:
                     message["headers"] = [
                         *message["headers"],
                         (b"x-request-id", visit.id.encode()),
-                        *self._hosts.cors(headers),
-                        *(_LEAVING if self.is_draining else ()),
+                        *self._hosts.cors_headers(headers),
+                        *(_CLOSE_HEADERS if self.is_draining else ()),
                     ]
                 await send(message)
 
             try:
-                await self._answer(scope, headers, receive, write, visit)
+                await self._dispatch(scope, headers, receive, write, visit)
             except Exception as error:  # the boundary: whatever it was, the client gets a wire error
                 if visit.status:
                     raise
@@ -155,102 +157,106 @@ class Gateway:
                 if not self.is_draining:
                     raise
                 if not visit.status:  # else there is nothing more to say, and an error would be told with a traceback
-                    await _write_reply(write, reply_for(shutting_down(), visit.id))
+                    await _write_reply(write, reply_for(shutting_down_error(), visit.id))
             finally:
-                self._bodies.give_back(visit)
+                self._body_reader.release(visit)
 
-    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
-        headers = _headers(scope)
-        request, path = request_id(headers), scope["path"]
+        headers = _decode_headers(scope)
+        request, path = request_id_of(headers), scope["path"]
         await receive()  # websocket.connect
         with ExitStack() as stack:
             try:
-                _check_single(scope, headers)
+                _check_duplicate_headers(scope, headers)
                 self._hosts.check(headers, scope["scheme"])
-                handler, caller = self._socket(path), await self._known(headers)
-                stack.enter_context(self._rates.socket(caller))
+                handler, caller = self._require_socket_handler(path), await self._authenticate(headers)
+                stack.enter_context(self._caller_limits.count_socket(caller))
             except Exception as error:  # the boundary, as for HTTP
                 reply = reply_for(error, request)
                 log.info("gateway.socket", path=path, status=reply.status, request=request)
                 await _refuse_socket(send, reply, request)
                 return
             await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
-            with log.about(request=request, caller=caller.id), socket_span(headers, path, request):
+            with log.scope(request=request, caller=caller.id), open_socket_span(headers, path, request):
                 log.info("gateway.socket", path=path)
-                await handler(caller, dialect_of(headers), receive, send, lambda: self.is_draining)
+                await handler(caller, detect_client_kind(headers), receive, send, lambda: self.is_draining)
 
-    async def _answer(
-        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, visit: Visit
+    async def _dispatch(
+        self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, request_scope: RequestScope
     ) -> None:
-        _check_single(scope, headers)
+        _check_duplicate_headers(scope, headers)
         if scope["method"] == "OPTIONS":
             self._hosts.check(headers, scope["scheme"])
             await _write_reply(send, Reply(status=204))
             return
-        route, path = self._route(scope["method"], scope["path"])
-        visit.route = route.path
-        if not route.is_open:  # a probe comes by address, and learns nothing
+        route, path = self._match_route(scope["method"], scope["path"])
+        request_scope.route = route.path
+        if not route.is_public:  # a probe comes by address, and learns nothing
             self._hosts.check(headers, scope["scheme"])
-        caller = Caller(id="") if route.is_open else await self._admitted(headers, route)
+        caller = Caller(id="") if route.is_public else await self._authorize(headers, route)
         if caller.id:
-            log.note(caller=caller.id)
-        if self.is_draining and ((route.is_counted and not route.is_open) or route.path == READY):
-            raise shutting_down()
-        client = client_of(scope)
+            log.add_fields(caller=caller.id)
+        if self.is_draining and ((route.is_counted and not route.is_public) or route.path == READY_PATH):
+            raise shutting_down_error()
+        client = find_client(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if scope["query_string"] else {}
         has_body = scope["method"] in {"POST", "PATCH"}
-        is_counted = route.is_counted and not route.is_open
+        is_counted = route.is_counted and not route.is_public
         # A body counts from its first byte on: else any number of them could be held in memory.
         if is_counted:
-            counted: AbstractContextManager[None] = self._rates.request(caller)
+            counted: AbstractContextManager[None] = self._caller_limits.count_request(caller)
         else:
-            counted = self._rates.beside(caller) if has_body and not is_small(headers) else nullcontext()
-        with counted, RequestReservation(self._room) as reservation:
-            body = await self._bodies.read(receive, headers, client, visit) if has_body else b""
+            counted = (
+                self._caller_limits.count_transfer(caller) if has_body and not is_small_body(headers) else nullcontext()
+            )
+        with counted, RequestReservation(self._budget) as reservation:
+            body = await self._body_reader.read(receive, headers, client, request_scope) if has_body else b""
             reservation.acquire_parsed(body)
-            call = Call(
+            call = Request(
                 caller=caller,
-                path=path,
+                path_params=path,
                 query=query,
                 reservation=reservation,
                 body=body,
-                dialect=dialect_of(headers),
+                client_kind=detect_client_kind(headers),
             )
             if is_counted:
-                await self._write(await _unless_gone(route.handler(call), receive, client), receive, send, client)
+                await self._write_answer(
+                    await _run_while_connected(route.handler(call), receive, client), receive, send, client
+                )
                 return
             answer = await route.handler(call)
-        with self._rates.beside(caller) if isinstance(answer, Streamed) else nullcontext():
-            await self._write(answer, receive, send, client)
+        with self._caller_limits.count_transfer(caller) if isinstance(answer, StreamedReply) else nullcontext():
+            await self._write_answer(answer, receive, send, client)
 
-    def _socket(self, path: str) -> SocketHandler:
+    def _require_socket_handler(self, path: str) -> SocketHandler:
         if path not in self.sockets:
-            raise WireError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
+            raise APIError(404, f"Unknown request URL: WebSocket {path}.", kind="not_found", code="unknown_url")
         if self.is_draining:
-            raise shutting_down()
+            raise shutting_down_error()
         return self.sockets[path]
 
-    async def _known(self, headers: Mapping[str, str]) -> Caller:
-        caller = await self._callers.caller(headers)
+    async def _authenticate(self, headers: Mapping[str, str]) -> Caller:
+        caller = await self._callers.authenticate(headers)
         if caller is None:
-            raise unauthorized()
+            raise unauthorized_error()
         return caller
 
-    async def _admitted(self, headers: Mapping[str, str], route: Route) -> Caller:
-        caller = await self._known(headers)
+    async def _authorize(self, headers: Mapping[str, str], route: Route) -> Caller:
+        caller = await self._authenticate(headers)
         if route.is_admin and not caller.is_admin:
             message = "This needs an operator's key, as 'holodeck keys create NAME --admin' makes."
-            raise WireError(403, message, kind="invalid_request", code="forbidden")
+            raise APIError(403, message, kind="invalid_request", code="forbidden")
         return caller
 
-    def _route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+    def _match_route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
         asked, method = method, "GET" if method == "HEAD" else method  # the server leaves the body out
-        found = self._exact.get((method, path))
+        found = self._routes_by_path.get((method, path))
         if found is not None:
             return found, {}
         allowed = {route.method for route in self.routes if route.path == path}
-        for route, pattern in self._patterns:
+        for route, pattern in self._route_patterns:
             match = pattern.fullmatch(path)
             if match is not None:
                 if route.method == method:
@@ -259,39 +265,45 @@ class Gateway:
         if allowed:
             listed = ", ".join(sorted(allowed))
             message = f"{asked} is not allowed on {path}; {listed} is."
-            raise WireError(405, message, kind="invalid_request", code="method_not_allowed", allow=listed)
-        raise WireError(404, f"Unknown request URL: {asked} {path}.", kind="not_found", code="unknown_url")
+            raise APIError(405, message, kind="invalid_request", code="method_not_allowed", allow=listed)
+        raise APIError(404, f"Unknown request URL: {asked} {path}.", kind="not_found", code="unknown_url")
 
-    async def _write(self, answer: Reply | Streamed, receive: Receive, send: Send, client: Client | None) -> None:
+    async def _write_answer(
+        self, answer: Reply | StreamedReply, receive: Receive, send: Send, client: Client | None
+    ) -> None:
         if isinstance(answer, Reply):
             if client is not None:
-                client.hold()
+                client.cork()
             await _write_reply(send, answer)
         else:
-            await _write_stream(send, Attended(receive, client), answer, Silence(send, self._silent_seconds), client)
+            await _write_stream(
+                send, CancelOnDisconnect(receive, client), answer, SSEKeepAlive(send, self._silent_seconds), client
+            )
 
 
-def _headers(scope: Scope) -> dict[str, str]:
+def _decode_headers(scope: Scope) -> dict[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
 
 
-def _check_single(scope: Scope, headers: Mapping[str, str]) -> None:
+def _check_duplicate_headers(scope: Scope, headers: Mapping[str, str]) -> None:
     """Raise for a header that is there twice and must not be: a proxy may have heeded the other one."""
     if len(headers) == len(scope["headers"]):
         return
     for name, count in Counter(name for name, _ in scope["headers"]).items():
-        if count > 1 and name in _SINGLE:
+        if count > 1 and name in _SINGLE_HEADERS:
             message = f"The header '{name.decode()}' is there {count} times. Send it once."
-            raise WireError(400, message, kind="invalid_request", code="duplicate_header")
+            raise APIError(400, message, kind="invalid_request", code="duplicate_header")
 
 
-async def _unless_gone(work: Awaitable[Reply | Streamed], receive: Receive, client: Client | None) -> Reply | Streamed:
+async def _run_while_connected(
+    handler_call: Awaitable[Reply | StreamedReply], receive: Receive, client: Client | None
+) -> Reply | StreamedReply:
     """Wait for an answer, but not longer than somebody waits for it."""
-    answer: Reply | Streamed | None = None
-    with Attended(receive, client) as attended:
-        answer = await work
-    if attended.is_gone or answer is None:
-        raise client_gone()
+    answer: Reply | StreamedReply | None = None
+    with CancelOnDisconnect(receive, client) as attended:
+        answer = await handler_call
+    if attended.is_disconnected or answer is None:
+        raise client_gone_error()
     return answer
 
 
@@ -314,7 +326,7 @@ async def _refuse_socket(send: Send, reply: Reply, request: str) -> None:
 
 
 async def _write_stream(
-    send: Send, attended: Attended, answer: Streamed, silence: Silence, client: Client | None
+    send: Send, disconnect: CancelOnDisconnect, answer: StreamedReply, keepalive: SSEKeepAlive, client: Client | None
 ) -> None:
     headers = [
         (b"content-type", answer.content_type.encode()),
@@ -323,26 +335,26 @@ async def _write_stream(
     ]
     headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    with attended:  # leaving it early closes the pieces, and with them the run behind them
+    with disconnect:  # leaving it early closes the pieces, and with them the run behind them
         try:
-            await _write_pieces(send, answer, silence)
-        except CutOffError:
+            await _write_chunks(send, answer, keepalive)
+        except StreamCutError:
             if client is None:  # a server that is not ours cuts what fails
                 raise
-            client.cut()
+            client.cut_connection()
             await asyncio.Event().wait()  # until it is gone, and this block is left
 
 
-async def _write_pieces(send: Send, answer: Streamed, silence: Silence) -> None:
-    async with aclosing(answer.pieces) as pieces:
-        with silence:
+async def _write_chunks(send: Send, answer: StreamedReply, keepalive: SSEKeepAlive) -> None:
+    async with aclosing(answer.chunks) as pieces:
+        with keepalive:
             async for piece in pieces:
-                silence.pieces += 1
+                keepalive.chunks_sent += 1
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _lifespan(receive: Receive, send: Send) -> None:
+async def _answer_lifespan(receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})
@@ -350,6 +362,6 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return
 
 
-def _pattern(route: Route) -> re.Pattern[str]:
-    part = ".+" if route.is_deep else "[^/]+"
+def _compile_path_pattern(route: Route) -> re.Pattern[str]:
+    part = ".+" if route.may_have_slashes else "[^/]+"
     return re.compile(re.sub(r"\{(\w+)\}", rf"(?P<\1>{part})", route.path))

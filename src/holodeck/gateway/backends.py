@@ -26,6 +26,6 @@ class Backend:
     instructions: str | None = None
     response_format: Mapping[str, Any] | None = None
 
-    def card(self) -> dict[str, Any]:
+    def to_resource(self) -> dict[str, Any]:
         """The model as `/v1/models` lists it."""
         return {"id": self.name, "object": "model", "created": self.created, "owned_by": "holodeck"}

@@ -14,9 +14,9 @@ from holodeck.models.gateway import CallerKey, KeyLimits
 KEY_PREFIX = "hd-"
 _KEY_BYTES = 32
 KEY_CALLER_PREFIX = "key:"
-JWT_PREFIX = "jwt:"
+JWT_CALLER_PREFIX = "jwt:"
 """What the ids of callers begin with; the rest is the name of a key, or a claim of a token."""
-LOCAL = "local"
+LOCAL_CALLER_ID = "local"
 """The owner of everything on a gateway without keys, which listens on loopback only."""
 
 
@@ -36,7 +36,7 @@ class Caller:
 class CallerProvider(Protocol):
     """Recognises a bearer token, or does not."""
 
-    async def caller(self, token: str) -> Caller | None: ...
+    async def authenticate(self, token: str) -> Caller | None: ...
 
     def is_known(self, caller_id: str, issuer: str) -> bool:
         """Whether a caller that was recognised once, perhaps by another process, still could be."""
@@ -47,9 +47,9 @@ class APIKeys:
     """Callers by the hash of their key. Every comparison takes the same time, whoever matches."""
 
     def __init__(self, keys: Sequence[CallerKey]) -> None:
-        self._keys = tuple((key.hash.removeprefix("sha256:"), _caller(key)) for key in keys)
+        self._keys = tuple((key.hash.removeprefix("sha256:"), _caller_of_key(key)) for key in keys)
 
-    async def caller(self, token: str) -> Caller | None:
+    async def authenticate(self, token: str) -> Caller | None:
         digest = hash_key(token).removeprefix("sha256:")
         found: Caller | None = None
         for known, caller in self._keys:
@@ -68,26 +68,26 @@ class Callers:
         self._providers = tuple(providers)
 
     @property
-    def is_open(self) -> bool:
+    def has_no_auth(self) -> bool:
         return not self._providers
 
-    async def caller(self, headers: Mapping[str, str]) -> Caller | None:
+    async def authenticate(self, headers: Mapping[str, str]) -> Caller | None:
         """The caller of a request by its headers, or None."""
-        if self.is_open:
-            return Caller(id=LOCAL, is_admin=True)
-        token = _token(headers)
+        if self.has_no_auth:
+            return Caller(id=LOCAL_CALLER_ID, is_admin=True)
+        token = _find_bearer_token(headers)
         if token is None:
             return None
         for provider in self._providers:
-            caller = await provider.caller(token)
+            caller = await provider.authenticate(token)
             if caller is not None:
                 return caller
         return None
 
     def is_known(self, caller_id: str, issuer: str) -> bool:
         """Whether the configuration still has a caller: its key by name, or the issuer of its tokens."""
-        if self.is_open:
-            return caller_id == LOCAL
+        if self.has_no_auth:
+            return caller_id == LOCAL_CALLER_ID
         return any(provider.is_known(caller_id, issuer) for provider in self._providers)
 
 
@@ -106,11 +106,11 @@ def is_storable(name: str) -> bool:
     return "\0" not in name and not any("\ud800" <= char <= "\udfff" for char in name)
 
 
-def _caller(key: CallerKey) -> Caller:
+def _caller_of_key(key: CallerKey) -> Caller:
     return Caller(id=f"{KEY_CALLER_PREFIX}{key.name}", is_admin=key.is_admin, limits=key.limits)
 
 
-def _token(headers: Mapping[str, str]) -> str | None:
+def _find_bearer_token(headers: Mapping[str, str]) -> str | None:
     """`Authorization: Bearer ...`, as every OpenAI client sends it; `api-key` as Azure's do."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():

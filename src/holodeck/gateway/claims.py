@@ -8,132 +8,140 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 
-from holodeck.gateway.problems import WireError
-from holodeck.gateway.waiting import Waiting
-from holodeck.gateway.wire.approvals import digest_of, used
+from holodeck.gateway.problems import APIError
+from holodeck.gateway.waiting import PendingCalls
+from holodeck.gateway.wire.approvals import approval_used_message, call_digest
 from holodeck.gateway.wire.ids import approval_id, is_unique
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.models.items import FunctionCall, FunctionCallOutput, output_id
 from holodeck.models.items_codec import decode_items
-from holodeck.storage.store import UNFINISHED, ResponseStore, WaitingCall
+from holodeck.storage.store import UNFINISHED_STATUSES, PendingCall, ResponseStore
 
 
-class Claim:
+class CallClaim:
     """The calls that one response has taken. Forgotten before its run has ended, it gives back what did not begin."""
 
-    def __init__(self, owner: str, response_id: str, ids: Mapping[str, str]) -> None:
-        """`ids`: by the ids of the calls, those of their requests for approval."""
-        self.owner = owner
+    def __init__(self, caller_id: str, response_id: str, approval_ids: Mapping[str, str]) -> None:
+        """`approval_ids`: by the ids of the calls, those of their requests for approval."""
+        self.caller_id = caller_id
         self.response_id = response_id
-        self.ids = ids
-        self.begun: set[str] = set()
+        self.approval_ids = approval_ids
+        self.started: set[str] = set()
         """The ids of calls that may have reached their tools."""
-        self.forgotten: weakref.finalize[..., Claim] | None = None
+        self.finalizer: weakref.finalize[..., CallClaim] | None = None
 
 
-class Claims:
+class CallClaims:
     """What waits for a person or a client, of all callers."""
 
     def __init__(self, store: ResponseStore) -> None:
         self._store = store
-        self._returning: set[asyncio.Task[None]] = set()
+        self._release_tasks: set[asyncio.Task[None]] = set()
 
-    async def leave(self, waiting: Waiting, owner: str, response_id: str, *, is_found: bool) -> None:
-        """A response leaves calls to the next one. `is_found`: also to a client that sends all it saw again.
+    async def store_pending(
+        self, pending: PendingCalls, caller_id: str, response_id: str, *, is_findable: bool
+    ) -> None:
+        """A response leaves calls to the next one. `is_findable`: also to a client that sends all it saw again.
 
-        Where it has calls that the client does not see, it is found by its own id as well: see `is_incomplete`.
+        Where it has calls that the client does not see, it is found by its own id as well: see `detect_unseen_calls`.
         """
-        asked = [call for call in waiting.calls if call.call_id in waiting.asks and call.call_id in waiting.places]
-        digests = {approval_id(call): digest_of(waiting.places[call.call_id], call) for call in asked}
+        asked = [
+            call for call in pending.calls if call.call_id in pending.needs_approval and call.call_id in pending.targets
+        ]
+        digests = {approval_id(call): call_digest(pending.targets[call.call_id], call) for call in asked}
         turn: list[str] = []
-        if is_found:
-            own = [call for call in waiting.turn if call not in waiting.calls]
+        if is_findable:
+            own = [call for call in pending.paused_calls if call not in pending.calls]
             turn = [call.call_id for call in own]
-            if waiting.hidden:
+            if pending.unseen_calls:
                 turn += [*(call.id for call in own if call.id), *(approval_id(call) for call in asked), response_id]
         if digests or turn:
-            await self._store.remember_calls(owner, response_id, digests, turn=turn)
+            await self._store.add_pending_calls(caller_id, response_id, digests, client_call_ids=turn)
 
-    async def is_incomplete(self, response_id: str, called: FunctionCall, owner: str, *, has_id: bool) -> bool:
+    async def detect_unseen_calls(self, response_id: str, call: FunctionCall, caller_id: str, *, has_id: bool) -> bool:
         """Whether a response had calls that its client did not see, beside this one, which came back from it.
 
         `has_id`: else the call is known only by the id that the model gave it, and some models number their calls.
         """
-        if not await self._store.paused_in(owner, response_id):
+        if not await self._store.find_paused_responses(caller_id, response_id):
             return False
         if not has_id:
-            return is_unique(called.call_id)
-        keys = [key for key in (called.id, approval_id(called)) if key]
-        return any([response_id in await self._store.paused_in(owner, key) for key in keys])
+            return is_unique(call.call_id)
+        keys = [key for key in (call.id, approval_id(call)) if key]
+        return any([response_id in await self._store.find_paused_responses(caller_id, key) for key in keys])
 
-    async def known(self, waiting: Waiting, owner: str) -> dict[str, WaitingCall]:
+    async def read_stored_calls(self, pending: PendingCalls, caller_id: str) -> dict[str, PendingCall]:
         """What is known of calls that wait, by the ids of their requests for approval."""
-        ids = [approval_id(call) for call in waiting.calls]
-        return await self._store.waiting_calls(owner, ids) if ids else {}
+        ids = [approval_id(call) for call in pending.calls]
+        return await self._store.read_pending_calls(caller_id, ids) if ids else {}
 
-    async def outcome(self, call: FunctionCall, taker: str, owner: str) -> FunctionCallOutput | None:
+    async def find_outcome(self, call: FunctionCall, claimed_by: str, caller_id: str) -> FunctionCallOutput | None:
         """What came of a call that another response has gone on with. None: that is not known."""
-        record = await self._store.get(taker, owner)
-        if record is None or record.status in UNFINISHED:
+        record = await self._store.get(claimed_by, caller_id)
+        if record is None or record.status in UNFINISHED_STATUSES:
             return None
         outputs = [item for item in decode_items(record.items) if isinstance(item, FunctionCallOutput)]
         ids = (output_id(call), call.call_id)  # a call that a client has sent again may have another `call_id`
         found = next((item for item in outputs if item.id == ids[0] or item.call_id == ids[1]), None)
         return None if found is None else replace(found, call_id=call.call_id)
 
-    async def take(
-        self, calls: Collection[FunctionCall], response_id: str, owner: str, *, approved: Collection[str] = ()
-    ) -> Claim:
+    async def claim(
+        self, calls: Collection[FunctionCall], response_id: str, caller_id: str, *, approved: Collection[str] = ()
+    ) -> CallClaim:
         """Take calls for a response. Raises the 400 of one that another has: SDKs do not repeat that by themselves.
 
         `approved`: the ids of those that a person approved.
         """
-        claim = Claim(owner, response_id, {call.call_id: approval_id(call) for call in calls})
-        others = await self._store.take_calls(owner, claim.ids.values(), response_id)
-        if others and self._returning:
-            await asyncio.wait(self._returning)
-            others = await self._store.take_calls(owner, claim.ids.values(), response_id)
+        claim = CallClaim(caller_id, response_id, {call.call_id: approval_id(call) for call in calls})
+        others = await self._store.claim_calls(caller_id, claim.approval_ids.values(), response_id)
+        if others and self._release_tasks:
+            await asyncio.wait(self._release_tasks)
+            others = await self._store.claim_calls(caller_id, claim.approval_ids.values(), response_id)
         if others:
-            raise _taken(others, {approval_id(call) for call in calls if call.call_id in approved})
-        give_back = partial(self._forgotten, owner, response_id, claim.ids, claim.begun)
-        claim.forgotten = weakref.finalize(claim, give_back)
-        claim.forgotten.atexit = False
+            raise _already_claimed_error(others, {approval_id(call) for call in calls if call.call_id in approved})
+        give_back = partial(self._release_abandoned, caller_id, response_id, claim.approval_ids, claim.started)
+        claim.finalizer = weakref.finalize(claim, give_back)
+        claim.finalizer.atexit = False
         return claim
 
-    async def settle(self, claim: Claim) -> None:
+    async def release_unstarted(self, claim: CallClaim) -> None:
         """The run has ended, or does not begin: calls that did not reach their tools are there for another."""
-        left = [request_id for call_id, request_id in claim.ids.items() if call_id not in claim.begun]
+        left = [request_id for call_id, request_id in claim.approval_ids.items() if call_id not in claim.started]
         if left:
-            await self._store.return_calls(claim.owner, claim.response_id, left)
-        if claim.forgotten is not None:
-            claim.forgotten.detach()
+            await self._store.release_calls(claim.caller_id, claim.response_id, left)
+        if claim.finalizer is not None:
+            claim.finalizer.detach()
 
-    def _forgotten(self, owner: str, response_id: str, ids: Mapping[str, str], begun: Collection[str]) -> None:
-        left = [request_id for call_id, request_id in ids.items() if call_id not in begun]
+    def _release_abandoned(
+        self, caller_id: str, response_id: str, approval_ids: Mapping[str, str], started: Collection[str]
+    ) -> None:
+        left = [request_id for call_id, request_id in approval_ids.items() if call_id not in started]
         if not left:
             return
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:  # the gateway has ended: it is not known any more whether they began
             return
-        task = loop.create_task(self._return(owner, response_id, left), name=f"return {response_id}")
-        self._returning.add(task)
-        task.add_done_callback(self._returning.discard)
+        task = loop.create_task(self._release_if_not_stored(caller_id, response_id, left), name=f"return {response_id}")
+        self._release_tasks.add(task)
+        task.add_done_callback(self._release_tasks.discard)
 
-    async def _return(self, owner: str, response_id: str, ids: Collection[str]) -> None:
+    async def _release_if_not_stored(self, caller_id: str, response_id: str, approval_ids: Collection[str]) -> None:
         try:
-            if await self._store.get(response_id, owner) is None:  # else its run is another's, or has ended
-                await self._store.return_calls(owner, response_id, ids)
+            if await self._store.get(response_id, caller_id) is None:  # else its run is another's, or has ended
+                await self._store.release_calls(caller_id, response_id, approval_ids)
         except StorageError as error:
             log.warning("gateway.storage_failed", response=response_id, error=error)
 
 
-def _taken(others: Mapping[str, str], asked: Collection[str]) -> WireError:
+def _already_claimed_error(claimed_by: Mapping[str, str], approved: Collection[str]) -> APIError:
     """For a request that comes at the same moment as another one with the same answers."""
-    for request_id, taker in others.items():
-        if request_id in asked:
-            return WireError(400, used(request_id, taker), kind="invalid_request", code="approval_request_used")
-    taker = next(iter(others.values()))
+    for request_id, taker in claimed_by.items():
+        if request_id in approved:
+            return APIError(
+                400, approval_used_message(request_id, taker), kind="invalid_request", code="approval_request_used"
+            )
+    taker = next(iter(claimed_by.values()))
     message = f"The response {taker} is going on with the calls that waited for these outputs. Try again later."
-    return WireError(400, message, kind="invalid_request", code="calls_taken", param="input")
+    return APIError(400, message, kind="invalid_request", code="calls_taken", param="input")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holodeck.gateway.room import Room
+from holodeck.gateway.room import GatewayBudget
 
 _FIN = 0x80
 _RESERVED = 0x70
@@ -20,85 +20,85 @@ _LENGTH_BYTES = {_SHORT: 2, _LONG: 8}
 _MASK_BYTES = 4
 
 
-class Frames:
-    """Bytes in, whole frames out. A message for which there is no room comes out as an empty one: see `was_refused`.
+class FrameSplitter:
+    """Bytes in, whole frames out. A message for which there is no room comes out as an empty one: see `pop_refusal`.
 
     What no frame may be comes out at its head, in a form that the protocol refuses, and then nothing more: else its
     bytes would be waited for, and those of a ping are in no message and take no room.
     """
 
-    def __init__(self, room: Room, *, limit: int) -> None:
-        """`limit`: bytes of one frame."""
-        self._room = room
-        self._limit = limit
+    def __init__(self, budget: GatewayBudget, *, max_frame_bytes: int) -> None:
+        """`max_frame_bytes`: bytes of one frame."""
+        self._budget = budget
+        self._max_frame_bytes = max_frame_bytes
         self._frame = bytearray()
-        self._left: int | None = None
+        self._remaining: int | None = None
         """Bytes of the frame that are to come. None: its head is not whole."""
         self._is_broken = False
-        self._is_dropping = False
+        self._is_skipping = False
         """The message that is being sent is left out until its end."""
         self._is_refused = False
-        self.held = 0
+        self.message_bytes = 0
         """Bytes of the message that is being sent, which is not whole."""
-        self.moved = 0
+        self.received_bytes = 0
         """Bytes of messages that came, each head counting as one. A ping in the middle of one is no part of it."""
 
     @property
-    def is_half(self) -> bool:
+    def is_mid_message(self) -> bool:
         """Whether somebody is in the middle of a message."""
-        return bool(self._frame or self.held or self._is_dropping)
+        return bool(self._frame or self.message_bytes or self._is_skipping)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """The frames that are whole with this."""
         rest = memoryview(data)
         while rest and not self._is_broken:
-            if self._left is None:
-                size = _head_size(self._frame) - len(self._frame)
+            if self._remaining is None:
+                size = _frame_header_size(self._frame) - len(self._frame)
                 self._frame += rest[:size]
                 rest = rest[size:]
-                if len(self._frame) < _head_size(self._frame):
+                if len(self._frame) < _frame_header_size(self._frame):
                     continue
-                self._left = _length(self._frame)
-                wrong = self._wrong(self._left)
+                self._remaining = _payload_length(self._frame)
+                wrong = self._find_invalid_frame(self._remaining)
                 if wrong is not None:
                     self._is_broken = True
                     yield wrong
                     return
-                self.moved += not self._is_control()
+                self.received_bytes += not self._is_control()
             else:
-                piece = rest[: self._left]
+                piece = rest[: self._remaining]
                 rest = rest[len(piece) :]
-                self._left -= len(piece)
-                self.moved += 0 if self._is_control() else len(piece)
-                if self._take(len(piece)):
+                self._remaining -= len(piece)
+                self.received_bytes += 0 if self._is_control() else len(piece)
+                if self._reserve(len(piece)):
                     self._frame += piece
-                elif not self._is_dropping:
-                    yield self._refuse()
-            if self._left == 0:
-                if self._is_dropping and not self._is_control():
-                    self._leave_out()
+                elif not self._is_skipping:
+                    yield self._refuse_message()
+            if self._remaining == 0:
+                if self._is_skipping and not self._is_control():
+                    self._skip_frame()
                 else:
-                    yield self._end()
+                    yield self._pop_frame()
 
-    def whole(self) -> int:
+    def pop_message_bytes(self) -> int:
         """The bytes of the message that has just become whole; they are not counted here any more."""
-        held, self.held = self.held, 0
+        held, self.message_bytes = self.message_bytes, 0
         return held
 
-    def was_refused(self) -> bool:
+    def pop_refusal(self) -> bool:
         """Whether that one stands for a message for which there was no room."""
         is_refused, self._is_refused = self._is_refused, False
         return is_refused
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Nobody sends anything any more."""
-        self._room.give(self.whole())
+        self._budget.release_bytes(self.pop_message_bytes())
         self._frame = bytearray()
 
     def _is_control(self) -> bool:
         return self._frame[0] & _OPCODE >= _FIRST_CONTROL
 
-    def _wrong(self, length: int) -> bytes | None:
+    def _find_invalid_frame(self, length: int) -> bytes | None:
         """What stands for a frame that must not be, as short as it can be refused. None: it may be."""
         first, masked = self._frame[0], self._frame[1] & _MASKED
         if first & _RESERVED or first & _OPCODE not in _OPCODES or not masked:
@@ -108,36 +108,36 @@ class Frames:
                 size = _MAX_CONTROL + 1
                 return bytes((first, masked | _SHORT)) + size.to_bytes(2) + bytes(_MASK_BYTES + size)
             return None if first & _FIN else bytes((first, masked)) + bytes(_MASK_BYTES)
-        return bytes(self._frame) if length > self._limit else None
+        return bytes(self._frame) if length > self._max_frame_bytes else None
 
-    def _take(self, size: int) -> bool:
+    def _reserve(self, size: int) -> bool:
         if self._is_control():
             return True
-        if self._is_dropping or size > self._room.left:
+        if self._is_skipping or size > self._budget.available:
             return False
-        self._room.left -= size
-        self.held += size
+        self._budget.available -= size
+        self.message_bytes += size
         return True
 
-    def _refuse(self) -> bytes:
+    def _refuse_message(self) -> bytes:
         """Instead of the rest of a message its end, so that the protocol knows of none that is half there."""
-        self._room.give(self.whole())
-        self._is_dropping = self._is_refused = True
+        self._budget.release_bytes(self.pop_message_bytes())
+        self._is_skipping = self._is_refused = True
         opcode = self._frame[0] & _OPCODE
         del self._frame[_HEAD_BYTES:]
         return bytes((_FIN | opcode, _MASKED)) + bytes(_MASK_BYTES)
 
-    def _leave_out(self) -> None:
-        self._is_dropping = not self._frame[0] & _FIN
-        self._end()
+    def _skip_frame(self) -> None:
+        self._is_skipping = not self._frame[0] & _FIN
+        self._pop_frame()
 
-    def _end(self) -> bytes:
+    def _pop_frame(self) -> bytes:
         """The frame, which is nowhere here any more: nobody knows when the next one is asked for."""
-        whole, self._frame, self._left = bytes(self._frame), bytearray(), None
+        whole, self._frame, self._remaining = bytes(self._frame), bytearray(), None
         return whole
 
 
-def _head_size(frame: bytearray) -> int:
+def _frame_header_size(frame: bytearray) -> int:
     """Of a frame of which at least this much must be there to know."""
     if len(frame) < _HEAD_BYTES:
         return _HEAD_BYTES
@@ -145,7 +145,7 @@ def _head_size(frame: bytearray) -> int:
     return _HEAD_BYTES + _LENGTH_BYTES.get(frame[1] & _LENGTH, 0) + mask
 
 
-def _length(frame: bytearray) -> int:
+def _payload_length(frame: bytearray) -> int:
     short = frame[1] & _LENGTH
     size = _LENGTH_BYTES.get(short, 0)
     return int.from_bytes(frame[_HEAD_BYTES : _HEAD_BYTES + size]) if size else short

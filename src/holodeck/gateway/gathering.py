@@ -5,51 +5,51 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holodeck.gateway.readers import Reader
-from holodeck.lib.limits import GATHERED_BYTES
+from holodeck.gateway.readers import SlowClientGuard
+from holodeck.lib.limits import COALESCED_BYTES
 
 
-class Gathering:
+class CoalescingTransport:
     """A transport in front of another one. The head of an answer waits for its body, but not beyond this moment."""
 
-    __slots__ = ("_held", "_is_holding", "_loop", "_size", "_transport", "get_protocol", "is_closing")
+    __slots__ = ("_buffer", "_is_corked", "_loop", "_size", "_transport", "get_protocol", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._held: list[bytes] = []
+        self._buffer: list[bytes] = []
         self._size = 0
-        self._is_holding = False
+        self._is_corked = False
         self.is_closing = transport.is_closing  # asked with every request; what is looked for in vain here takes longer
         self.get_protocol = transport.get_protocol
 
-    def hold(self) -> None:
-        """What comes next is whole at once, and is sent by `send`, `close`, or when it is much."""
-        self._is_holding = True
+    def cork(self) -> None:
+        """What comes next is whole at once, and is sent by `flush`, `close`, or when it is much."""
+        self._is_corked = True
 
     def write(self, data: bytes) -> None:
-        if not self._held and not self._is_holding:
-            self._loop.call_soon(self.send)
-        self._held.append(data)
+        if not self._buffer and not self._is_corked:
+            self._loop.call_soon(self.flush)
+        self._buffer.append(data)
         self._size += len(data)
-        if self._size > GATHERED_BYTES:  # so that the transport can say that it has enough
-            self.send()
+        if self._size > COALESCED_BYTES:  # so that the transport can say that it has enough
+            self.flush()
 
     def close(self) -> None:
-        self.send()
+        self.flush()
         self._transport.close()
         protocol = self.get_protocol()
-        if isinstance(protocol, Reader):
-            protocol.say_goodbye()
+        if isinstance(protocol, SlowClientGuard):
+            protocol.watch_last_write()
 
     def write_eof(self) -> None:
-        self.send()
+        self.flush()
         self._transport.write_eof()
 
-    def send(self) -> None:
+    def flush(self) -> None:
         """Hold nothing any longer."""
-        self._is_holding = False
-        held, self._held, self._size = self._held, [], 0
+        self._is_corked = False
+        held, self._buffer, self._size = self._buffer, [], 0
         if held and not self.is_closing():
             self._transport.write(held[0] if len(held) == 1 else b"".join(held))
 

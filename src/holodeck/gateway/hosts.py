@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from holodeck.gateway.problems import WireError
+from holodeck.gateway.problems import APIError
 from holodeck.lib.limits import MAX_HOSTS_REMEMBERED
 from holodeck.lib.urls import host_problem
 from holodeck.models.url import is_loopback
@@ -26,22 +26,22 @@ class HostPolicy:
 
     def check(self, headers: Mapping[str, str], scheme: str) -> None:
         """Raise for a request that a browser was tricked into. `scheme`: of the connection, as ASGI names it."""
-        host, port = _authority(headers.get("host", ""))
-        if (self._is_local or self._hosts) and host not in self._hosts and not _is_near(host):
+        host, port = _parse_authority(headers.get("host", ""))
+        if (self._is_local or self._hosts) and host not in self._hosts and not _is_loopback_host(host):
             message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
-            raise WireError(421, message, kind="invalid_request", code="unknown_host")
+            raise APIError(421, message, kind="invalid_request", code="unknown_host")
         origin = headers.get("origin")
-        if origin is not None and origin not in self._origins and not self._is_own(origin, host, port, scheme):
+        if origin is not None and origin not in self._origins and not self._is_same_origin(origin, host, port, scheme):
             message = "Web pages of this origin may not use the gateway. Add it to 'cors_origins'."
-            raise WireError(403, message, kind="invalid_request", code="origin_not_allowed")
+            raise APIError(403, message, kind="invalid_request", code="origin_not_allowed")
 
-    def _is_own(self, origin: str, host: str, port: int | None, scheme: str) -> bool:
+    def _is_same_origin(self, origin: str, host: str, port: int | None, scheme: str) -> bool:
         """Whether a page comes from the very address that it calls.
 
         A page on another port of the same host is another program's. Where a proxy ends TLS, the scheme of the page
         is not that of the connection: then the host must be one that the operator has named.
         """
-        page = _page_address(origin)
+        page = _parse_origin(origin)
         if page is None or not host:
             return False
         web = "https" if scheme in ("https", "wss") else "http"
@@ -50,7 +50,7 @@ class HostPolicy:
             addresses.add(("https", host, port or _PORTS["https"]))
         return page in addresses
 
-    def cors(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    def cors_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
         """What a browser wants to see for a page that is invited."""
         origin = headers.get("origin")
         if origin is None or origin not in self._origins:
@@ -67,22 +67,22 @@ class HostPolicy:
         ]
 
 
-def _page_address(origin: str) -> tuple[str, str, int] | None:
+def _parse_origin(origin: str) -> tuple[str, str, int] | None:
     """Scheme, host and port of a page; None when it has none, as a page in a sandbox."""
     scheme, separator, authority = origin.partition("://")
     if not separator or scheme not in _PORTS:
         return None
-    host, port = _authority(authority)
+    host, port = _parse_authority(authority)
     return (scheme, host, port or _PORTS[scheme]) if host else None
 
 
 @lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
-def _is_near(host: str) -> bool:
+def _is_loopback_host(host: str) -> bool:
     return is_loopback(host)
 
 
 @lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
-def _authority(text: str) -> tuple[str, int | None]:
+def _parse_authority(text: str) -> tuple[str, int | None]:
     """The name and the port of `name:port`; the name is empty when it is none."""
     try:
         parts = urlsplit(f"//{text}")

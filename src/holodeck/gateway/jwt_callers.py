@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.callers import JWT_PREFIX, Caller, is_storable
+from holodeck.gateway.callers import JWT_CALLER_PREFIX, Caller, is_storable
 from holodeck.lib import log
 from holodeck.lib.limits import JWKS_MAX_AGE, JWKS_MIN_REFRESH, JWKS_TIMEOUT, JWT_LEEWAY, MIB
 from holodeck.lib.record import record
@@ -41,18 +41,18 @@ class JWTProvider:
         self._folder = folder
         self._keys: dict[str, _SigningKey] = {}
         self._max_age = max_age
-        self._renewing: asyncio.Task[None] | None = None
-        self._fetched = float("-inf")
+        self._renewal: asyncio.Task[None] | None = None
+        self._fetched_at = float("-inf")
         self._lock = asyncio.Lock()
 
-    async def caller(self, token: str) -> Caller | None:
+    async def authenticate(self, token: str) -> Caller | None:
         import jwt
 
         try:
             header = jwt.get_unverified_header(token)
             if header.get("alg") not in self._config.algorithms:
                 return None
-            key = await self._key(str(header.get("kid", "")))
+            key = await self._find_key(str(header.get("kid", "")))
             if key is None or key.algorithm not in (None, header["alg"]):
                 return None
             claims = jwt.decode(
@@ -71,7 +71,7 @@ class JWTProvider:
             return None
         scopes = str(claims.get("scope", "")).split()
         return Caller(
-            id=f"{JWT_PREFIX}{who}",
+            id=f"{JWT_CALLER_PREFIX}{who}",
             is_admin=self._config.admin_scope in scopes,
             issuer=self._config.issuer,
             expires_at=int(claims["exp"]) + JWT_LEEWAY,
@@ -79,38 +79,38 @@ class JWTProvider:
 
     def is_known(self, caller_id: str, issuer: str) -> bool:
         """`issuer` is empty for work of a version that did not keep it."""
-        return caller_id.startswith(JWT_PREFIX) and issuer in ("", self._config.issuer)
+        return caller_id.startswith(JWT_CALLER_PREFIX) and issuer in ("", self._config.issuer)
 
-    async def _key(self, kid: str) -> _SigningKey | None:
+    async def _find_key(self, kid: str) -> _SigningKey | None:
         if kid not in self._keys:
             async with self._lock:
-                if kid not in self._keys and time.monotonic() - self._fetched > JWKS_MIN_REFRESH:
-                    await self._fetch()
-        elif time.monotonic() - self._fetched > self._max_age and (self._renewing is None or self._renewing.done()):
-            self._renewing = asyncio.create_task(self._renew(), name="renew keys")  # nobody waits for it
+                if kid not in self._keys and time.monotonic() - self._fetched_at > JWKS_MIN_REFRESH:
+                    await self._fetch_keys()
+        elif time.monotonic() - self._fetched_at > self._max_age and (self._renewal is None or self._renewal.done()):
+            self._renewal = asyncio.create_task(self._renew_keys(), name="renew keys")  # nobody waits for it
         return self._keys.get(kid)
 
-    async def _renew(self) -> None:
+    async def _renew_keys(self) -> None:
         async with self._lock:
-            await self._fetch()
+            await self._fetch_keys()
 
-    async def _fetch(self) -> None:
+    async def _fetch_keys(self) -> None:
         try:
-            data = orjson.loads(await self._read())
+            data = orjson.loads(await self._read_jwks())
             self._keys = dict(_signing_keys(data["keys"]))
         except Exception as error:  # whatever goes wrong at the provider, callers are simply not recognised
             log.warning("gateway.jwks_failed", issuer=self._config.issuer, error=type(error).__name__)
-        self._fetched = time.monotonic()
+        self._fetched_at = time.monotonic()
 
-    async def _read(self) -> bytes:
+    async def _read_jwks(self) -> bytes:
         if self._config.jwks_file:
             return await asyncio.to_thread(read_regular_file, self._folder / self._config.jwks_file, _MAX_JWKS_BYTES)
         # Imported late: it takes a quarter of a gateway's start, which others do without.
-        from holodeck.lib.net import http_client, read_body
+        from holodeck.lib.net import create_http_client, read_body
 
         async with (
             asyncio.timeout(JWKS_TIMEOUT),
-            http_client(connect_timeout=JWKS_TIMEOUT) as client,
+            create_http_client(connect_timeout=JWKS_TIMEOUT) as client,
             client.get(str(self._config.jwks_url), allow_redirects=False) as response,
         ):
             response.raise_for_status()

@@ -14,14 +14,14 @@ import orjson
 from holodeck.gateway.wire.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.lib.limits import STREAM_KEEP_INTERVAL
+from holodeck.lib.limits import STREAM_STORE_INTERVAL
 from holodeck.storage.store import ResponseStore
 
 _ITEM_DONE = b'{"type":"response.output_item.done"'
 
 
-class StreamKeeper:
-    """Writes a few times a second what has come since. `show` is told what may be shown then."""
+class StreamWriter:
+    """Writes a few times a second what has come since. `publish` is told what may be shown then."""
 
     def __init__(
         self,
@@ -29,77 +29,84 @@ class StreamKeeper:
         response_id: str,
         writer: ResponseWriter,
         *,
-        first: int,
-        show: Callable[[list[bytes]], None],
-        lose: Callable[[], None],
+        first_sequence: int,
+        publish: Callable[[list[bytes]], None],
+        abandon: Callable[[], None],
     ) -> None:
-        """`first`: the number of the next event. `lose` is called when another process writes this stream."""
+        """`first_sequence`: the number of the next event.
+
+        `abandon` is called when another process writes this stream.
+        """
         self._store = store
         self._id = response_id
         self._writer = writer
-        self._next = first
-        self._show = show
-        self._lose = lose
-        self._coming: list[bytes] = []
-        self._news = asyncio.Event()
-        self._is_changed = True
+        self._next_sequence = first_sequence
+        self._publish = publish
+        self._abandon = abandon
+        self._pending: list[bytes] = []
+        self._wakeup = asyncio.Event()
+        self._is_resource_changed = True
         self._task: asyncio.Task[None] | None = None
-        self._writing: asyncio.Task[None] | None = None
+        self._write_task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         self._task = asyncio.create_task(self._write_all(), name=f"keep {self._id}")
 
-    def add(self, payloads: Sequence[bytes]) -> None:
+    def append(self, wire_events: Sequence[bytes]) -> None:
         """More of the stream."""
-        self._coming += payloads
-        self._is_changed = self._is_changed or any(payload.startswith(_ITEM_DONE) for payload in payloads)
-        self._news.set()
+        self._pending += wire_events
+        self._is_resource_changed = self._is_resource_changed or any(
+            payload.startswith(_ITEM_DONE) for payload in wire_events
+        )
+        self._wakeup.set()
 
-    async def end(self) -> list[bytes]:
+    async def stop(self) -> list[bytes]:
         """Stop writing, and hand back what is not written."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        if self._writing is not None:  # whether a write that is given up was done is not known; so it is not given up
-            await asyncio.wait([self._writing])
-            self._writing.exception()
-        rest, self._coming = self._coming, []
+        if (
+            self._write_task is not None
+        ):  # whether a write that is given up was done is not known; so it is not given up
+            await asyncio.wait([self._write_task])
+            self._write_task.exception()
+        rest, self._pending = self._pending, []
         return rest
 
     async def _write_all(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
-            self._writing = asyncio.create_task(self._write())
+            await self._wakeup.wait()
+            self._wakeup.clear()
+            self._write_task = asyncio.create_task(self._write_batch())
             try:
-                await asyncio.shield(self._writing)
+                await asyncio.shield(self._write_task)
             except StorageError as error:
                 log.warning("gateway.stream_not_kept", response=self._id, error=error)
-                self._news.set()
-            await asyncio.sleep(STREAM_KEEP_INTERVAL)
+                self._wakeup.set()
+            await asyncio.sleep(STREAM_STORE_INTERVAL)
 
-    async def _write(self) -> None:
-        batch = list(self._coming)
+    async def _write_batch(self) -> None:
+        batch = list(self._pending)
         if not batch:
             return
-        state = self._writer.resource() if self._is_changed else None
-        self._is_changed = False
+        state = self._writer.build_resource() if self._is_resource_changed else None
+        self._is_resource_changed = False
         try:
-            is_kept = await self._store.grow(
+            is_kept = await self._store.append_events(
                 self._id,
-                self._next,
+                self._next_sequence,
                 batch,
                 resource=orjson.dumps(state) if state is not None else None,
                 status=str(state["status"]) if state is not None else None,
             )
         except StorageError:
-            self._is_changed = self._is_changed or state is not None
+            self._is_resource_changed = self._is_resource_changed or state is not None
             raise
         if not is_kept:
-            self._lose()
+            self._abandon()
             return
-        del self._coming[: len(batch)]
-        self._next += len(batch)
-        self._show(batch)
+        del self._pending[: len(batch)]
+        self._next_sequence += len(batch)
+        self._publish(batch)

@@ -8,14 +8,14 @@ from contextlib import aclosing
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.engine.eventlog import EventLog
-from holodeck.engine.kept_steps import KeptSteps
+from holodeck.engine.kept_steps import CheckpointedSteps
 from holodeck.engine.loop import RunRequest, run
-from holodeck.gateway.keeping import StreamKeeper
-from holodeck.gateway.problems import NotKeptError, error_events
+from holodeck.gateway.keeping import StreamWriter
+from holodeck.gateway.problems import NotStoredError, error_events
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.models.events import Event, RunFinished, RunResult
-from holodeck.providers.patient_model import PatientModel
+from holodeck.providers.patient_model import LongRetrying
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.registry import Toolbox
 
@@ -44,94 +44,94 @@ class LiveRun(Generic[W]):
         toolbox: Toolbox,
         writer: W,
         *,
-        owner: str,
-        keep: Callable[[LiveRun[W]], Awaitable[None]] | None = None,
-        payloads: Sequence[bytes] = (),
+        caller_id: str,
+        store: Callable[[LiveRun[W]], Awaitable[None]] | None = None,
+        wire_events: Sequence[bytes] = (),
     ) -> None:
-        """`keep` stores a run that has ended; the client hears of its end only afterwards.
+        """`store` stores a run that has ended; the client hears of its end only afterwards.
 
-        `payloads` is what was told of it by a process that died.
+        `wire_events` is what was told of it by a process that died.
         """
         self.id = request.run_id
         self.model = request.agent or model.name
-        self.owner = owner
+        self.caller_id = caller_id
         self.writer = writer
-        self.payloads = list(payloads)
+        self.wire_events = list(wire_events)
         self.result: RunResult | None = None
-        self.failure: NotKeptError | None = None
+        self.failure: NotStoredError | None = None
         """Why the run has ended and could not be stored."""
-        self.is_begun = asyncio.Event()
+        self.started = asyncio.Event()
         """Set when the steps of a run that survives begin."""
-        self.is_done = asyncio.Event()
-        self.observe: Callable[[Event], None] = _unobserved
+        self.finished = asyncio.Event()
+        self.on_event: Callable[[Event], None] = _ignore_event
         """Hears every event of the run."""
-        self.about = log.known()
+        self.log_context = log.current_fields()
         """The request that asked for it, which may be over before the run begins."""
         self._request = request
         self._model = model
         self.toolbox = toolbox
-        self._keep = keep
+        self._store = store
         self._task: asyncio.Task[Any] | None = None
-        self._news: asyncio.Event | None = None
+        self._wakeup: asyncio.Event | None = None
         """Set with the next payloads; there is one only while somebody waits for it."""
-        self._unkept: list[bytes] = []
-        self._instead = 0
+        self._unstored_events: list[bytes] = []
+        self._replacement_count = 0
         """How many payloads were told instead of them."""
-        self._steps: KeptSteps | None = None
-        self._keeper: StreamKeeper | None = None
-        self._is_lost = False
+        self._steps: CheckpointedSteps | None = None
+        self._stream_writer: StreamWriter | None = None
+        self._is_abandoned = False
         self._is_cancelled = False
-        self._is_kept = False
+        self._is_stored = False
 
-    def survive(self, steps: KeptSteps, keeper: Callable[[LiveRun[W]], StreamKeeper]) -> None:
+    def make_durable(self, steps: CheckpointedSteps, build_stream_writer: Callable[[LiveRun[W]], StreamWriter]) -> None:
         """Keep every step and the stream, so that another process can go on with this run."""
         self._steps = steps
-        self._keeper = keeper(self)
-        self.is_begun.set()
+        self._stream_writer = build_stream_writer(self)
+        self.started.set()
 
-    def wait_for_model(self, seconds: float) -> None:
+    def retry_model_for(self, seconds: float) -> None:
         """Ask a model that fails again for so long: this run answers no open request."""
-        self._model = PatientModel(self._model, seconds=seconds)
+        self._model = LongRetrying(self._model, seconds=seconds)
 
     @property
     def is_durable(self) -> bool:
         return self._steps is not None
 
     @property
-    def is_left(self) -> bool:
+    def is_handed_over(self) -> bool:
         """True when the rest of the run is another process's."""
-        return self._steps is not None and self._steps.is_leaving and not self._is_kept
+        return self._steps is not None and self._steps.is_handed_over and not self._is_stored
 
-    def show(self, payloads: list[bytes]) -> None:
+    def publish(self, wire_events: list[bytes]) -> None:
         """These may be read now."""
-        self.payloads += payloads
-        self._tell()
+        self.wire_events += wire_events
+        self._wake_readers()
 
-    async def leave(self) -> None:
+    async def hand_over(self) -> None:
         """Leave the rest to another process, as soon as nothing is under way that cannot be repeated."""
         if self._steps is not None:
-            await self._steps.leave()
+            await self._steps.hand_over()
         self.cancel()
 
-    def lose(self) -> None:
+    def abandon(self) -> None:
         """Another process has this run already."""
-        self._is_lost = True
+        self._is_abandoned = True
         if self._steps is not None:
-            self._steps.give_up()
+            self._steps.abandon()
         self.cancel()
 
-    async def finish(self) -> None:
+    async def run_to_end(self) -> None:
         """Run to the end, whatever is told on the way. Leaving it cancels the run; what there is of it is kept."""
         if self.writer.is_silent and not self.is_durable:
-            await self._finish_at_once()
+            await self._run_in_current_task()
             return
-        async with aclosing(self.advance()) as batches:
+        async with aclosing(self.stream()) as batches:
             async for _ in batches:
                 pass
 
-    async def _finish_at_once(self) -> None:
+    async def _run_in_current_task(self) -> None:
         """In the task that we are in, which is cheaper than one of its own that is listened to."""
-        events = _Heard(self._hear)
+        events = _CallbackEventLog(self._feed_event)
         self._task = task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
         cancels = task.cancelling()
@@ -144,60 +144,60 @@ class LiveRun(Generic[W]):
             except Exception as bug:  # it has been told as a failed run
                 log.error("gateway.run_crashed", response=self.id, error=repr(bug))
             self._task = None  # what is left to do is not stopped by `cancel`
-            await self._ended(self._hear_the_end(events), [])
+            await self._store_end(self._feed_last_event(events), [])
         except asyncio.CancelledError:  # nobody waits for it any more
-            await self._finish_unfollowed([events.last] if self.result is None and events.last is not None else [])
+            await self._store_without_reader([events.last] if self.result is None and events.last is not None else [])
             raise
         finally:
             self._task = None
-            self.is_done.set()
+            self.finished.set()
 
-    def _hear(self, event: Event) -> None:
-        self.observe(event)
+    def _feed_event(self, event: Event) -> None:
+        self.on_event(event)
         self.writer.feed(event)
 
-    def _hear_the_end(self, events: EventLog) -> RunResult:
+    def _feed_last_event(self, events: EventLog) -> RunResult:
         end = events.last
         assert isinstance(end, RunFinished)  # noqa: S101 - every run ends so
-        self._hear(end)
+        self._feed_event(end)
         return end.result
 
-    async def advance(self) -> AsyncGenerator[list[bytes], None]:
+    async def stream(self) -> AsyncGenerator[list[bytes], None]:
         """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
         events = EventLog()
         running = run(self._request, self._model, self.toolbox, events, self._steps)
         self._task = asyncio.create_task(running, name=self.id)
         if self._is_cancelled:
             self.cancel()
-        if self._keeper is not None:
-            self._keeper.begin()
+        if self._stream_writer is not None:
+            self._stream_writer.start()
         seen = 0
         try:
-            while batch := await events.since(seen):
+            while batch := await events.wait_events(seen):
                 seen += len(batch)
-                if self.is_left and isinstance(batch[-1], RunFinished):
+                if self.is_handed_over and isinstance(batch[-1], RunFinished):
                     return
                 payloads: list[bytes] = []
                 for event in batch:
-                    self.observe(event)
+                    self.on_event(event)
                     payloads += self.writer.feed(event)
-                if self._keeper is not None and not isinstance(batch[-1], RunFinished):
-                    self._keeper.add(payloads)
+                if self._stream_writer is not None and not isinstance(batch[-1], RunFinished):
+                    self._stream_writer.append(payloads)
                     continue
-                payloads = [*(await self._keeper.end() if self._keeper is not None else ()), *payloads]
-                self.payloads += payloads
+                payloads = [*(await self._stream_writer.stop() if self._stream_writer is not None else ()), *payloads]
+                self.wire_events += payloads
                 if isinstance(batch[-1], RunFinished):
-                    payloads = await self._ended(batch[-1].result, payloads)
+                    payloads = await self._store_end(batch[-1].result, payloads)
                 if payloads:
-                    self._tell()
+                    self._wake_readers()
                     yield payloads
         finally:
             try:
-                await self._stopped(self._task)
-                await self._finish_unfollowed(await events.since(seen) if events.is_finished else [])
+                await self._stop(self._task)
+                await self._store_without_reader(await events.wait_events(seen) if events.is_finished else [])
             finally:
-                self.is_done.set()
-                self._tell()
+                self.finished.set()
+                self._wake_readers()
 
     def cancel(self) -> None:
         """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
@@ -210,101 +210,105 @@ class LiveRun(Generic[W]):
         """Every wire event after a number, those to come included."""
         position = starting_after + 1
         while True:
-            if position < len(self.payloads):
-                batch = self.payloads[position:]
+            if position < len(self.wire_events):
+                batch = self.wire_events[position:]
                 position += len(batch)
                 yield batch
                 continue
-            if self.is_done.is_set():
+            if self.finished.is_set():
                 return
-            self._news = self._news or asyncio.Event()
-            await self._news.wait()
+            self._wakeup = self._wakeup or asyncio.Event()
+            await self._wakeup.wait()
 
-    async def _ended(self, result: RunResult, payloads: list[bytes]) -> list[bytes]:
+    async def _store_end(self, result: RunResult, wire_events: list[bytes]) -> list[bytes]:
         """What the last events are, once the run is stored."""
         self.result = result
         try:
-            await self._kept()
+            await self._store_result()
         except StorageError as error:
-            return self._not_kept(error, payloads)
-        if self.is_left:  # its end is told by whoever has it now
-            del self.payloads[len(self.payloads) - len(payloads) :]
+            return self._report_not_stored(error, wire_events)
+        if self.is_handed_over:  # its end is told by whoever has it now
+            del self.wire_events[len(self.wire_events) - len(wire_events) :]
             return []
-        return payloads
+        return wire_events
 
-    async def _kept(self) -> None:
-        if self._keep is not None:
-            await self._keep(self)
-        self._is_kept = not self._is_lost
+    async def _store_result(self) -> None:
+        if self._store is not None:
+            await self._store(self)
+        self._is_stored = not self._is_abandoned
 
-    def _not_kept(self, error: StorageError, payloads: list[bytes]) -> list[bytes]:
+    def _report_not_stored(self, error: StorageError, wire_events: list[bytes]) -> list[bytes]:
         """What the last events become: a client must not hear of an end that nobody can look up later."""
         log.error("gateway.not_kept", response=self.id, error=error)
         has_acted = self.result is not None and self.result.tool_calls > 0
-        self.failure = NotKeptError(str(error), has_acted=has_acted)
-        if payloads:
-            self._unkept = payloads
-            del self.payloads[-len(payloads) :]
-            payloads = error_events(self.failure, len(self.payloads), payloads[-1])
-            self._instead = len(payloads)
-            self.payloads += payloads
-        return payloads
+        self.failure = NotStoredError(str(error), has_run_tools=has_acted)
+        if wire_events:
+            self._unstored_events = wire_events
+            del self.wire_events[-len(wire_events) :]
+            wire_events = error_events(self.failure, len(self.wire_events), wire_events[-1])
+            self._replacement_count = len(wire_events)
+            self.wire_events += wire_events
+        return wire_events
 
-    async def keep_again(self) -> None:
+    async def retry_store(self) -> None:
         """Try once more to store a run that has ended, as it was. `failure` is gone when that worked."""
-        told = self.payloads
-        self.payloads = [*told[: -self._instead], *self._unkept] if self._unkept else told
+        told = self.wire_events
+        self.wire_events = (
+            [*told[: -self._replacement_count], *self._unstored_events] if self._unstored_events else told
+        )
         try:
-            await self._kept()
+            await self._store_result()
         except StorageError as error:
-            self.payloads = told
+            self.wire_events = told
             log.warning("gateway.not_kept", response=self.id, error=error)
         else:
             self.failure = None
 
-    def _tell(self) -> None:
-        if self._news is not None:
-            self._news.set()
-            self._news = None
+    def _wake_readers(self) -> None:
+        if self._wakeup is not None:
+            self._wakeup.set()
+            self._wakeup = None
 
-    async def _stopped(self, task: asyncio.Task[RunResult]) -> None:
+    async def _stop(self, task: asyncio.Task[RunResult]) -> None:
         """Nothing of the run is under way any more."""
-        if self._keeper is not None:
-            await self._keeper.end()
+        if self._stream_writer is not None:
+            await self._stream_writer.stop()
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
         if not task.cancelled() and (bug := task.exception()) is not None:
             log.error("gateway.run_crashed", response=self.id, error=repr(bug))
 
-    async def _finish_unfollowed(self, rest: list[Event]) -> None:
-        """Keep a run whose reader left before its end, or before that was stored. `rest`: what nobody has heard."""
-        is_over = self._is_kept or self.failure is not None or self.is_left
-        if is_over or (self.result is None and not rest):
+    async def _store_without_reader(self, unread_events: list[Event]) -> None:
+        """Keep a run whose reader left before its end, or before that was stored. `unread_events`:
+        what nobody has heard.
+        """
+        is_over = self._is_stored or self.failure is not None or self.is_handed_over
+        if is_over or (self.result is None and not unread_events):
             return
-        for event in rest:
-            self.observe(event)
-            self.payloads += self.writer.feed(event)
+        for event in unread_events:
+            self.on_event(event)
+            self.wire_events += self.writer.feed(event)
             if isinstance(event, RunFinished):
                 self.result = event.result
         try:
-            await asyncio.shield(self._kept())
+            await asyncio.shield(self._store_result())
         except StorageError as error:
-            self._not_kept(error, [])
+            self._report_not_stored(error, [])
 
 
-class _Heard(EventLog):
+class _CallbackEventLog(EventLog):
     """A log with one reader, who hears everything but the end at once."""
 
-    def __init__(self, hear: Callable[[Event], None]) -> None:
+    def __init__(self, on_event: Callable[[Event], None]) -> None:
         super().__init__()
-        self._hear = hear
+        self._on_event = on_event
 
     def append(self, event: Event) -> int:
         if not isinstance(event, RunFinished):
-            self._hear(event)
+            self._on_event(event)
         return super().append(event)
 
 
-def _unobserved(event: Event) -> None:
+def _ignore_event(event: Event) -> None:
     """Nobody counts."""

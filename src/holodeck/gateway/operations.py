@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.background import Background
 from holodeck.gateway.metrics import Labels, Metrics
-from holodeck.gateway.problems import not_found
+from holodeck.gateway.problems import not_found_error
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.lib.errors import MCPError, StorageError
 from holodeck.storage.store import ResponseStore
-from holodeck.tools.mcp.connection import State
-from holodeck.tools.mcp.offer import ServerOffer
+from holodeck.tools.mcp.connection import ConnectionState
+from holodeck.tools.mcp.offer import ServerTools
 
 if TYPE_CHECKING:
-    from holodeck.gateway.app import Call
+    from holodeck.gateway.app import Request
 
 
-class Operations:
+class AdminEndpoints:
     """Answers without touching a model. MCP being down never makes the gateway unready."""
 
     def __init__(
@@ -42,24 +42,24 @@ class Operations:
         self._sockets = sockets
         self._background = background
 
-    async def healthz(self, call: Call) -> Reply:
+    async def get_health(self, request: Request) -> Reply:
         return json_reply({"status": "ok"})
 
-    async def readyz(self, call: Call) -> Reply:
+    async def get_readiness(self, request: Request) -> Reply:
         try:
-            is_ready = await self._store.is_healthy() and await self._background.is_able()
+            is_ready = await self._store.check_health() and await self._background.check_storage()
         except StorageError:
             is_ready = False
         return json_reply({"status": "ok" if is_ready else "no storage"}, 200 if is_ready else 503)
 
-    async def metrics(self, call: Call) -> Reply:
+    async def get_metrics(self, request: Request) -> Reply:
         """Everything that was counted, and what is true now."""
         # Two agents may each have a server of the same name: then it is counted how many are in a state.
-        found = Counter((offer.server.name, offer.server.state) for offer in self._offers())
+        found = Counter((offer.server.name, offer.server.state) for offer in self._server_tools())
         states: list[tuple[Labels, float]] = [
             ((("server", name), ("state", state.name.lower())), float(found[name, state]))
             for name in dict.fromkeys(name for name, _ in found)
-            for state in State
+            for state in ConnectionState
         ]
         breakers: list[tuple[Labels, float]] = [
             ((("model", name),), float(getattr(backend.provider, "is_open", False)))
@@ -71,31 +71,31 @@ class Operations:
             "holodeck_sockets": [((), float(self._sockets()))],
             "holodeck_mcp_server_state": states,
             "holodeck_model_breaker_open": breakers,
-            "holodeck_background_waiting": [((), float(await self._waiting()))],
-            "holodeck_background_running": [((), float(self._background.running))],
+            "holodeck_background_waiting": [((), float(await self._count_queued()))],
+            "holodeck_background_running": [((), float(self._background.running_count))],
         }
-        return Reply(body=self._metrics.text(gauges), content_type="text/plain; version=0.0.4")
+        return Reply(body=self._metrics.render(gauges), content_type="text/plain; version=0.0.4")
 
-    async def _waiting(self) -> float:
+    async def _count_queued(self) -> float:
         try:
-            return await self._background.waiting()
+            return await self._background.count_queued()
         except StorageError:
             return math.nan
 
-    async def models(self, call: Call) -> Reply:
-        return json_reply({"object": "list", "data": [backend.card() for backend in self._backends.values()]})
+    async def list_models(self, request: Request) -> Reply:
+        return json_reply({"object": "list", "data": [backend.to_resource() for backend in self._backends.values()]})
 
-    async def model(self, call: Call) -> Reply:
-        backend = self._backends.get(call.path["id"])
+    async def get_model(self, request: Request) -> Reply:
+        backend = self._backends.get(request.path_params["id"])
         if backend is None:
-            raise not_found("Model", call.path["id"])
-        return json_reply(backend.card())
+            raise not_found_error("Model", request.path_params["id"])
+        return json_reply(backend.to_resource())
 
-    async def servers(self, call: Call) -> Reply:
-        return json_reply({"object": "list", "data": [_shown(offer) for offer in self._offers()]})
+    async def list_servers(self, request: Request) -> Reply:
+        return json_reply({"object": "list", "data": [_server_resource_of(offer) for offer in self._server_tools()]})
 
-    async def tools(self, call: Call) -> Reply:
-        server = self._found(call)[0].server
+    async def list_tools(self, request: Request) -> Reply:
+        server = self._require_servers(request)[0].server
         try:
             tools = await server.list_tools()
         except MCPError as error:
@@ -103,27 +103,29 @@ class Operations:
         shown = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
         return json_reply({"object": "list", "data": shown})
 
-    async def refresh(self, call: Call) -> Reply:
+    async def refresh_server(self, request: Request) -> Reply:
         """Connect anew, now."""
-        offers = self._found(call)
+        offers = self._require_servers(request)
         for offer in offers:
             with suppress(MCPError):  # it is shown with the server
                 await offer.refresh()
-        return json_reply(_shown(offers[0]))
+        return json_reply(_server_resource_of(offers[0]))
 
-    def _offers(self) -> list[ServerOffer]:
+    def _server_tools(self) -> list[ServerTools]:
         """Every server once, also one that several models share."""
-        return list(dict.fromkeys(offer for each in self._backends.values() for offer in each.mcp.offers.values()))
+        return list(
+            dict.fromkeys(offer for each in self._backends.values() for offer in each.mcp.server_tools.values())
+        )
 
-    def _found(self, call: Call) -> list[ServerOffer]:
+    def _require_servers(self, request: Request) -> list[ServerTools]:
         """The servers of this name; two agents may each have one."""
-        found = [offer for offer in self._offers() if offer.server.name == call.path["name"]]
+        found = [offer for offer in self._server_tools() if offer.server.name == request.path_params["name"]]
         if not found:
-            raise not_found("MCP server", call.path["name"])
+            raise not_found_error("MCP server", request.path_params["name"])
         return found
 
 
-def _shown(offer: ServerOffer) -> dict[str, Any]:
+def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
     server = offer.server
     return {
         "name": server.name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from holodeck.gateway.problems import WireError
+from holodeck.gateway.problems import APIError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 
 _LIST_LIMIT = 20
@@ -21,10 +21,10 @@ def page_of(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict
     if after is not None:
         place = next((index for index, entry in enumerate(listed) if entry.get("id") == after), None)
         if place is None:
-            raise not_listed(after)
+            raise item_not_listed_error(after)
         listed = listed[place + 1 :]
     limit = limit_of(query)
-    return page(listed[:limit], has_more=len(listed) > limit)
+    return build_page(listed[:limit], has_more=len(listed) > limit)
 
 
 def order_of(query: Mapping[str, str]) -> Literal["asc", "desc"]:
@@ -33,21 +33,23 @@ def order_of(query: Mapping[str, str]) -> Literal["asc", "desc"]:
     if order in _ORDERS:
         return _ORDERS[order]
     shown = order[:MAX_SHOWN_CHARS]
-    raise _wrong("order", f"Invalid value for 'order': {shown!r}. Supported values are: 'asc' and 'desc'.")
+    raise _invalid_query_error(
+        "order", f"Invalid value for 'order': {shown!r}. Supported values are: 'asc' and 'desc'."
+    )
 
 
 def limit_of(query: Mapping[str, str]) -> int:
     """How many a page has at most."""
-    return integer_of(query, "limit", _LIST_LIMIT, least=1, most=_MAX_LIST_LIMIT)
+    return integer_of(query, "limit", _LIST_LIMIT, minimum=1, maximum=_MAX_LIST_LIMIT)
 
 
-def not_listed(after: str) -> WireError:
+def item_not_listed_error(after: str) -> APIError:
     """For a page behind an item that is not there."""
     shown = after[:MAX_SHOWN_CHARS]
-    return _wrong("after", f"There is no item with id {shown!r} in this list.", "item_not_found")
+    return _invalid_query_error("after", f"There is no item with id {shown!r} in this list.", "item_not_found")
 
 
-def page(entries: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
+def build_page(entries: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
     """A list, or a page of one."""
     return {
         "object": "list",
@@ -59,7 +61,7 @@ def page(entries: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[s
 
 
 def integer_of(
-    query: Mapping[str, str], name: str, default: int, *, least: int | None = None, most: int | None = None
+    query: Mapping[str, str], name: str, default: int, *, minimum: int | None = None, maximum: int | None = None
 ) -> int:
     text = query.get(name)
     if text is None:
@@ -67,13 +69,13 @@ def integer_of(
     try:
         number = int(text)
     except ValueError:
-        raise _wrong(name, f"Invalid type for '{name}': expected an integer.", "invalid_type") from None
-    if least is not None and number < least:
-        message = f"Invalid '{name}': integer below minimum value. Expected at least {least}, but got {number}."
-        raise _wrong(name, message, "integer_below_min_value")
-    if most is not None and number > most:
-        message = f"Invalid '{name}': integer above maximum value. Expected at most {most}, but got {number}."
-        raise _wrong(name, message, "integer_above_max_value")
+        raise _invalid_query_error(name, f"Invalid type for '{name}': expected an integer.", "invalid_type") from None
+    if minimum is not None and number < minimum:
+        message = f"Invalid '{name}': integer below minimum value. Expected at least {minimum}, but got {number}."
+        raise _invalid_query_error(name, message, "integer_below_min_value")
+    if maximum is not None and number > maximum:
+        message = f"Invalid '{name}': integer above maximum value. Expected at most {maximum}, but got {number}."
+        raise _invalid_query_error(name, message, "integer_above_max_value")
     return number
 
 
@@ -81,9 +83,11 @@ def flag_of(query: Mapping[str, str], name: str) -> bool:
     """Yes or no, in the words of all the languages that clients are written in. No, when nothing is said."""
     text = query.get(name, "false")
     if text.lower() not in _FLAGS:
-        raise _wrong(name, f"Invalid value for '{name}': {text!r}. Supported values are: 'true' and 'false'.")
+        raise _invalid_query_error(
+            name, f"Invalid value for '{name}': {text!r}. Supported values are: 'true' and 'false'."
+        )
     return _FLAGS[text.lower()]
 
 
-def _wrong(param: str, message: str, code: str = "invalid_value") -> WireError:
-    return WireError(400, message, kind="invalid_request", code=code, param=param)
+def _invalid_query_error(param: str, message: str, code: str = "invalid_value") -> APIError:
+    return APIError(400, message, kind="invalid_request", code=code, param=param)

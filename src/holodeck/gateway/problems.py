@@ -19,13 +19,13 @@ from holodeck.lib.errors import (
     HoloDeckError,
     StorageError,
 )
-from holodeck.lib.limits import LEAVING_RETRY_AFTER, LOAD_RETRY_AFTER, MISSING_RETRY_AFTER
+from holodeck.lib.limits import LOAD_RETRY_AFTER, MISSING_RETRY_AFTER, SHUTDOWN_RETRY_AFTER
 from holodeck.models.events import RunResult
 
-_NOT_KEPT = "The response was made, but the gateway could not store it."
+_NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
 
 
-class WireError(HoloDeckError):
+class APIError(HoloDeckError):
     """An answer that is not 200, with what it says."""
 
     def __init__(
@@ -40,63 +40,65 @@ class WireError(HoloDeckError):
         self.param = param
 
 
-class NotKeptError(StorageError):
-    """A run ended and could not be stored. `has_acted`: its tools have run, so it must not be repeated by itself."""
+class NotStoredError(StorageError):
+    """A run ended and could not be stored. `has_run_tools`:
+    its tools have run, so it must not be repeated by itself.
+    """
 
-    def __init__(self, message: str, *, has_acted: bool) -> None:
+    def __init__(self, message: str, *, has_run_tools: bool) -> None:
         super().__init__(message)
-        self.has_acted = has_acted
+        self.has_run_tools = has_run_tools
 
 
-def not_found(what: str, item_id: str) -> WireError:
+def not_found_error(what: str, item_id: str) -> APIError:
     """The same words for what does not exist and for what is somebody else's."""
-    return WireError(404, f"{what} with id '{item_id}' not found.", kind="not_found", code="not_found")
+    return APIError(404, f"{what} with id '{item_id}' not found.", kind="not_found", code="not_found")
 
 
-def shutting_down() -> WireError:
+def shutting_down_error() -> APIError:
     message, code = "This gateway is shutting down.", "shutting_down"
-    return WireError(503, message, kind="server_error", code=code, retry_after=LEAVING_RETRY_AFTER)
+    return APIError(503, message, kind="server_error", code=code, retry_after=SHUTDOWN_RETRY_AFTER)
 
 
-def server_unavailable(name: str) -> WireError:
+def server_unavailable_error(name: str) -> APIError:
     message = f"The MCP server '{name}' is required here and is not available. Try again later."
-    return WireError(503, message, kind="server_error", code=SERVER_UNAVAILABLE, retry_after=MISSING_RETRY_AFTER)
+    return APIError(503, message, kind="server_error", code=SERVER_UNAVAILABLE, retry_after=MISSING_RETRY_AFTER)
 
 
-def client_gone() -> WireError:
+def client_gone_error() -> APIError:
     """Nobody reads this; it stands in the log."""
-    return WireError(499, "The client went away.", kind="invalid_request", code="client_gone")
+    return APIError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
-def unauthorized() -> WireError:
+def unauthorized_error() -> APIError:
     message = "Incorrect API key provided. Ask the operator of this gateway for a key."
-    return WireError(401, message, kind="invalid_request", code="invalid_api_key")
+    return APIError(401, message, kind="invalid_request", code="invalid_api_key")
 
 
 def reply_for(error: BaseException, request_id: str) -> Reply:
     """The answer for an error that ended a request before it had one."""
     match error:
-        case WireError():
-            return _reply(error.status, str(error), error.kind, error.code, error.param, **error.headers)
+        case APIError():
+            return _error_reply(error.status, str(error), error.kind, error.code, error.param, **error.headers)
         case BadRequestError():
-            return _reply(400, str(error), "invalid_request", error.code, error.param)
+            return _error_reply(400, str(error), "invalid_request", error.code, error.param)
         case TooManyError():
             after = str(max(1, math.ceil(error.retry_after)))
-            return _reply(429, str(error), "too_many_requests", "rate_limit_exceeded", None, retry_after=after)
-        case NotKeptError():
-            again = {"x_should_retry": "false"} if error.has_acted else {}
-            return _reply(503, _NOT_KEPT, "server_error", "storage_error", None, **again)
+            return _error_reply(429, str(error), "too_many_requests", "rate_limit_exceeded", None, retry_after=after)
+        case NotStoredError():
+            again = {"x_should_retry": "false"} if error.has_run_tools else {}
+            return _error_reply(503, _NOT_STORED_TEXT, "server_error", "storage_error", None, **again)
         case StorageError():
             log.error("gateway.storage_failed", request=request_id, error=error)
-            return _reply(
+            return _error_reply(
                 503, "The gateway cannot reach its storage. Try again.", "server_error", "storage_error", None
             )
         case _:
             log.error("gateway.failed", request=request_id, error=f"{type(error).__name__}: {error}")
-            return _reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
+            return _error_reply(500, "The gateway failed on this request.", "server_error", "internal_error", None)
 
 
-def protocol_error(message: str) -> bytes:
+def protocol_error_body(message: str) -> bytes:
     """The body of a refusal that the protocol itself writes: what came is no request that a route could answer."""
     return reply_for(BadRequestError(message, code="invalid_http"), "").body
 
@@ -117,7 +119,7 @@ def error_events(error: BaseException, sequence: int, last: bytes) -> list[bytes
     return [orjson.dumps(event) for event in events]
 
 
-def envelope_for(error: BaseException) -> bytes:
+def websocket_error_event(error: BaseException) -> bytes:
     """The same for a WebSocket, which goes on afterwards."""
     reply = reply_for(error, "")
     body: dict[str, Any] = orjson.loads(reply.body)["error"]
@@ -125,9 +127,9 @@ def envelope_for(error: BaseException) -> bytes:
     return orjson.dumps({"type": "error", "status": reply.status, "error": body})
 
 
-_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
+_FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
 """Of failed runs, by the type of their error; the others are 500."""
-_LOAD_STATUSES = frozenset({429, 503})
+_RETRY_LATER_STATUSES = frozenset({429, 503})
 """A later attempt may succeed, so the answer says how much later, whether or not the provider has said it."""
 
 
@@ -140,9 +142,9 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     code = result.error.code if result.error is not None else "server_error"
     kind = ERROR_TYPES.get(code, "server_error")
     body = {"error": {"message": message, "type": kind, "code": code, "param": None, "response_id": resource["id"]}}
-    status = 503 if code in (OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE) else _STATUSES.get(kind, 500)
+    status = 503 if code in (OVERLOADED, UNAVAILABLE, SERVER_UNAVAILABLE) else _FAILED_RUN_STATUSES.get(kind, 500)
     after = result.error.retry_after if result.error is not None else None
-    if after is None and status in _LOAD_STATUSES:
+    if after is None and status in _RETRY_LATER_STATUSES:
         after = LOAD_RETRY_AFTER
     headers = {}
     if result.tool_calls or (result.error is not None and not result.error.is_retryable):
@@ -152,5 +154,5 @@ def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
     return json_reply(body, status, **headers)
 
 
-def _reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:
+def _error_reply(status: int, message: str, kind: str, code: str | None, param: str | None, **headers: str) -> Reply:
     return json_reply({"error": {"message": message, "type": kind, "code": code, "param": param}}, status, **headers)

@@ -14,26 +14,26 @@ from holodeck.lib.limits import BACKGROUND_RETRY_AFTER, DEFAULT_SOCKETS
 from holodeck.models.gateway import KeyLimits
 
 _MINUTE = 60.0
-_LOOKS = 3  # at older accounts for each new one: two would do to forget faster than new ones come
+_ACCOUNTS_CHECKED = 3  # at older accounts for each new one: two would do to forget faster than new ones come
 
 
 class TooManyError(Exception):
-    """The caller is over a limit. `retry_after` is in seconds."""
+    """The caller is over a limit. `parse_retry_after` is in seconds."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-def too_many_in_background(most: int) -> TooManyError:
+def background_limit_error(limit: int) -> TooManyError:
     text = (
-        f"This key is at its limit of {most} background responses that are queued or running. "
+        f"This key is at its limit of {limit} background responses that are queued or running. "
         "Wait until one of them has ended, or cancel one, and ask again."
     )
     return TooManyError(text, BACKGROUND_RETRY_AFTER)
 
 
-class _Window:
+class _MinuteWindow:
     """What was counted in the last minute."""
 
     __slots__ = ("_counts", "total")
@@ -46,7 +46,7 @@ class _Window:
         self._counts.append((now, count))
         self.total += count
 
-    def forget(self, now: float) -> None:
+    def expire(self, now: float) -> None:
         """Leave out what is older than a minute."""
         while self._counts and self._counts[0][0] <= now - _MINUTE:
             self.total -= self._counts.popleft()[1]
@@ -59,22 +59,22 @@ class _Window:
 @dataclass(slots=True)
 class _Account:
     in_flight: int = 0
-    beside: int = 0
+    transfers: int = 0
     sockets: int = 0
-    counts_tokens: bool = False
-    is_listed: bool = False
+    has_token_limit: bool = False
+    has_own_limits: bool = False
     """Its caller has limits of its own in the file. There are only so many, and runs that go on need to find them."""
-    requests: _Window = field(default_factory=_Window)
-    tokens: _Window = field(default_factory=_Window)
+    requests: _MinuteWindow = field(default_factory=_MinuteWindow)
+    tokens: _MinuteWindow = field(default_factory=_MinuteWindow)
 
     def is_empty(self) -> bool:
         """True when a new one would say the same."""
-        if self.in_flight or self.beside or self.sockets or self.requests.total or self.tokens.total:
+        if self.in_flight or self.transfers or self.sockets or self.requests.total or self.tokens.total:
             return False
-        return not (self.is_listed and self.counts_tokens)
+        return not (self.has_own_limits and self.has_token_limit)
 
 
-class Rates:
+class CallerLimits:
     """Accounts of all callers, and of the gateway as a whole. In memory: each gateway counts for itself."""
 
     def __init__(
@@ -86,11 +86,11 @@ class Rates:
         sockets: int = DEFAULT_SOCKETS,
     ) -> None:
         self._default = default
-        self._limit = in_flight
-        self._most_sockets = sockets
+        self._max_in_flight = in_flight
+        self._max_sockets = sockets
         self._clock = clock
-        self._total = 0
-        self._beside = 0
+        self._in_flight = 0
+        self._transfers = 0
         self._sockets = 0
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
@@ -100,81 +100,81 @@ class Rates:
 
     @property
     def in_flight(self) -> int:
-        return self._total
+        return self._in_flight
 
     @property
     def sockets(self) -> int:
         return self._sockets
 
-    def request(self, caller: Caller) -> _Counted:
+    def count_request(self, caller: Caller) -> _RequestCount:
         """Count a request while it lasts: `with rates.request(caller):`. Raises `TooManyError` instead of waiting."""
-        return _Counted(self, caller)
+        return _RequestCount(self, caller)
 
-    def begin(self, caller: Caller) -> None:
+    def start_request(self, caller: Caller) -> None:
         """A request has come."""
         limits = caller.limits or self._default
         now = self._clock()
-        account = self._accounts.get(caller.id) or self._opened(caller.id, now)
-        self._check(account, limits, now)
-        self._total += 1
+        account = self._accounts.get(caller.id) or self._open_account(caller.id, now)
+        self._check_limits(account, limits, now)
+        self._in_flight += 1
         account.in_flight += 1
-        account.counts_tokens = limits.tokens_per_minute is not None
-        account.is_listed = caller.limits is not None
+        account.has_token_limit = limits.tokens_per_minute is not None
+        account.has_own_limits = caller.limits is not None
         if limits.requests_per_minute is not None:
             account.requests.add(now, 1)
 
-    def end(self, caller: Caller) -> None:
+    def end_request(self, caller: Caller) -> None:
         """It is over."""
         self.release(caller.id)
 
-    def hold(self, caller_id: str) -> None:
+    def acquire(self, caller_id: str) -> None:
         """A run goes on after its request, with which it was let in; it counts until it is released."""
-        self._total += 1
-        account = self._accounts.get(caller_id) or self._opened(caller_id, self._clock())
+        self._in_flight += 1
+        account = self._accounts.get(caller_id) or self._open_account(caller_id, self._clock())
         account.in_flight += 1
 
     def release(self, caller_id: str) -> None:
         account = self._accounts[caller_id]
-        self._total -= 1
+        self._in_flight -= 1
         account.in_flight -= 1
 
-    def spent(self, caller_id: str, tokens: int) -> None:
+    def add_tokens(self, caller_id: str, tokens: int) -> None:
         """Note what a finished run has used, also when it went on in the background."""
         account = self._accounts.get(caller_id)
         if account is None and tokens and self._default.tokens_per_minute is not None:
-            account = self._opened(caller_id, self._clock())  # its request is long over
-            account.counts_tokens = True
-        if account is not None and account.counts_tokens and tokens:
+            account = self._open_account(caller_id, self._clock())  # its request is long over
+            account.has_token_limit = True
+        if account is not None and account.has_token_limit and tokens:
             account.tokens.add(self._clock(), tokens)
 
-    def most_in_background(self, caller: Caller) -> int:
+    def background_limit(self, caller: Caller) -> int:
         """How many of its background responses may be queued or running. Storage counts them, for all gateways."""
         return (caller.limits or self._default).background
 
     @contextmanager
-    def beside(self, caller: Caller) -> Iterator[None]:
+    def count_transfer(self, caller: Caller) -> Iterator[None]:
         """Count what asks no model, but brings much or follows a stream: as many again as requests. Raises the same."""
         limits = caller.limits or self._default
-        account = self._accounts.get(caller.id) or self._opened(caller.id, self._clock())
-        if self._beside >= self._limit:
+        account = self._accounts.get(caller.id) or self._open_account(caller.id, self._clock())
+        if self._transfers >= self._max_in_flight:
             raise TooManyError("The gateway is at its limit of uploads and followed streams at once.", 1.0)
-        if account.beside >= limits.in_flight:
+        if account.transfers >= limits.in_flight:
             text = f"This key is at its limit of {limits.in_flight} uploads and followed streams at once."
             raise TooManyError(text, 1.0)
-        self._beside += 1
-        account.beside += 1
+        self._transfers += 1
+        account.transfers += 1
         try:
             yield
         finally:
-            self._beside -= 1
-            account.beside -= 1
+            self._transfers -= 1
+            account.transfers -= 1
 
     @contextmanager
-    def socket(self, caller: Caller) -> Iterator[None]:
+    def count_socket(self, caller: Caller) -> Iterator[None]:
         """Count a WebSocket while it is open, whether or not it asks for anything. Raises `TooManyError`."""
         limits = caller.limits or self._default
-        account = self._accounts.get(caller.id) or self._opened(caller.id, self._clock())
-        if self._sockets >= self._most_sockets:
+        account = self._accounts.get(caller.id) or self._open_account(caller.id, self._clock())
+        if self._sockets >= self._max_sockets:
             raise TooManyError("The gateway is at its limit of open WebSockets.", 1.0)
         if account.sockets >= limits.sockets:
             raise TooManyError(f"This key is at its limit of {limits.sockets} open WebSockets.", 1.0)
@@ -186,14 +186,14 @@ class Rates:
             self._sockets -= 1
             account.sockets -= 1
 
-    def _opened(self, caller_id: str, now: float) -> _Account:
+    def _open_account(self, caller_id: str, now: float) -> _Account:
         """A new account. An identity provider may name a new caller each time, so for each of them a few older ones
         are looked at: more can go than come, and nobody waits until all of them have been.
         """
-        for _ in range(min(_LOOKS, len(self._accounts))):
+        for _ in range(min(_ACCOUNTS_CHECKED, len(self._accounts))):
             other, account = next(iter(self._accounts.items()))
-            account.requests.forget(now)
-            account.tokens.forget(now)
+            account.requests.expire(now)
+            account.tokens.expire(now)
             if account.is_empty():
                 del self._accounts[other]
             else:
@@ -201,36 +201,36 @@ class Rates:
         account = self._accounts[caller_id] = _Account()
         return account
 
-    def _check(self, account: _Account, limits: KeyLimits, now: float) -> None:
-        if self._total >= self._limit:
+    def _check_limits(self, account: _Account, limits: KeyLimits, now: float) -> None:
+        if self._in_flight >= self._max_in_flight:
             raise TooManyError("The gateway is at its limit of requests at once.", 1.0)
         if account.in_flight >= limits.in_flight:
             raise TooManyError(f"This key is at its limit of {limits.in_flight} requests at once.", 1.0)
-        account.requests.forget(now)
+        account.requests.expire(now)
         per_minute = limits.requests_per_minute
         if per_minute is not None and account.requests.total >= per_minute:
             wait = account.requests.seconds_left(now)
             raise TooManyError(f"This key is at its limit of {per_minute} requests a minute.", wait)
-        account.tokens.forget(now)
+        account.tokens.expire(now)
         tokens = limits.tokens_per_minute
         if tokens is not None and account.tokens.total >= tokens:
             wait = account.tokens.seconds_left(now)
             raise TooManyError(f"This key is at its limit of {tokens} tokens a minute.", wait)
 
 
-class _Counted:
+class _RequestCount:
     """A request that is counted while it lasts."""
 
-    __slots__ = ("_caller", "_rates")
+    __slots__ = ("_caller", "_caller_limits")
 
-    def __init__(self, rates: Rates, caller: Caller) -> None:
-        self._rates = rates
+    def __init__(self, caller_limits: CallerLimits, caller: Caller) -> None:
+        self._caller_limits = caller_limits
         self._caller = caller
 
     def __enter__(self) -> None:
-        self._rates.begin(self._caller)
+        self._caller_limits.start_request(self._caller)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._rates.end(self._caller)
+        self._caller_limits.end_request(self._caller)

@@ -25,21 +25,21 @@ class Reply:
 
 
 @record
-class Streamed:
+class StreamedReply:
     """An answer in pieces, each written at once. Closing the iterator tells the source that nobody reads any more."""
 
-    pieces: AsyncGenerator[bytes, None]
+    chunks: AsyncGenerator[bytes, None]
     content_type: str = EVENTS
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def missing_header(names: Iterable[str]) -> dict[str, str]:
+def missing_servers_header(names: Iterable[str]) -> dict[str, str]:
     """The header that names the MCP servers without which an answer was made; none where all were there."""
     shown = ",".join(names)
     return {"x-holodeck-missing-servers": shown} if shown else {}
 
 
-class CutOffError(Exception):
+class StreamCutError(Exception):
     """A stream ends here although it is not over. Its connection is cut: every client tells that from an end."""
 
 

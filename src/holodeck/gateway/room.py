@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from holodeck.gateway.problems import WireError
+from holodeck.gateway.problems import APIError
 from holodeck.gateway.rates import TooManyError
 from holodeck.lib.bounded_json import parsed_weight
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 
-NO_ROOM = "holodeck.no_room"
+OVER_BUDGET_MESSAGE = "holodeck.no_room"
 """What a WebSocket receives instead of a message that does not fit."""
 
 
-class Room(ByteBudget):
+class GatewayBudget(ByteBudget):
     """The byte budget of one gateway (`limits.bodies_bytes`)."""
 
     __slots__ = ()
 
-    def give(self, size: int) -> None:
+    def release_bytes(self, size: int) -> None:
         """The same as `release`."""
         self.release(size)
 
@@ -29,18 +29,18 @@ class RequestReservation(Reservation):
     def acquire(self, size: int) -> None:
         """Hold so many bytes more. Raises `TooManyError`."""
         try:
-            self.grow(size)
+            self.extend(size)
         except OverBudgetError:
-            raise no_room() from None
+            raise over_budget_error() from None
 
     def acquire_parsed(self, body: bytes) -> None:
-        """Hold what a body takes once it is parsed. Raises `TooManyError`, or `WireError` when it could never fit."""
+        """Hold what a body takes once it is parsed. Raises `TooManyError`, or `APIError` when it could never fit."""
         weight = parsed_weight(body)
         if weight > self.limit:
             message = "The body has more values in it than this gateway reads. Send fewer at a time."
-            raise WireError(413, message, kind="invalid_request", code="too_large")
+            raise APIError(413, message, kind="invalid_request", code="too_large")
         self.acquire(weight)
 
 
-def no_room() -> TooManyError:
+def over_budget_error() -> TooManyError:
     return TooManyError("The gateway is at its limit of bytes of requests at once.", 1.0)

@@ -13,33 +13,33 @@ UNKNOWN_TOOL = "unknown"
 """A name that a model has made up can be anything: it is neither logged nor counted as it is."""
 
 
-def run_log(
-    response: str, caller: str, model: str, toolbox: Toolbox, metrics: Metrics | None, *, is_asked: bool
+def build_run_observer(
+    response_id: str, caller_id: str, model: str, toolbox: Toolbox, metrics: Metrics | None, *, has_request_log: bool
 ) -> Callable[[Event], None]:
     """Hears the events of a run. `model` is the name that clients say; `toolbox` knows which tools exist.
 
-    `is_asked`: somebody waits for its answer, and the line of that request says how it ended, too.
+    `has_request_log`: somebody waits for its answer, and the line of that request says how it ended, too.
     """
 
-    def tool_finished(event: ToolFinished) -> None:
+    def log_tool_call(event: ToolFinished) -> None:
         server, tool = _tool_of(event, toolbox)
         is_error = event.output.is_error
         if metrics is not None:
-            metrics.tool_call(server, tool, event.seconds, is_error=is_error)
+            metrics.count_tool_call(server, tool, event.seconds, is_error=is_error)
         log.info(
             "gateway.tool_call",
-            response=response,
-            caller=caller,
+            response=response_id,
+            caller=caller_id,
             server=server or None,
             tool=tool,
             outcome="error" if is_error else "ok",
             seconds=round(event.seconds, 4),
         )
 
-    def run_finished(event: RunFinished) -> None:
+    def log_run(event: RunFinished) -> None:
         result = event.result
         if metrics is not None:
-            metrics.run(model, result)
+            metrics.count_run(model, result)
         did: dict[str, object] = {
             "turns": result.turns,
             "tool_calls": result.tool_calls,
@@ -48,19 +48,19 @@ def run_log(
         }
         if result.missing_servers:
             did["missing_servers"] = ",".join(server.name for server in result.missing_servers)
-        if is_asked:
-            log.note(model=model, run=result.status, **did)
+        if has_request_log:
+            log.add_fields(model=model, run=result.status, **did)
             return
         ended = {"model": model, "status": result.status, **did, "seconds": round(result.seconds, 4)}
-        log.info("gateway.run", response=response, caller=caller, **ended)
+        log.info("gateway.run", response=response_id, caller=caller_id, **ended)
 
-    def observe(event: Event) -> None:
+    def on_event(event: Event) -> None:
         if isinstance(event, ToolFinished):
-            tool_finished(event)
+            log_tool_call(event)
         elif isinstance(event, RunFinished):
-            run_finished(event)
+            log_run(event)
 
-    return observe
+    return on_event
 
 
 def _tool_of(event: ToolFinished, toolbox: Toolbox) -> tuple[str, str]:
@@ -68,5 +68,5 @@ def _tool_of(event: ToolFinished, toolbox: Toolbox) -> tuple[str, str]:
     metadata = event.metadata
     if "server" in metadata:
         return str(metadata["server"]), str(metadata.get("tool", event.name))
-    is_ours = toolbox.spec(event.name) is not None and not toolbox.is_client(event.name)
+    is_ours = toolbox.find_spec(event.name) is not None and not toolbox.is_client_function(event.name)
     return "", event.name if is_ours else UNKNOWN_TOOL

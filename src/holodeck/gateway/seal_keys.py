@@ -12,7 +12,7 @@ from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.storage_url import seal_key_file
 
-_FIX = "Set 'seal_key' to share it and to keep it over a restart."
+_SEAL_KEY_FIX = "Set 'seal_key' to share it and to keep it over a restart."
 
 
 def read_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
@@ -24,20 +24,20 @@ def read_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
         return [key.reveal().encode("utf-8", "surrogateescape") for key in config.seal_key]
     file = seal_key_file(config.storage.url, folder)
     if file is None:
-        log.warning("gateway.seal_is_temporary", fix=_FIX)
+        log.warning("gateway.seal_is_temporary", fix=_SEAL_KEY_FIX)
         return [secrets.token_bytes(MIN_SEAL_KEY_BYTES)]
     try:
         if file.exists() and not file.stat().st_size:
             file.unlink(missing_ok=True)  # a key that everybody knows, from a disk that lost its content
         if not file.exists():
-            _make(file)
+            _create_key_file(file)
         return [file.read_bytes()]
     except OSError as error:
-        log.warning("gateway.seal_is_temporary", file=file.name, reason=error.strerror, fix=_FIX)
+        log.warning("gateway.seal_is_temporary", file=file.name, reason=error.strerror, fix=_SEAL_KEY_FIX)
         return [secrets.token_bytes(MIN_SEAL_KEY_BYTES)]
 
 
-def _make(file: Path) -> None:
+def _create_key_file(file: Path) -> None:
     """Write a new key: it is there whole or not at all, also when two gateways start at once."""
     draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:

@@ -22,28 +22,28 @@ from holodeck.gateway.backends import Backend
 from holodeck.gateway.background import Background
 from holodeck.gateway.callers import APIKeys, CallerProvider, Callers
 from holodeck.gateway.chat import ChatCompletions
-from holodeck.gateway.connections import bounded
-from holodeck.gateway.continuing import Continuing
+from holodeck.gateway.connections import build_http_protocol
+from holodeck.gateway.continuing import ContinuationResolver
 from holodeck.gateway.conversations import Conversations
 from holodeck.gateway.hosts import HostPolicy
 from holodeck.gateway.jwt_callers import JWTProvider
-from holodeck.gateway.making import ResponseMaker
+from holodeck.gateway.making import ResponseBuilder
 from holodeck.gateway.metrics import Metrics
-from holodeck.gateway.operations import Operations
-from holodeck.gateway.rates import Rates
-from holodeck.gateway.recent import Memory
+from holodeck.gateway.operations import AdminEndpoints
+from holodeck.gateway.rates import CallerLimits
+from holodeck.gateway.recent import SocketHistories
 from holodeck.gateway.responses import Responses
-from holodeck.gateway.room import Room
-from holodeck.gateway.routes import all_routes
-from holodeck.gateway.runs import Runs
+from holodeck.gateway.room import GatewayBudget
+from holodeck.gateway.routes import build_routes
+from holodeck.gateway.runs import ActiveRuns
 from holodeck.gateway.seal_keys import read_seal_keys
-from holodeck.gateway.socket_connections import bounded_socket
+from holodeck.gateway.socket_connections import build_websocket_protocol
 from holodeck.gateway.sockets import ResponseSockets
-from holodeck.gateway.starting import Starter
+from holodeck.gateway.starting import RunBuilder
 from holodeck.gateway.tracing import start_tracing, stop_tracing
-from holodeck.gateway.windows import Windows
+from holodeck.gateway.windows import ContextEndpoints
 from holodeck.gateway.wire.seal import SealKeys
-from holodeck.gateway.work import work_engine
+from holodeck.gateway.work import build_durable_engine
 from holodeck.lib import log, shortage
 from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
 from holodeck.lib.limits import (
@@ -59,7 +59,7 @@ from holodeck.storage.factory import open_store
 from holodeck.storage.store import ResponseStore
 from holodeck.tools.function import FunctionExecutor
 
-_PORT_IS_WRONG = frozenset({errno.EADDRINUSE, errno.EACCES})
+_PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 class Service:
@@ -73,27 +73,27 @@ class Service:
             config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
         )
         metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
-        self._server: _Server | None = None
+        self._server: _DrainingServer | None = None
         seal_keys = SealKeys(read_seal_keys(config, loaded.path.parent))
-        callers = Callers(_providers(loaded, loaded.path.parent))
-        self.is_open = callers.is_open
-        self.room = Room(config.limits.room)
+        callers = Callers(_build_caller_providers(loaded, loaded.path.parent))
+        self.has_no_auth = callers.has_no_auth
+        self.budget = GatewayBudget(config.limits.body_budget)
         context_bytes = config.limits.context_bytes
-        starter = Starter(backends, config, self.room)
-        continuing = Continuing(self.store, seal_keys, most=context_bytes)
-        self.pool, self._checker = starter.pool, starter.checker
-        rates = Rates(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
-        self.runs = Runs(metrics, rates)
+        starter = RunBuilder(backends, config, self.budget)
+        continuing = ContinuationResolver(self.store, seal_keys, max_bytes=context_bytes)
+        self.pool, self._argument_checker = starter.pool, starter.argument_checker
+        rates = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
+        self.runs = ActiveRuns(metrics, rates)
         is_sqlite = config.storage.url.startswith("sqlite")
         self.background = Background(
             self.store,
             self.runs,
-            work_engine(config, loaded.path.parent, keeper=self.store.keeper),
-            looks=1 if is_sqlite else TAKE_OVER_LOOKS,
+            build_durable_engine(config, loaded.path.parent, gateway_id=self.store.gateway_id),
+            checks_before_takeover=1 if is_sqlite else TAKE_OVER_LOOKS,
             model_wait=config.background.model_wait_seconds,
             count=metrics.count,
         )
-        maker = ResponseMaker(
+        maker = ResponseBuilder(
             starter,
             self.store,
             seal_keys,
@@ -102,7 +102,7 @@ class Service:
             is_durable=self.background.is_durable,
             in_flight=lambda: rates.in_flight,
         )
-        self._revive = maker.revive
+        self._rebuild = maker.rebuild
         responses = Responses(maker, self.store, self.runs, continuing, self.background, rates)
         sockets = ResponseSockets(
             maker,
@@ -110,15 +110,15 @@ class Service:
             rates,
             continuing,
             seconds=config.limits.socket_seconds,
-            most_bytes=config.limits.body_bytes,
-            room=self.room,
-            memory=Memory(max(config.limits.room, context_bytes)),
+            max_queued_bytes=config.limits.body_bytes,
+            budget=self.budget,
+            histories=SocketHistories(max(config.limits.body_budget, context_bytes)),
         )
         self.app = Gateway(
-            all_routes(
+            build_routes(
                 responses,
-                Conversations(self.store, seal_keys, most=context_bytes),
-                Operations(
+                Conversations(self.store, seal_keys, max_sealed_bytes=context_bytes),
+                AdminEndpoints(
                     backends,
                     self.store,
                     metrics,
@@ -126,12 +126,12 @@ class Service:
                     sockets=lambda: rates.sockets,
                     background=self.background,
                 ),
-                Windows(starter, continuing, seal_keys, most=context_bytes),
-                ChatCompletions(starter, self.runs, continuing.untold),
+                ContextEndpoints(starter, continuing, seal_keys, max_bytes=context_bytes),
+                ChatCompletions(starter, self.runs, continuing.tool_history),
             ),
             sockets={"/v1/responses": sockets.serve},
             callers=callers,
-            rates=rates,
+            caller_limits=rates,
             hosts=HostPolicy(
                 allowed_hosts=config.listen.allowed_hosts,
                 origins=config.cors_origins,
@@ -139,19 +139,19 @@ class Service:
             ),
             metrics=metrics,
             body_limit=config.limits.body_bytes,
-            room=self.room,
+            budget=self.budget,
             body_seconds=config.limits.request_seconds,
             silent_seconds=config.limits.silent_seconds,
         )
 
     async def run(self, on_ready: Callable[[str], None]) -> None:
         """Serve. SIGTERM, SIGINT and SIGHUP drain: new requests are refused, running ones get their time."""
-        listener = _listener(self.config.listen.host, self.config.listen.port)
+        listener = _open_listener(self.config.listen.host, self.config.listen.port)
         tracer = start_tracing(self.config.otel, os.environ)
-        self._server = server = _Server(
+        self._server = server = _DrainingServer(
             uvicorn.Config(
                 self.app,
-                http=bounded(self.config.limits.request_seconds, self.config.limits.reader_seconds),
+                http=build_http_protocol(self.config.limits.request_seconds, self.config.limits.reader_seconds),
                 log_config=None,
                 access_log=False,
                 proxy_headers=tracer is not None,  # only traces tell how a client reached the proxy in front of us
@@ -159,7 +159,9 @@ class Service:
                 timeout_graceful_shutdown=CONNECTIONS_GRACE,  # the runs have had their time by then
                 server_header=False,
                 lifespan="off",
-                ws=bounded_socket(self.config.limits.request_seconds, self.config.limits.reader_seconds, self.room),
+                ws=build_websocket_protocol(
+                    self.config.limits.request_seconds, self.config.limits.reader_seconds, self.budget
+                ),
                 ws_per_message_deflate=False,  # as over HTTP: what is packed counts for less than it takes
                 ws_max_size=self.config.limits.body_bytes,
             ),
@@ -169,12 +171,12 @@ class Service:
         keeping: list[asyncio.Task[None]] = []
         try:
             self._import_functions()
-            await self.background.open(self._revive)
+            await self.background.open(self._rebuild)
             keeping = [
-                asyncio.create_task(self._keep_house(), name="housekeeping"),
-                asyncio.create_task(shortage.watch(), name="open files"),
-                asyncio.create_task(self.background.watch_keepers(), name="keepers"),
-                asyncio.create_task(self.background.watch_cancels(), name="cancels"),
+                asyncio.create_task(self._run_retention(), name="housekeeping"),
+                asyncio.create_task(shortage.watch_file_shortage(), name="open files"),
+                asyncio.create_task(self.background.watch_gateways(), name="keepers"),
+                asyncio.create_task(self.background.watch_cancel_requests(), name="cancels"),
             ]
             with server.capture_signals():  # whoever reads that we are ready may also end us at once
                 on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
@@ -197,7 +199,9 @@ class Service:
         await self.runs.close()
         await self.background.close()
         await asyncio.gather(
-            self.pool.close(), self._checker.close(), *(backend.mcp.close() for backend in self.backends.values())
+            self.pool.close(),
+            self._argument_checker.close(),
+            *(backend.mcp.close() for backend in self.backends.values()),
         )
         await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
         await self.store.close()
@@ -208,24 +212,24 @@ class Service:
             for functions in backend.functions:
                 try:
                     if isinstance(functions, FunctionExecutor):
-                        functions.prepare()
+                        functions.import_files()
                 except ExecutionError as error:
                     log.error("gateway.functions_failed", model=name, error=error)
 
     async def _drain(self) -> None:
         self.app.is_draining = True
-        self.background.is_leaving = True
+        self.background.is_draining = True
         if self.config.listen.closes_first and self._server is not None:
             self._server.stop_listening()
         await self.runs.drain(self.config.limits.drain_seconds)
 
-    async def _keep_house(self) -> None:
+    async def _run_retention(self) -> None:
         """What is old is forgotten now and then."""
         while True:
             try:
                 before = time.time() - self.config.storage.retention_days * DAY
-                gone = await self.store.forget(before)
-                await self.background.forget(before)
+                gone = await self.store.delete_older_than(before)
+                await self.background.delete_older_than(before)
                 if gone:
                     log.info("gateway.forgot", rows=gone)
             except StorageError as error:
@@ -233,13 +237,13 @@ class Service:
             await asyncio.sleep(RETENTION_INTERVAL)
 
 
-class _Server(uvicorn.Server):
+class _DrainingServer(uvicorn.Server):
     """Uvicorn, with our own end: it stops listening when the runs are drained."""
 
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
         self._on_exit = on_exit
-        self._draining: asyncio.Task[None] | None = None
+        self._drain_task: asyncio.Task[None] | None = None
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -256,11 +260,11 @@ class _Server(uvicorn.Server):
                 signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._draining is not None:  # asked twice: now
+        if self._drain_task is not None:  # asked twice: now
             self.force_exit = True
             self.should_exit = True
             return
-        self._draining = asyncio.get_running_loop().create_task(self._drain(sig))
+        self._drain_task = asyncio.get_running_loop().create_task(self._drain(sig))
 
     def stop_listening(self) -> None:
         """Refuse who is not connected yet; uvicorn does so only at its end."""
@@ -273,7 +277,7 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def _providers(loaded: LoadedGateway, folder: Path) -> list[CallerProvider]:
+def _build_caller_providers(loaded: LoadedGateway, folder: Path) -> list[CallerProvider]:
     providers: list[CallerProvider] = []
     if loaded.gateway.keys:
         providers.append(APIKeys(loaded.gateway.keys))
@@ -282,7 +286,7 @@ def _providers(loaded: LoadedGateway, folder: Path) -> list[CallerProvider]:
     return providers
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def _open_listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -291,6 +295,6 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.listen(LISTEN_BACKLOG)  # whoever reads that we are ready may connect at once
     except OSError as error:
         listener.close()
-        key = "listen.port" if error.errno in _PORT_IS_WRONG else "listen.host"
+        key = "listen.port" if error.errno in _PORT_ERRNOS else "listen.host"
         raise ConfigError(f"Cannot listen on {host}:{port}: {error.strerror}. Use another '{key}'.") from None
     return listener

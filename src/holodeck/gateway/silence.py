@@ -7,41 +7,41 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, Self
 
-COMMENT = b":\n"
+KEEPALIVE_COMMENT = b":\n"
 """What server-sent events have for that. No empty line follows: older parsers, as openai-go's, take it for an event."""
 
 
-class Silence:
-    """`with Silence(send, seconds) as silence:` while pieces are written; each of them adds one to `pieces`."""
+class SSEKeepAlive:
+    """`with Silence(send, seconds) as silence:` while pieces are written; each of them adds one to `chunks_sent`."""
 
-    __slots__ = ("_looks", "_saying", "_seconds", "_seen", "_send", "pieces")
+    __slots__ = ("_chunks_at_check", "_comment_task", "_seconds", "_send", "_timer", "chunks_sent")
 
     def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]], seconds: float) -> None:
-        self.pieces = 0
+        self.chunks_sent = 0
         self._send = send
         self._seconds = seconds
-        self._seen = -1
-        self._looks: asyncio.TimerHandle | None = None
-        self._saying: asyncio.Task[None] | None = None
+        self._chunks_at_check = -1
+        self._timer: asyncio.TimerHandle | None = None
+        self._comment_task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> Self:
-        self._looks = asyncio.get_running_loop().call_later(self._seconds, self._look)
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._check_idle)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._looks is not None:
-            self._looks.cancel()
-        if self._saying is not None:
-            self._saying.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._comment_task is not None:
+            self._comment_task.cancel()
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         """Not at every piece: that would cost more than all of this."""
-        is_saying = self._saying is not None and not self._saying.done()
-        if self.pieces == self._seen and not is_saying:
-            self._saying = asyncio.create_task(self._say())
-        self._seen = self.pieces
-        self._looks = asyncio.get_running_loop().call_later(self._seconds, self._look)
+        is_saying = self._comment_task is not None and not self._comment_task.done()
+        if self.chunks_sent == self._chunks_at_check and not is_saying:
+            self._comment_task = asyncio.create_task(self._send_comment())
+        self._chunks_at_check = self.chunks_sent
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._check_idle)
 
-    async def _say(self) -> None:
+    async def _send_comment(self) -> None:
         with suppress(OSError):  # nobody is there any more: who writes the pieces hears of it
-            await self._send({"type": "http.response.body", "body": COMMENT, "more_body": True})
+            await self._send({"type": "http.response.body", "body": KEEPALIVE_COMMENT, "more_body": True})

@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Continuing
-from holodeck.gateway.making import ResponseMaker
-from holodeck.gateway.problems import WireError, envelope_for, shutting_down
-from holodeck.gateway.rates import Rates
-from holodeck.gateway.recent import Memory, Recent
-from holodeck.gateway.room import NO_ROOM, RequestReservation, Room, no_room
-from holodeck.gateway.runs import Runs
-from holodeck.gateway.wire.dialects import Dialect
-from holodeck.gateway.wire.request import lane_of, read_message
+from holodeck.gateway.continuing import ContinuationResolver
+from holodeck.gateway.making import ResponseBuilder
+from holodeck.gateway.problems import APIError, shutting_down_error, websocket_error_event
+from holodeck.gateway.rates import CallerLimits
+from holodeck.gateway.recent import SocketHistories, SocketHistory
+from holodeck.gateway.room import OVER_BUDGET_MESSAGE, GatewayBudget, RequestReservation, over_budget_error
+from holodeck.gateway.runs import ActiveRuns
+from holodeck.gateway.wire.dialects import ClientKind
+from holodeck.gateway.wire.request import read_socket_message, stream_id_of
 from holodeck.lib.bounded_json import TooDeepError, parse_json
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.limits import MAX_QUEUED_MESSAGES
@@ -27,14 +27,14 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _GOING_AWAY = 1001
-_NO_TEXT = 1007
+_INVALID_TEXT = 1007
 
 
-class _LeftError(Exception):
+class _DisconnectedError(Exception):
     """Nobody is at the other end any more."""
 
 
-class _NoTextError(Exception):
+class _InvalidTextError(Exception):
     """A message that is not UTF-8, whichever kind it came as."""
 
 
@@ -43,204 +43,208 @@ class ResponseSockets:
 
     def __init__(
         self,
-        maker: ResponseMaker,
-        runs: Runs,
-        rates: Rates,
-        continuing: Continuing,
+        builder: ResponseBuilder,
+        runs: ActiveRuns,
+        caller_limits: CallerLimits,
+        continuations: ContinuationResolver,
         *,
         seconds: float,
-        most_bytes: int,
-        room: Room,
-        memory: Memory,
+        max_queued_bytes: int,
+        budget: GatewayBudget,
+        histories: SocketHistories,
     ) -> None:
-        """`most_bytes`: of messages that wait for the response that is being made, unless there is only one.
+        """`max_bytes`: of messages that wait for the response that is being made, unless there is only one.
 
-        `room`: what messages have taken of it before they come here.
+        `budget`: what messages have taken of it before they come here.
         """
-        self._most_bytes = most_bytes
-        self._room = room
-        self._memory = memory
-        self._maker = maker
+        self._max_queued_bytes = max_queued_bytes
+        self._budget = budget
+        self._histories = histories
+        self._builder = builder
         self._runs = runs
-        self._rates = rates
-        self._continuing = continuing
+        self._caller_limits = caller_limits
+        self._continuations = continuations
         self._seconds = seconds
 
     async def serve(
-        self, caller: Caller, dialect: Dialect, receive: Receive, send: Send, is_draining: Callable[[], bool]
+        self, caller: Caller, client_kind: ClientKind, receive: Receive, send: Send, is_draining: Callable[[], bool]
     ) -> None:
         """Answer one accepted connection until it ends. Its end is the end of the run that it waits for."""
-        messages = _Messages(self._most_bytes, self._room)
+        messages = _MessageQueue(self._max_queued_bytes, self._budget)
         async with messages, asyncio.TaskGroup() as group:
-            answering = group.create_task(_until_left(self._answer_all(caller, dialect, messages, send, is_draining)))
-            listening = group.create_task(_until_left(messages.listen(receive, send)))
+            answering = group.create_task(
+                _run_until_disconnect(self._answer_all(caller, client_kind, messages, send, is_draining))
+            )
+            listening = group.create_task(_run_until_disconnect(messages.receive_all(receive, send)))
             listening.add_done_callback(lambda _: answering.cancel())
             answering.add_done_callback(lambda _: listening.cancel())
 
     async def _answer_all(
         self,
         caller: Caller,
-        dialect: Dialect,
-        messages: _Messages,
+        client_kind: ClientKind,
+        messages: _MessageQueue,
         send: Send,
         is_draining: Callable[[], bool],
     ) -> None:
-        loop, why = asyncio.get_running_loop(), _too_long(self._seconds)
+        loop, why = asyncio.get_running_loop(), _socket_time_limit_error(self._seconds)
         seconds = self._seconds
         if caller.expires_at is not None and (left := caller.expires_at - time.time()) < seconds:
-            seconds, why = left, _token_expired()
+            seconds, why = left, _token_expired_error()
         deadline = loop.time() + seconds
-        with self._memory.of_one(caller.id) as recent:
+        with self._histories.open_history(caller.id) as recent:
             while True:
                 try:
                     async with asyncio.timeout_at(deadline):
                         message = await messages.get()
                 except TimeoutError:
-                    await _close(send, why)
+                    await _close_socket(send, why)
                     return
                 try:
                     if loop.time() >= deadline:  # messages that wait are had without waiting, so without a timeout
-                        await _close(send, why)
+                        await _close_socket(send, why)
                         return
                     if is_draining():
-                        await _close(send, shutting_down())  # the next one is elsewhere
+                        await _close_socket(send, shutting_down_error())  # the next one is elsewhere
                         return
-                    await self._answer(message, caller, dialect, recent, send)
-                except _NoTextError:
-                    await _close(send, _no_text(), _NO_TEXT)
+                    await self._answer(message, caller, client_kind, recent, send)
+                except _InvalidTextError:
+                    await _close_socket(send, _invalid_text_error(), _INVALID_TEXT)
                     return
                 finally:
-                    messages.forget(message)
+                    messages.release(message)
                     del message  # else it would be in memory until the next one comes
 
-    async def _answer(self, message: bytes, caller: Caller, dialect: Dialect, recent: Recent, send: Send) -> None:
+    async def _answer(
+        self, message: bytes, caller: Caller, client_kind: ClientKind, socket_history: SocketHistory, send: Send
+    ) -> None:
         body: object = None
         lane: str | None = None
         try:
-            with RequestReservation(self._room) as reservation:
+            with RequestReservation(self._budget) as reservation:
                 reservation.acquire_parsed(message)
-                body = _data(message)
-                lane = lane_of(body)
-                find = await self._continuing.found(body, caller)
-                with self._rates.request(caller):
-                    sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
-                    request = replace(read_message(body, sealed=sealed, find=find), stream=True)
-                    live = await self._maker.prepare(request, caller, recent, dialect=dialect)
-                    async with aclosing(self._runs.advance(live, is_asked=False)) as batches:
+                body = _parse_message(message)
+                lane = stream_id_of(body)
+                find = await self._continuations.build_item_lookup(body, caller)
+                with self._caller_limits.count_request(caller):
+                    sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
+                    request = replace(read_socket_message(body, sealed=sealed, find_item=find), stream=True)
+                    live = await self._builder.build(request, caller, socket_history, client_kind=client_kind)
+                    async with aclosing(self._runs.stream(live, has_request_log=False)) as batches:
                         async for batch in batches:
                             for payload in batch:
-                                await _tell(send, payload, lane)
+                                await _send_event(send, payload, lane)
             is_failed = live.result is None or live.result.status == "failed"
-        except (_LeftError, _NoTextError):
+        except (_DisconnectedError, _InvalidTextError):
             raise
         except Exception as error:  # the boundary: whatever it was, the connection goes on
             is_failed = True
-            await _tell(send, envelope_for(error), lane)
+            await _send_event(send, websocket_error_event(error), lane)
         if is_failed and isinstance(body, dict):
-            recent.forget(str(body.get("previous_response_id")))
+            socket_history.delete(str(body.get("previous_response_id")))
 
 
-async def _until_left(work: Awaitable[None]) -> None:
-    with suppress(_LeftError):
-        await work
+async def _run_until_disconnect(coroutine: Awaitable[None]) -> None:
+    with suppress(_DisconnectedError):
+        await coroutine
 
 
-class _Messages:
+class _MessageQueue:
     """What a client has sent and nobody has answered yet. It takes room until then, or until the client leaves."""
 
-    def __init__(self, most_bytes: int, room: Room) -> None:
-        self._most_bytes = most_bytes
-        self._room = room
-        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
-        self._bytes = 0
+    def __init__(self, max_queued_bytes: int, budget: GatewayBudget) -> None:
+        self._max_queued_bytes = max_queued_bytes
+        self._budget = budget
+        self._queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
+        self._queued_bytes = 0
 
     async def __aenter__(self) -> None:
         """Begin with none."""
 
     async def __aexit__(self, *_: object) -> None:
-        while not self._waiting.empty():
-            self._room.give(len(self._waiting.get_nowait()))
+        while not self._queue.empty():
+            self._budget.release_bytes(len(self._queue.get_nowait()))
 
     async def get(self) -> bytes:
         """The next one, to be forgotten when it is answered."""
-        message = await self._waiting.get()
-        self._bytes -= len(message)
+        message = await self._queue.get()
+        self._queued_bytes -= len(message)
         return message
 
-    def forget(self, message: bytes) -> None:
-        self._room.give(len(message))
+    def release(self, message: bytes) -> None:
+        self._budget.release_bytes(len(message))
 
-    async def listen(self, receive: Receive, send: Send) -> None:
+    async def receive_all(self, receive: Receive, send: Send) -> None:
         """Hear everything until the client leaves, whether or not there is room for it: its leaving must be heard."""
         while (heard := await receive())["type"] != "websocket.disconnect":
-            if heard["type"] == NO_ROOM:
-                await _tell(send, envelope_for(no_room()))
-            elif heard["type"] == "websocket.receive" and not self._take(heard["bytes"]):
-                await _tell(send, envelope_for(_too_many(self._most_bytes)))
+            if heard["type"] == OVER_BUDGET_MESSAGE:
+                await _send_event(send, websocket_error_event(over_budget_error()))
+            elif heard["type"] == "websocket.receive" and not self._enqueue(heard["bytes"]):
+                await _send_event(send, websocket_error_event(_queue_full_error(self._max_queued_bytes)))
             del heard  # else it would be in memory until more is heard
 
-    def _take(self, message: bytes) -> bool:
-        is_too_much = self._bytes and self._bytes + len(message) > self._most_bytes
-        if is_too_much or self._waiting.full():
-            self._room.give(len(message))
+    def _enqueue(self, message: bytes) -> bool:
+        is_too_much = self._queued_bytes and self._queued_bytes + len(message) > self._max_queued_bytes
+        if is_too_much or self._queue.full():
+            self._budget.release_bytes(len(message))
             return False
-        self._bytes += len(message)
-        self._waiting.put_nowait(message)
+        self._queued_bytes += len(message)
+        self._queue.put_nowait(message)
         return True
 
 
-def _data(message: bytes) -> object:
+def _parse_message(message: bytes) -> object:
     try:
         return parse_json(message)
     except TooDeepError as error:
         raise BadRequestError(f"The message is {error}.", code="invalid_json") from None
     except ValueError:
-        _check_text(message)
+        _check_utf8(message)
         raise BadRequestError("The message is not valid JSON.", code="invalid_json") from None
 
 
-def _check_text(message: bytes) -> None:
+def _check_utf8(message: bytes) -> None:
     try:
         message.decode()
     except UnicodeDecodeError:
-        raise _NoTextError from None
+        raise _InvalidTextError from None
 
 
-def _no_text() -> WireError:
-    return WireError(400, "The message is not valid UTF-8.", kind="invalid_request", code="invalid_json")
+def _invalid_text_error() -> APIError:
+    return APIError(400, "The message is not valid UTF-8.", kind="invalid_request", code="invalid_json")
 
 
-def _too_long(seconds: float) -> WireError:
+def _socket_time_limit_error(seconds: float) -> APIError:
     message = f"A WebSocket is open for at most {seconds / 60:.0f} minutes. Open a new one and go on there."
-    return WireError(400, message, kind="invalid_request", code="websocket_connection_limit_reached")
+    return APIError(400, message, kind="invalid_request", code="websocket_connection_limit_reached")
 
 
-def _token_expired() -> WireError:
+def _token_expired_error() -> APIError:
     message = "The token with which this WebSocket was opened has expired. Open a new one with a new token."
-    return WireError(401, message, kind="invalid_request", code="token_expired")
+    return APIError(401, message, kind="invalid_request", code="token_expired")
 
 
-def _too_many(most_bytes: int) -> WireError:
+def _queue_full_error(max_bytes: int) -> APIError:
     message = (
-        f"At most {MAX_QUEUED_MESSAGES} messages, of {most_bytes} bytes together, wait for the response that is being "
+        f"At most {MAX_QUEUED_MESSAGES} messages, of {max_bytes} bytes together, wait for the response that is being "
         "made. Wait for its end."
     )
-    return WireError(429, message, kind="too_many_requests", code="too_many_messages")
+    return APIError(429, message, kind="too_many_requests", code="too_many_messages")
 
 
-async def _close(send: Send, reason: WireError, code: int = _GOING_AWAY) -> None:
-    await _tell(send, envelope_for(reason))
-    await _send(send, {"type": "websocket.close", "code": code})
+async def _close_socket(send: Send, reason: APIError, code: int = _GOING_AWAY) -> None:
+    await _send_event(send, websocket_error_event(reason))
+    await _send_message(send, {"type": "websocket.close", "code": code})
 
 
-async def _tell(send: Send, payload: bytes, lane: str | None = None) -> None:
+async def _send_event(send: Send, event: bytes, lane: str | None = None) -> None:
     if lane is not None:
-        payload = b'%b,"stream_id":"%b"}' % (payload[:-1], lane.encode())
-    await _send(send, {"type": "websocket.send", "text": payload.decode()})
+        event = b'%b,"stream_id":"%b"}' % (event[:-1], lane.encode())
+    await _send_message(send, {"type": "websocket.send", "text": event.decode()})
 
 
-async def _send(send: Send, message: MutableMapping[str, Any]) -> None:
+async def _send_message(send: Send, message: MutableMapping[str, Any]) -> None:
     try:
         await send(message)
     except OSError as error:
-        raise _LeftError from error
+        raise _DisconnectedError from error

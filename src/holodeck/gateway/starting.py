@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from holodeck.engine.loop import RunRequest
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.dialling import DialRules
+from holodeck.gateway.dialling import RequestServerPolicy
 from holodeck.gateway.mcp_view import RequestServers
-from holodeck.gateway.pool import ServerPool
-from holodeck.gateway.problems import WireError
+from holodeck.gateway.pool import CallerConnectionPool
+from holodeck.gateway.problems import APIError
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.gateway.wire.writer import can_be_asked
+from holodeck.gateway.wire.writer import can_answer_approvals
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
@@ -25,7 +25,7 @@ from holodeck.tools.results import ResultReader
 
 
 @record
-class Start:
+class PreparedRun:
     """A run that only needs somebody to write it down."""
 
     backend: Backend
@@ -34,7 +34,7 @@ class Start:
     request: RunRequest
 
 
-class Starter:
+class RunBuilder:
     """Knows the models and agents of this gateway."""
 
     def __init__(self, backends: Mapping[str, Backend], config: GatewayFile, budget: ByteBudget) -> None:
@@ -45,91 +45,95 @@ class Starter:
             for server in backend.mcp.servers.values():
                 server.use_budget(budget)
         self._backends = backends
-        rules = DialRules(config.request_servers, budget)
-        self.pool = ServerPool(rules, patience=config.limits.discovery_seconds)
-        self.checker = ArgumentChecker()
+        rules = RequestServerPolicy(config.request_servers, budget)
+        self.pool = CallerConnectionPool(rules, timeout=config.limits.discovery_seconds)
+        self.argument_checker = ArgumentChecker()
         """Of the arguments of all runs. Closed, like the pool, with the service."""
 
-    def backend(self, name: str | None) -> Backend:
+    def require_backend(self, name: str | None) -> Backend:
         """The model or agent of this name. Raises the 404 of an unknown one."""
         if name is None and len(self._backends) == 1:
             return next(iter(self._backends.values()))
         if name is None:
-            raise WireError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
+            raise APIError(400, "Missing required parameter: 'model'.", kind="invalid_request", param="model")
         if name not in self._backends:
             known = ", ".join(self._backends)
             message = f"The model '{name}' does not exist here. There are: {known}."
-            raise WireError(404, message, kind="not_found", code="model_not_found", param="model")
+            raise APIError(404, message, kind="not_found", code="model_not_found", param="model")
         return self._backends[name]
 
-    async def start(
+    async def build(
         self,
         request: ResponseRequest,
         run_id: str,
         *,
-        items: tuple[Item, ...] = (),
+        context: tuple[Item, ...] = (),
         pending: tuple[FunctionCall, ...] = (),
         can_wait: bool,
-        caller: str,
+        caller_id: str,
         approved: Collection[str] = (),
-        places: Mapping[str, tuple[str, str]] | None = None,
-        own: Collection[str] = (),
-        unknown: Collection[str] = (),
-        can_ask: bool = False,
-    ) -> Start:
-        """Put a run together. `items` came before the request, `pending` are calls of it that may now run.
+        targets: Mapping[str, tuple[str, str]] | None = None,
+        calls_with_caller_credentials: Collection[str] = (),
+        calls_with_unknown_outcome: Collection[str] = (),
+        can_request_approval: bool = False,
+    ) -> PreparedRun:
+        """Put a run together. `context` came before the request, `pending` are calls of it that may now run.
 
-        `approved`: the ids of those that a person approved. `places`: the server and the tool of each, by its id.
-        `own`: the ids of those that run only with credentials that the caller brings.
-        `unknown`: the ids of those that somebody may have run already.
-        `can_ask`: the client knows requests for approval.
+        `approved`: the ids of those that a person approved. `targets`: the server and the tool of each, by its id.
+        `calls_with_caller_credentials`: the ids of those that run only with credentials that the caller brings.
+        `calls_with_unknown_outcome`: the ids of those that somebody may have run already.
+        `can_request_approval`: the client knows requests for approval.
         """
-        backend = self.backend(request.model)
+        backend = self.require_backend(request.model)
         servers = RequestServers(
             backend.mcp,
             request.tools.declarations,
             pool=self.pool,
-            caller=caller,
-            can_ask=can_ask and can_be_asked(request, self.config.mcp_output),
+            caller_id=caller_id,
+            can_request_approval=can_request_approval and can_answer_approvals(request, self.config.mcp_output),
             approved=approved,
-            unknown=unknown,
+            calls_with_unknown_outcome=calls_with_unknown_outcome,
         )
-        if request.tool_choice.server is not None or request.tool_choice.allowed is not None:
+        if request.tool_choice.target is not None or request.tool_choice.allowed is not None:
             await servers.specs()  # a choice by server needs to know the names of its tools
-        if places and pending:
-            servers.check_own(places[call.call_id] for call in pending if call.call_id in own)
+        if targets and pending:
+            servers.check_caller_credentials(
+                targets[call.call_id] for call in pending if call.call_id in calls_with_caller_credentials
+            )
             await servers.specs()
-            pending = tuple(servers.bound(call, places.get(call.call_id)) for call in pending)
-        choice = request.tool_choice.resolved(servers.names)
+            pending = tuple(servers.bind_call(call, targets.get(call.call_id)) for call in pending)
+        choice = request.tool_choice.resolve(servers.tool_names)
         toolbox = Toolbox(
             [*backend.functions, servers],
-            checker=self.checker,
-            client=request.tools.functions,
+            checker=self.argument_checker,
+            client_functions=request.tools.functions,
             reader=ResultReader(budget=self._budget),
-            hold=servers.holds,
+            needs_approval=servers.needs_approval_first,
         )
-        await _check_choice(choice, toolbox)
+        await _check_tool_choice(choice, toolbox)
         run_request = RunRequest(
             run_id=run_id,
             agent=backend.name,
             provider=str(backend.llm.provider),
-            model=_with_defaults(request.model_request(items, choice, instructions=backend.instructions), backend),
+            model=_with_backend_defaults(
+                request.build_model_request(context, choice, instructions=backend.instructions), backend
+            ),
             max_turns=min(backend.max_turns, self.config.limits.max_turns),
             max_tool_calls=request.max_tool_calls,
-            answer_bytes=self.config.limits.answer_bytes,
-            response_bytes=self.config.limits.response_bytes,
+            max_answer_bytes=self.config.limits.answer_bytes,
+            max_response_bytes=self.config.limits.response_bytes,
             budget=self._budget,
             pending=pending,
-            can_wait=can_wait,
+            can_pause=can_wait,
         )
-        return Start(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
+        return PreparedRun(backend=backend, servers=servers, toolbox=toolbox, request=run_request)
 
 
-async def _check_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
+async def _check_tool_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
     """Refuse to force what nobody has; a model would be asked in vain. Raises `BadRequestError`."""
-    if choice.mode != "required" or (choice.name is not None and toolbox.is_client(choice.name)):
+    if choice.mode != "required" or (choice.name is not None and toolbox.is_client_function(choice.name)):
         return
-    offered = {spec.name for spec in await toolbox.offer()}
+    offered = {spec.name for spec in await toolbox.collect_specs()}
     if choice.name is not None and choice.name not in offered:
         message = f"Tool choice {choice.name!r} is neither in the tools of the request nor in the gateway's own."
         refuse(message, "tool_choice")
@@ -137,15 +141,15 @@ async def _check_choice(choice: ToolChoice, toolbox: Toolbox) -> None:
         refuse("Tool choice 'required' needs a tool, and there is none.", "tool_choice")
 
 
-def _with_defaults(asked: ModelRequest, backend: Backend) -> ModelRequest:
+def _with_backend_defaults(request: ModelRequest, backend: Backend) -> ModelRequest:
     """What the request leaves open is as the operator's file says."""
     llm = backend.llm
     if all(value is None for value in (llm.temperature, llm.top_p, llm.max_tokens, backend.response_format)):
-        return asked
+        return request
     return replace(
-        asked,
-        temperature=llm.temperature if asked.temperature is None else asked.temperature,
-        top_p=llm.top_p if asked.top_p is None else asked.top_p,
-        max_tokens=llm.max_tokens if asked.max_tokens is None else asked.max_tokens,
-        response_format=backend.response_format if asked.response_format is None else asked.response_format,
+        request,
+        temperature=llm.temperature if request.temperature is None else request.temperature,
+        top_p=llm.top_p if request.top_p is None else request.top_p,
+        max_tokens=llm.max_tokens if request.max_tokens is None else request.max_tokens,
+        response_format=backend.response_format if request.response_format is None else request.response_format,
     )

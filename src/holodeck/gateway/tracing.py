@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from holodeck import __version__
 from holodeck.lib import log, trace
 from holodeck.lib.extras import install_hint, is_installed
-from holodeck.lib.otel import Collector, OTelTracer, is_wanted_by
+from holodeck.lib.otel import Collector, OTelTracer, is_configured_in
 from holodeck.models.gateway import OTel
 
-_SERVICE = "holodeck"
+_SERVICE_NAME = "holodeck"
 
 
 def start_tracing(otel: OTel | None, environ: Mapping[str, str]) -> trace.Tracer | None:
     """Listen to the spans of this process. A variable alone, without the extra, is no reason not to serve."""
-    if otel is None and not is_wanted_by(environ):
+    if otel is None and not is_configured_in(environ):
         return None
     if not is_installed("otel"):
         log.warning("otel.not_installed", fix=install_hint("otel"))
@@ -28,13 +28,13 @@ def start_tracing(otel: OTel | None, environ: Mapping[str, str]) -> trace.Tracer
         service_name=asked.service_name,
         sample_ratio=asked.sample_ratio,
     )
-    tracer = OTelTracer(collector, service=_SERVICE, version=__version__, environ=environ)
-    trace.listen(tracer)
+    tracer = OTelTracer(collector, service=_SERVICE_NAME, version=__version__, environ=environ)
+    trace.add_tracer(tracer)
     return tracer
 
 
 async def stop_tracing(tracer: trace.Tracer | None) -> None:
     """Send the last spans. Bounded."""
     if tracer is not None:
-        trace.leave(tracer)
+        trace.remove_tracer(tracer)
         await asyncio.to_thread(tracer.close)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from holodeck.models.exchange import Answered, ModelEvent, ModelRequest
+from holodeck.models.exchange import ModelAnswer, ModelEvent, ModelRequest
 
 
-class Unasked:
+class NoModel:
     """Says nothing, at no cost."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        yield Answered(items=(), finish="stop")
+        yield ModelAnswer(items=(), finish="stop")
 
     async def close(self) -> None:
         """There is nothing to let go of."""

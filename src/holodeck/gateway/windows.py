@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import orjson
 
 from holodeck.gateway.callers import Caller
-from holodeck.gateway.continuing import Continuing
+from holodeck.gateway.continuing import ContinuationResolver
 from holodeck.gateway.replies import Reply, json_reply
 from holodeck.gateway.room import RequestReservation
-from holodeck.gateway.starting import Starter
-from holodeck.gateway.threads import check_size
-from holodeck.gateway.waiting import waiting_in
-from holodeck.gateway.wire.approvals import answer_in_place
-from holodeck.gateway.wire.compact_request import compacted, read_compact
+from holodeck.gateway.starting import RunBuilder
+from holodeck.gateway.threads import check_context_size
+from holodeck.gateway.waiting import pending_calls_of
+from holodeck.gateway.wire.approvals import insert_outputs
+from holodeck.gateway.wire.compact_request import build_compaction, read_compact_request
 from holodeck.gateway.wire.request import read_request
 from holodeck.gateway.wire.seal import SealKeys, plain_size
 from holodeck.lib.limits import CHARS_PER_TOKEN, TOKENS_PER_IMAGE, TOKENS_PER_ITEM
@@ -26,44 +26,50 @@ from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, Im
 from holodeck.models.items_codec import encode_items
 
 
-class Windows:
+class ContextEndpoints:
     """Answers about a conversation without asking the model."""
 
-    def __init__(self, starter: Starter, continuing: Continuing, seal_keys: SealKeys, *, most: int) -> None:
-        """`most`: bytes that a folded conversation may have, unfolded."""
-        self._most = most
-        self._starter = starter
-        self._continuing = continuing
+    def __init__(
+        self, run_builder: RunBuilder, continuations: ContinuationResolver, seal_keys: SealKeys, *, max_bytes: int
+    ) -> None:
+        """`max_bytes`: bytes that a folded conversation may have, unfolded."""
+        self._max_bytes = max_bytes
+        self._run_builder = run_builder
+        self._continuations = continuations
         self._seal_keys = seal_keys
 
     async def compact(self, body: object, caller: Caller, reservation: RequestReservation) -> Reply:
         """The conversation as one item that the client cannot read. It is folded, not summed up: nothing is lost."""
-        find = await self._continuing.found(body, caller)
-        sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
-        request = read_compact(body, sealed=sealed, find=find)
-        self._starter.backend(request.model)
+        find = await self._continuations.build_item_lookup(body, caller)
+        sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
+        request = read_compact_request(body, sealed=sealed, find_item=find)
+        self._run_builder.require_backend(request.model)
         items: tuple[Item, ...] = ()
         if request.previous_response_id is not None:
-            before = await self._continuing.response(request.previous_response_id, caller, sealed)
-            items = (*before.items, *await self._continuing.left_behind(before.waiting, caller))
-        answer_in_place(request.input, await self._continuing.left_behind(waiting_in(request.input), caller))
+            before = await self._continuations.require_response_context(request.previous_response_id, caller, sealed)
+            items = (*before.items, *await self._continuations.build_abandoned_outputs(before.pending, caller))
+        insert_outputs(
+            request.input, await self._continuations.build_abandoned_outputs(pending_calls_of(request.input), caller)
+        )
         whole = (*items, *request.input.items)
         tokens = count_tokens(ModelRequest(items=whole, instructions=request.instructions))
         usage = Usage(input_tokens=tokens, output_tokens=0)
         seal = self._seal_keys.for_caller(caller.id)
-        resource = await run_off_loop(lambda: compacted(whole, seal=seal, created_at=time.time(), usage=usage))
+        resource = await run_off_loop(lambda: build_compaction(whole, seal=seal, created_at=time.time(), usage=usage))
         # A larger one could never be sent back: no request may open so much.
-        check_size(plain_size(resource["output"][0]["encrypted_content"]) or 0, self._most, "input")
+        check_context_size(plain_size(resource["output"][0]["encrypted_content"]) or 0, self._max_bytes, "input")
         return json_reply(resource)
 
-    async def input_tokens(self, body: object, caller: Caller, reservation: RequestReservation) -> Reply:
+    async def count_input_tokens(self, body: object, caller: Caller, reservation: RequestReservation) -> Reply:
         """An estimate, which is all that can be said for models of many makers: see `count_tokens`."""
-        find = await self._continuing.found(body, caller)
-        sealed = await self._continuing.open_sealed(body, find, caller, reservation.acquire)
-        request = read_request(body, sealed=sealed, find=find)
-        before = await self._continuing.before(request, caller)
-        start = await self._starter.start(request, "", items=before.items, can_wait=request.store, caller=caller.id)
-        tools = await start.toolbox.offer()
+        find = await self._continuations.build_item_lookup(body, caller)
+        sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
+        request = read_request(body, sealed=sealed, find_item=find)
+        before = await self._continuations.resolve(request, caller)
+        start = await self._run_builder.build(
+            request, "", context=before.context, can_wait=request.store, caller_id=caller.id
+        )
+        tools = await start.toolbox.collect_specs()
         first = start.request.model
         asked = ModelRequest(items=first.items, instructions=first.instructions, tools=tuple(tools))
         return json_reply({"object": "response.input_tokens", "input_tokens": count_tokens(asked)})
@@ -80,18 +86,18 @@ def count_tokens(request: ModelRequest) -> int:
 
 def _tokens_of(item: Item) -> int:
     if isinstance(item, FunctionCall):
-        return TOKENS_PER_ITEM + _of_text(item.name + item.arguments)
+        return TOKENS_PER_ITEM + _tokens_of_text(item.name + item.arguments)
     if isinstance(item, Message | FunctionCallOutput):
-        return TOKENS_PER_ITEM + _of_parts(item.content)
-    return _of_text(encode_items((item,)).decode())
+        return TOKENS_PER_ITEM + _tokens_of_parts(item.content)
+    return _tokens_of_text(encode_items((item,)).decode())
 
 
-def _of_parts(parts: Sequence[object]) -> int:
+def _tokens_of_parts(parts: Sequence[object]) -> int:
     tokens = 0
     for part in parts:
         match part:
             case TextContent(text=text):
-                tokens += _of_text(text)
+                tokens += _tokens_of_text(text)
             case ImageContent() | ImageLink():
                 tokens += TOKENS_PER_IMAGE
             case FileData(url=data) | AudioContent(data=data) | BinaryContent(data=data):
@@ -101,5 +107,5 @@ def _of_parts(parts: Sequence[object]) -> int:
     return tokens
 
 
-def _of_text(text: str) -> int:
+def _tokens_of_text(text: str) -> int:
     return -(-len(text) // CHARS_PER_TOKEN)

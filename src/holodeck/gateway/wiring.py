@@ -8,19 +8,19 @@ from collections.abc import Iterable, Mapping
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.gateway.backends import Backend
 from holodeck.models.tool import MCPTool
-from holodeck.runtime import open_model, wire
+from holodeck.runtime import build_agent, open_model
 from holodeck.tools.mcp.executor import MCPExecutor
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
 
 
-def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[str, Backend]:
+def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[str, Backend]:
     """Backends by the names that clients say. The gateway's own MCP servers are shared by its models."""
     folder, created = loaded.path.parent, int(time.time())
     tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
     patience = loaded.gateway.limits.discovery_seconds
-    servers = [create_mcp_plugin(tool, base_dir=folder, tells_causes=False) for tool in tools]
-    shared = MCPExecutor(servers, patience=patience, revives=True)
+    servers = [create_mcp_plugin(tool, base_dir=folder, may_expose_causes=False) for tool in tools]
+    shared = MCPExecutor(servers, discovery_timeout=patience, can_revive=True)
     backends: dict[str, Backend] = {}
     for name, served in loaded.models.items():
         backends[name] = Backend(
@@ -33,7 +33,7 @@ def backends_of(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[st
             max_turns=loaded.gateway.limits.max_turns,
         )
     for name, agent in loaded.agents.items():
-        wired = wire(agent, environ=environ, patience=patience, revives=True, tells_causes=False)
+        wired = build_agent(agent, environ=environ, discovery_timeout=patience, revives=True, tells_causes=False)
         config = wired.config
         backends[name] = Backend(
             name=name,

@@ -48,7 +48,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")  # how a network without IPv4 rea
 
 def is_public(address: str) -> bool:
     """True for an address that anybody on the Internet could dial as well."""
-    parsed = _parsed(address)
+    parsed = _parse_address(address)
     if parsed is None:
         return False
     if isinstance(parsed, ipaddress.IPv4Address):
@@ -59,19 +59,19 @@ def is_public(address: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Dialling:
+class IPPolicy:
     """What may be dialled: public addresses, and these networks."""
 
     networks: tuple[Network, ...] = ()
 
-    def admits(self, address: str) -> bool:
+    def is_allowed(self, address: str) -> bool:
         if is_public(address):
             return True
-        parsed = _parsed(address)
+        parsed = _parse_address(address)
         return parsed is not None and any(parsed in network for network in self.networks)
 
 
-def networks_among(entries: Iterable[str]) -> tuple[Network, ...]:
+def parse_networks(entries: Iterable[str]) -> tuple[Network, ...]:
     """Those entries that are addresses or networks; the others are names."""
     found: list[Network] = []
     for entry in entries:
@@ -82,11 +82,11 @@ def networks_among(entries: Iterable[str]) -> tuple[Network, ...]:
     return tuple(found)
 
 
-ANYWHERE = Dialling(networks=networks_among(("0.0.0.0/0", "::/0")))
+ANY_ADDRESS = IPPolicy(networks=parse_networks(("0.0.0.0/0", "::/0")))
 """For a host that the operator has named."""
 
 
-def _parsed(address: str) -> Address | None:
+def _parse_address(address: str) -> Address | None:
     """None for what is no plain address, one with a scope included: that is a neighbour's."""
     try:
         parsed = ipaddress.ip_address(address)

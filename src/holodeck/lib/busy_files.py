@@ -12,15 +12,15 @@ from holodeck.lib.limits import PROGRESS_DELAY
 
 
 @contextmanager
-def waiting_for(file: Path | str, *, at_most: float | None = None) -> Iterator[None]:
-    """While another process may keep us from a file; `at_most` is how many seconds that is borne."""
-    bound = "until it is done" if at_most is None else f"for up to {at_most:g} s"
+def warn_if_waiting(file: Path | str, *, timeout: float | None = None) -> Iterator[None]:
+    """While another process may keep us from a file; `timeout` is how many seconds that is borne."""
+    bound = "until it is done" if timeout is None else f"for up to {timeout:g} s"
     notice = f"Waiting for {file}, to which another process is writing, {bound}."
 
-    def tell() -> None:
+    def log_waiting() -> None:
         log.warning("storage.waiting", file=file, notice=notice)
 
-    timer = threading.Timer(PROGRESS_DELAY, tell)  # whoever waits is held by a database or by the kernel
+    timer = threading.Timer(PROGRESS_DELAY, log_waiting)  # whoever waits is held by a database or by the kernel
     timer.daemon = True
     timer.start()
     try:

@@ -21,26 +21,26 @@ class OverBudgetError(HoloDeckError):
 class ByteBudget:
     """Bytes that may be in memory at once. Without a limit it only counts."""
 
-    __slots__ = ("left", "limit")
+    __slots__ = ("available", "limit")
 
     def __init__(self, limit: int = sys.maxsize) -> None:
         self.limit = limit
-        self.left = limit
+        self.available = limit
 
     @property
     def used(self) -> int:
         """Bytes that are acquired now."""
-        return self.limit - self.left
+        return self.limit - self.available
 
     def acquire(self, size: int) -> None:
         """Take so many bytes. Raises `OverBudgetError`, and then takes none."""
-        if size > self.left:
-            raise OverBudgetError(f"there is no room for {size} bytes: {self.left} of {self.limit} are left")
-        self.left -= size
+        if size > self.available:
+            raise OverBudgetError(f"there is no room for {size} bytes: {self.available} of {self.limit} are left")
+        self.available -= size
 
     def release(self, size: int) -> None:
         """So many bytes are not in memory any more."""
-        self.left += size
+        self.available += size
 
 
 class Reservation:
@@ -57,14 +57,14 @@ class Reservation:
         """Of the whole budget."""
         return self._budget.limit
 
-    def grow(self, size: int) -> None:
+    def extend(self, size: int) -> None:
         """Hold so many bytes more. Raises `OverBudgetError`, and then holds what it held."""
         self._budget.acquire(size)
         self.size += size
 
     def resize(self, size: int) -> None:
         """Hold this many bytes in all. Raises `OverBudgetError`, and then holds what it held."""
-        self.grow(size - self.size)
+        self.extend(size - self.size)
 
     def release(self) -> None:
         """Hold nothing. May be called twice."""

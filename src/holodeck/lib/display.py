@@ -16,7 +16,7 @@ _BLANK = re.compile(
 _EMOJI_STYLE = "\ufe0f"
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """The text with each character that could move, hide or reorder others replaced by its code, as `<U+202E>`."""
     if text.isascii() and text.isprintable():
         return text
@@ -28,7 +28,7 @@ def printable(text: str) -> str:
 
 def one_line(text: str, limit: int) -> str:
     """The text on one line, harmless, and no longer than the limit."""
-    flat = " ".join(printable(text).split())
+    flat = " ".join(escape_unprintable(text).split())
     return flat if len(flat) <= limit else flat[: max(limit - 1, 0)] + "…"
 
 

@@ -29,7 +29,7 @@ MAX_TOOL_NAME_CHARS = 64  # what model APIs accept
 PROCESS_EOF_GRACE = 2.0  # a server that reads its input ends at once when it is closed
 PROCESS_TERM_GRACE = 2.0  # time to save something after TERM
 PROCESS_KILL_GRACE = 2.0  # after KILL only the kernel's own work is left
-PROCESS_LAST_WORDS = 0.25  # between the end of a process and the end of what is still in its pipes
+PROCESS_OUTPUT_GRACE = 0.25  # between the end of a process and the end of what is still in its pipes
 CONTAINER_REMOVAL_TIMEOUT = 10.0  # `docker rm -f` talks to a daemon that may be busy
 REAPER_GRACE = 2.0  # for a small shell to send a few signals when we end
 STDERR_RING_BYTES = 64 * KIB  # enough for a stack trace, little enough to keep for every server
@@ -61,7 +61,9 @@ STREAM_RETRY = 1.0  # before an event stream is opened again, when the server do
 MIN_STREAM_RETRY = 0.05  # a server that says 0 and ends every stream would be flooded
 MAX_STREAM_RETRY = 30.0  # also when the server does say
 STREAM_RESUMES = 3  # of one broken answer, before its call fails
-STREAM_TAIL = 0.05  # for a server to end an event stream after its answer, so that the connection can be used again
+STREAM_TAIL_TIMEOUT = (
+    0.05  # for a server to end an event stream after its answer, so that the connection can be used again
+)
 NOTICE_TIMEOUT = 5.0  # for a message that expects no answer (a cancellation, the end of a session)
 LIST_CHANGE_PAUSE = 0.1  # notices that come together are one change
 LIST_RECHECK = 5.0  # a name that is not on the list is looked for again, but not more often than this
@@ -75,7 +77,7 @@ MAX_SNIFFED_BYTES = 64 * KIB  # of a malformed message searched slowly and thoro
 MAX_LIST_PAGES = 1_000  # a server that still has a next page then is counting, not listing
 MAX_LISTED = 20_000  # tools or prompts of one server
 HTTP_READ_CHUNK = 256 * KIB  # big answers arrive in few pieces
-GATHERED_BYTES = 64 * KIB  # of what is written at one moment: then it is sent, whatever follows
+COALESCED_BYTES = 64 * KIB  # of what is written at one moment: then it is sent, whatever follows
 MAX_HTTP_HEAD_BYTES = 64 * KIB  # of the headers of an answer; real ones have a few KiB
 SECOND_ADDRESS_DELAY = 0.25  # before the next address of a name is tried beside one that does not answer
 HTTP_KEEPALIVE = 30.0  # servers close idle connections after a minute or more
@@ -108,8 +110,8 @@ MAX_RESULT_BYTES = 1024 * MIB
 
 # Runs
 MODEL_RESULT_CHARS = 24_000  # about 6,000 tokens: what a model is shown of one result; the rest is there to read
-MAX_KEPT_RESULTS = 64  # results that a run keeps for reading on; the oldest go first
-DISCOVERY_WAIT = 15.0  # how long the first turn waits for a remote server to say what it has
+MAX_STORED_RESULTS = 64  # results that a run keeps for reading on; the oldest go first
+DISCOVERY_TIMEOUT = 15.0  # how long the first turn waits for a remote server to say what it has
 
 # Auth
 MAX_AUTH_BODY_BYTES = 256 * KIB  # metadata documents and token answers are a few KiB
@@ -131,8 +133,8 @@ MAX_SAMPLING_TOKENS = 1_024  # of an answer that a server asks our model for: it
 MODEL_CONNECT_TIMEOUT = 15.0  # to reach an API: name, connection and TLS
 MODEL_FIRST_EVENT_TIMEOUT = 600.0  # a reasoning model may think this long before it says anything
 MODEL_IDLE_TIMEOUT = 300.0  # between two events; some think again in the middle
-MODEL_REFUSAL = 5.0  # for the words of a refusal whose status is known
-MODEL_TAIL = 0.05  # for an API to end the stream after its last event, so that the connection can be used again
+MODEL_REFUSAL_TIMEOUT = 5.0  # for the words of a refusal whose status is known
+MODEL_TAIL_TIMEOUT = 0.05  # for an API to end the stream after its last event, so that the connection can be used again
 MODEL_ATTEMPTS = 4  # one and three more: a short overload passes, a long one is reported
 MODEL_FIRST_PAUSE = 0.5  # before the second attempt; doubled each time
 MODEL_MAX_PAUSE = 8.0  # of our own choosing: a person is waiting
@@ -182,11 +184,13 @@ MAX_REQUEST_SERVER_RESULT = 8 * MIB  # what is kept of one result of a server th
 MAX_REQUEST_SERVER_TOOLS = 512  # of such a server: more than a model can choose from, and few enough to prepare at once
 MAX_REQUEST_HEADERS = 32  # for such a server
 SHORTAGE_LOG_PAUSE = 10.0  # seconds between two lines of the log about a lack of files: one says it for all
-SHORTAGE_LOOK = 2.0  # seconds between two looks whether there is room for one more
+SHORTAGE_POLL = 2.0  # seconds between two looks whether there is room for one more
 LOAD_RETRY_AFTER = 1.0  # seconds, when a provider that has too much to do does not say how long
 SHORTAGE_RETRY_AFTER = 1.0  # seconds; some of what is going on has ended by then
 MAX_OPEN_FILES = 65_536  # of a gateway: a request takes two or three, and the usual 1,024 are for one user's program
-LAST_WAIT = 3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process
+THREAD_EXIT_TIMEOUT = (
+    3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process
+)
 GC_NEW_OBJECTS = (
     100_000  # before cycles among them are looked for: a request makes hundreds, and few of them are cycles
 )
@@ -203,19 +207,19 @@ MAX_FAILURE_SHOWN = 600  # characters of why something failed: last words of a s
 MAX_QUESTION_BYTES = 4 * MIB  # of a question on standard input: more than any model reads
 MAX_IMAGE_BYTES = 20 * MIB  # what the large providers accept for one image
 MAX_ANSWER_BYTES = 4 * KIB  # of a line that a person types as an answer
-MAX_HELD_LINES = 10_000  # written while a person thinks about a question: more than anybody scrolls back
-MAX_HELD_CHARS = 1_000_000  # the same in a chat
+MAX_BUFFERED_LINES = 10_000  # written while a person thinks about a question: more than anybody scrolls back
+MAX_BUFFERED_CHARS = 1_000_000  # the same in a chat
 MAX_APPROVAL_SHOWN = 10_000  # characters of what a person is asked to agree to: all of it, unless it is absurd
 LIVE_STEP = 0.08  # seconds between two pictures of an answer that is being written: fluent, and cheap
 MAX_LIVE_MARKDOWN = 4_000  # characters of a block in progress that are rendered each time; a longer one is shown plain
-TURN_WAIT = 1.0  # seconds for another thread to end its line; one that was left behind may never do so
+LINE_LOCK_TIMEOUT = 1.0  # seconds for another thread to end its line; one that was left behind may never do so
 PIPE_WIDTH = 200  # columns of a table that no terminal bounds
 
 # The rehearsal model
 MAX_CACHED_TEXT_CHARS = 1_000  # of each: longer ones are documents, and come once
 MAX_CACHED_TEXTS = 16_384  # stems of tool names and descriptions: a large catalogue, once
 MAX_REHEARSED_CHARS = 8_000  # of a request that is searched for arguments; what is longer is a document, not a request
-MAX_FINDINGS = 60  # things in a request that could be arguments
+MAX_ENTITIES = 60  # things in a request that could be arguments
 MAX_REPORTED_CHARS = 1_500  # of a tool's answer that is told again: a screen
 MAX_NAMED_TOOLS = 12  # in an answer that says what is on offer
 MAX_REHEARSED_CALLS = 8  # in one turn: a person names a few things, not a hundred
@@ -230,11 +234,13 @@ FILE_CHECK_AGE = 300.0  # seconds for which a check of a database file is believ
 FILE_CHECK_SECONDS = 120.0  # for one check; a file that takes longer is checked as far as that
 FILE_CHECK_SPACING = 30.0  # times as long as a check took, until the next
 FILE_CHECK_WAIT = 10.0  # for a check, by who asks for what does not seem to be there
-AT_HAND_BYTES = 64 * KIB  # of a row that the serving thread writes itself, when it has nothing else to do
-AT_HAND_IN_A_ROW = 100  # of those; then the writing thread takes one, and tidies up what they have left in the journal
-AT_HAND_SECONDS = 0.02  # for one of them; a disk that takes longer ...
-AT_HAND_REST = 60.0  # ... is left to the writing thread for this long
-FORGET_BATCH = 500  # rows deleted at a time, so that others get their turn
+INLINE_WRITE_BYTES = 64 * KIB  # of a row that the serving thread writes itself, when it has nothing else to do
+INLINE_WRITES_IN_A_ROW = (
+    100  # of those; then the writing thread takes one, and tidies up what they have left in the journal
+)
+INLINE_WRITE_SECONDS = 0.02  # for one of them; a disk that takes longer ...
+INLINE_WRITE_PAUSE = 60.0  # ... is left to the writing thread for this long
+DELETE_BATCH = 500  # rows deleted at a time, so that others get their turn
 MAX_SEARCHED_RESPONSES = 1_000  # of a caller, newest first, for an item that a request only refers to
 MAX_SEARCHED_BYTES = 64 * MIB  # of those: a search takes a tenth of a second, and others wait for it
 SEARCH_BATCH = 16  # responses that are fetched together to be searched
@@ -266,25 +272,27 @@ MAX_HEAD_BYTES = 64 * KIB  # of a request line and headers: several of the longe
 DEFAULT_SILENT_SECONDS = 10.0  # of a stream, which proxies end after 30 (Google's), 60 (nginx, Amazon's) or more
 DEFAULT_READER_SECONDS = 60.0  # in which a reader takes nothing of its answer: it sleeps, or is gone without a word
 MISSING_RETRY_AFTER = "5"  # seconds, as a header says it: a dead server is tried again within a few
-LEAVING_RETRY_AFTER = "1"  # seconds, as a header says it: by then a new connection reaches a gateway that stays
+SHUTDOWN_RETRY_AFTER = "1"  # seconds, as a header says it: by then a new connection reaches a gateway that stays
 STOP_WAIT = 2.0  # seconds for runs that were stopped to be stored and told; no reader is waited for longer
-GOODBYE_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends
+SHUTDOWN_READER_SECONDS = 1.0  # for a reader that takes nothing, once the gateway ends
 DEFAULT_REQUEST_SECONDS = 20.0  # for headers, and between two pieces of a body, also from a slow phone
 MIN_BODY_RATE = 1 * KIB  # bytes a second of a body or a message, beyond that time: the slowest phone sends more
 POSTGRES_CONNECTIONS = 10  # of one gateway; with those of durable runs, five gateways fit into the usual limit of 100
 POSTGRES_TIMEOUT = 10.0  # seconds to connect, and for one statement; each touches few rows
-POSTGRES_GOODBYE = 2.0  # seconds to take leave of a server; one that does not answer is left without a word
+POSTGRES_CLOSE_TIMEOUT = 2.0  # seconds to take leave of a server; one that does not answer is left without a word
 POSTGRES_ATTEMPTS = 6  # a server that is restarted is away for a second or two ...
 POSTGRES_FIRST_PAUSE = 0.1  # ... and is asked again after this long, doubled each time
-PRESENCE_RETRY = 0.1  # seconds; until a gateway is back in its database, another that starts takes it for dead
-PRESENCE_TIMEOUT = 3.0  # seconds for that; a new attempt finds a server that is back sooner than an old one
-PRESENCE_INTERVAL = 2.0  # seconds between two looks whether the lock is still held: a lost server does not say so
+GATEWAY_LIVENESS_RETRY = 0.1  # seconds; until a gateway is back in its database, another that starts takes it for dead
+GATEWAY_LIVENESS_TIMEOUT = 3.0  # seconds for that; a new attempt finds a server that is back sooner than an old one
+GATEWAY_LIVENESS_INTERVAL = (
+    2.0  # seconds between two looks whether the lock is still held: a lost server does not say so
+)
 POSTGRES_KEEPALIVE_IDLE = 2  # seconds of silence before the server asks whether our machine is still there, ...
 POSTGRES_KEEPALIVE_INTERVAL = 1  # ... again after this long, ...
 POSTGRES_KEEPALIVE_COUNT = 3  # ... and how often in vain: work of a machine that vanished is free after 5 seconds
-KEEP_RETRY = 1.0  # seconds before a background response that could not be stored is tried again
+STORE_RETRY_PAUSE = 1.0  # seconds before a background response that could not be stored is tried again
 MAX_PAUSED_TURNS = 8  # looked at for a call that came back: there are models that give one id to several calls
-TAKE_ATTEMPTS = 5  # of a request to take what waits in a conversation that others change at the same moment
+LEASE_ATTEMPTS = 5  # of a request to take what waits in a conversation that others change at the same moment
 STORAGE_RETRY = 5.0  # seconds before storage that was away at the start is asked again
 MAX_PRINTED_CHARS = 16_384  # of a line that a function prints: more is a document, and no line of a log
 LOG_PAUSE = 0.05  # seconds that a line of the log may wait for others
@@ -294,9 +302,9 @@ MAX_HOSTS_REMEMBERED = 256  # names that clients reach us by: they repeat themse
 MAX_REQUEST_ID_CHARS = 128  # of one that a client or a proxy has made; a longer one is not an id
 MAX_METRIC_SERIES = 2_000  # of one metric; the servers of requests may have any names, a dashboard has a limit
 RETENTION_INTERVAL = 3_600.0  # what is old is forgotten once an hour
-MAX_UNSTORED_BYTES = 16 * MIB  # of calls that wait in responses which nobody stores; each has a few hundred
-MAX_UNTOLD_BYTES = 64 * MIB  # of what was done before clients' functions were called, which they do not send back
-UNSTORED_SECONDS = 3_600.0  # that they are remembered: as long as a connection would be
+MAX_PENDING_CALL_BYTES = 16 * MIB  # of calls that wait in responses which nobody stores; each has a few hundred
+MAX_TOOL_HISTORY_BYTES = 64 * MIB  # of what was done before clients' functions were called, which they do not send back
+PENDING_CALL_SECONDS = 3_600.0  # that they are remembered: as long as a connection would be
 MIN_UNIQUE_ID_CHARS = 9  # of an id that a model gives to one call only; shorter ones are numbers
 MAX_RECENT_RESPONSES = 8  # that a WebSocket remembers: an agent goes on from its last one, and may go back a little
 MAX_RECENT_BYTES = 8 * MIB  # of them together, unless the latest alone is more
@@ -327,31 +335,31 @@ LOCAL_SHORTLIST = 3  # of eight tools the 0.5B model finds two right ones of fou
 LOCAL_TOOL_CHARS = 300  # of a description
 LOCAL_CLOSE_TIMEOUT = 5.0  # for the piece that is being computed
 MAX_ADAPTED_BYTES = 32 * MIB  # of them together: clients bring schemas, too, and new ones with every request
-MAX_ADAPTED_KEPT = 20_000  # schemas adapted for a model: as many as the tools that one server may list
+MAX_ADAPTED_SCHEMAS = 20_000  # schemas adapted for a model: as many as the tools that one server may list
 
 # Durable runs
-DURABLE_AT_ONCE = 64  # background runs that one gateway begins; what is more waits until somebody has room
+MAX_DURABLE_RUNS = 64  # background runs that one gateway begins; what is more waits until somebody has room
 DURABLE_CONNECTIONS = 8  # a step holds one for a millisecond
 DURABLE_COUNT_WAIT = 2.0  # seconds for a number on a dashboard; the others must not wait for a database that hangs
 DURABLE_CLOSE_WAIT = 5.0  # seconds for the engine to end; its threads may wait for a database that does not answer
 DURABLE_POLL = 0.5  # seconds between two looks at what waits for room
 MAX_DURABLE_ATTEMPTS = 100  # deaths of the process with the same run under way, before the run is thought to cause them
-STREAM_KEEP_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
-BEGIN_WAIT = 1.0  # seconds that a reader waits for its run to begin here, before it reads what is stored
+STREAM_STORE_INTERVAL = 0.2  # seconds between two writes of a stream that somebody follows: it still looks alive
+RUN_START_TIMEOUT = 1.0  # seconds that a reader waits for its run to begin here, before it reads what is stored
 STORED_STREAM_POLL = 0.25  # seconds between two looks at a stream that another gateway writes
 CANCEL_POLL = 0.25  # seconds until a cancellation that another gateway was asked for is noticed
 CANCEL_WAIT = 10.0  # seconds that a client waits for another gateway to stop; it is stopped later all the same
 TAKE_OVER_INTERVAL = 1.0  # seconds between two looks for gateways that are gone
-CLEAR_LOOKS = 30  # of those looks, between two for work whose response has ended: it is in nobody's way
+CLEANUP_LOOKS = 30  # of those looks, between two for work whose response has ended: it is in nobody's way
 OTHER_VERSION_LOOKS = 5  # times as many looks, before work that only another version can do is given up
 DAMAGED_LOOKS = 3  # in a row at which work was taken and is not done, before it counts as damaged: it may just begin
 TAKE_OVER_LOOKS = 3  # looks at which a gateway must be missing: a database that restarts hides all of them for a moment
 
 # Durable runs in a terminal
-KEPT_RUN_DAYS = 30.0  # an ended run is looked at again within days; the gateway keeps what it has for as long
-LEAVE_GRACE = 5.0  # seconds for calls under way after Ctrl-C: most end sooner, and a person waits
+STORED_RUN_DAYS = 30.0  # an ended run is looked at again within days; the gateway keeps what it has for as long
+INTERRUPT_GRACE = 5.0  # seconds for calls under way after Ctrl-C: most end sooner, and a person waits
 CLAIM_POLL = 0.05  # seconds between two looks whether a run is ours by now: a person waits
-KEPT_WAIT = 10.0  # seconds for the end of a run to be written: one row
+RUN_STORE_TIMEOUT = 10.0  # seconds for the end of a run to be written: one row
 MAX_RUNS_LISTED = 50  # the newest; a screen or two
 MAX_QUESTION_SHOWN = 60  # characters of a question in a table
 MAX_STEPS_SHOWN = 200  # of one run, the last ones

@@ -10,7 +10,7 @@ from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 _EDGE = 1024  # bytes kept of each end of a dropped line: enough to find whose answer it was
 
 
-class Lines(asyncio.Protocol):
+class LineSplitter(asyncio.Protocol):
     """The reading end of a process's output."""
 
     def __init__(
@@ -29,15 +29,15 @@ class Lines(asyncio.Protocol):
         self._on_dropped = on_dropped
         self._on_end = on_end
         # One growing buffer: a list of pieces would leave the heap in pieces, and joining it would double the peak.
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._size = 0
-        self._grew = 0.0
+        self._received_at = 0.0
         self._head: bytes | None = None
         self._tail = b""
 
     def is_stuck(self, since: float) -> bool:
         """True in the middle of a line of which nothing has come since that time of the loop."""
-        return self._size > 0 and self._grew < since
+        return self._size > 0 and self._received_at < since
 
     def data_received(self, data: bytes) -> None:
         start = 0
@@ -45,7 +45,7 @@ class Lines(asyncio.Protocol):
             self._end_line(data[start:end])
             start = end + 1
         if start < len(data):
-            self._keep(data[start:] if start else data)
+            self._append_part(data[start:] if start else data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._size and self._head is None:
@@ -53,22 +53,22 @@ class Lines(asyncio.Protocol):
         self._reserved.release()
         self._on_end()
 
-    def _has_room(self, size: int) -> bool:
+    def _try_reserve(self, size: int) -> bool:
         try:
-            self._reserved.grow(size)
+            self._reserved.extend(size)
         except OverBudgetError:
             return False
         return True
 
-    def _keep(self, part: bytes) -> None:
+    def _append_part(self, part: bytes) -> None:
         self._size += len(part)
-        self._grew = asyncio.get_running_loop().time()
+        self._received_at = asyncio.get_running_loop().time()
         if self._head is None:
-            self._held += part
-            if self._size > self._limit or not self._has_room(len(part)):
+            self._buffer += part
+            if self._size > self._limit or not self._try_reserve(len(part)):
                 self._reserved.release()
-                self._head, self._tail = bytes(self._held[:_EDGE]), bytes(self._held[-_EDGE:])
-                self._held = bytearray()
+                self._head, self._tail = bytes(self._buffer[:_EDGE]), bytes(self._buffer[-_EDGE:])
+                self._buffer = bytearray()
         else:
             self._tail = (self._tail + part[-_EDGE:])[-_EDGE:]
 
@@ -77,10 +77,10 @@ class Lines(asyncio.Protocol):
             if part and not part.isspace():
                 self._on_line(part)
             return
-        self._keep(part)
+        self._append_part(part)
         self._reserved.release()  # the receiver of the line holds it from here on
-        held, size, head, tail = self._held, self._size, self._head, self._tail
-        self._held, self._size, self._head, self._tail = bytearray(), 0, None, b""
+        held, size, head, tail = self._buffer, self._size, self._head, self._tail
+        self._buffer, self._size, self._head, self._tail = bytearray(), 0, None, b""
         if head is not None:
             self._on_dropped(head, tail, size)
         else:

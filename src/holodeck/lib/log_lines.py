@@ -15,7 +15,7 @@ from typing import Any, Literal, TextIO
 import orjson
 
 from holodeck.lib.limits import LOG_PAUSE, MAX_LOG_LINES_WAITING
-from holodeck.lib.log import ROOT, Line, Writer, words, write_with
+from holodeck.lib.log import ROOT, LogLine, LogWriter, format_event, set_writer
 from holodeck.lib.redaction import LOG_SECRETS
 
 Format = Literal["text", "json"]
@@ -25,19 +25,19 @@ _SERVERS = f"{ROOT}.mcp.server"
 
 def write_log(form: Format, level: str, stream: TextIO | None = None) -> None:
     """Write the log of this process from now on, in place of whatever did so before."""
-    handler = Lines(stream or sys.stderr, form)
+    handler = LogLineWriter(stream or sys.stderr, form)
     # Our lines have none of these, and finding them out for each costs as much as writing it.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     number = logging.getLevelNamesMapping()[level.upper()]
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    write_with(handler)
+    set_writer(handler)
     root.setLevel(max(number, logging.WARNING))  # of what is not ours, only what went wrong
     logging.getLogger(ROOT).setLevel(number)
     logging.getLogger(_SERVERS).setLevel(number if number < logging.INFO else max(number, logging.WARNING))
 
 
-class Lines(Writer):
+class LogLineWriter(LogWriter):
     """Writes lines a moment later and many at once, in a thread of its own.
 
     A write lets other threads in, which costs a request more than the line itself; and when nobody reads what is
@@ -49,17 +49,17 @@ class Lines(Writer):
         super().__init__()
         self._line = _json_line if form == "json" else _text_line
         if form is not None:
-            self.setFormatter(_JSON() if form == "json" else _Text())
+            self.setFormatter(_JSONFormatter() if form == "json" else _TextFormatter())
         self._stream = stream
-        self._waiting: list[str] = []
-        self._lost = 0
-        self._news = threading.Event()
-        self._writing = threading.Lock()
-        threading.Thread(target=self._write_on, name="log", daemon=True).start()
+        self._pending: list[str] = []
+        self._dropped_count = 0
+        self._has_pending = threading.Event()
+        self._write_lock = threading.Lock()
+        threading.Thread(target=self._write_forever, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if len(self._waiting) >= MAX_LOG_LINES_WAITING:
-            self._lost += 1
+        if len(self._pending) >= MAX_LOG_LINES_WAITING:
+            self._dropped_count += 1
         else:
             self._add(self.format(record))
 
@@ -67,57 +67,57 @@ class Lines(Writer):
         """Write a line of ours, which takes the short way here."""
         line = self._line(time.time(), level, event, fields)
         self.acquire()
-        if len(self._waiting) >= MAX_LOG_LINES_WAITING:
-            self._lost += 1
+        if len(self._pending) >= MAX_LOG_LINES_WAITING:
+            self._dropped_count += 1
         else:
             self._add(line)
         self.release()
 
     def _add(self, line: str) -> None:
-        self._waiting.append(LOG_SECRETS.masked(line))
-        if not self._news.is_set():
-            self._news.set()
+        self._pending.append(LOG_SECRETS.mask(line))
+        if not self._has_pending.is_set():
+            self._has_pending.set()
 
     def flush(self) -> None:
         """Write everything now."""
-        with self._writing:
+        with self._write_lock:
             self.acquire()  # `emit` holds it, too
-            lines, self._waiting = self._waiting, []
-            lost, self._lost = self._lost, 0
+            lines, self._pending = self._pending, []
+            lost, self._dropped_count = self._dropped_count, 0
             self.release()
             if lost:
-                about = (Line("log.lost", {"lines": lost}),)
+                about = (LogLine("log.lost", {"lines": lost}),)
                 lines.append(self.format(logging.LogRecord(ROOT, logging.WARNING, "", 0, "%s", about, None)))
             if lines:
                 with suppress(OSError, ValueError):  # whoever read it has gone
                     self._stream.write("\n".join([*lines, ""]))
                     self._stream.flush()
 
-    def _write_on(self) -> None:
+    def _write_forever(self) -> None:
         while True:
-            self._news.wait()
+            self._has_pending.wait()
             time.sleep(LOG_PAUSE)
-            self._news.clear()
+            self._has_pending.clear()
             self.flush()
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.000Z INFO gateway.request status=200 ...`, on one line unless something crashed."""
 
     def format(self, record: logging.LogRecord) -> str:
-        said = _said(record)
-        told = str(said) if isinstance(said, Line) else f"{record.name} {_one_line(said)}"
+        said = _line_or_message(record)
+        told = str(said) if isinstance(said, LogLine) else f"{record.name} {_one_line(said)}"
         crash = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{_when(record.created)} {record.levelname} {told}{crash}"
+        return f"{_format_time(record.created)} {record.levelname} {told}{crash}"
 
 
-class _JSON(logging.Formatter):
+class _JSONFormatter(logging.Formatter):
     """`time`, `level`, `event`, then the fields of the event; what is not ours has a `message` and its `logger`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, Any] = {"time": _when(record.created), "level": record.levelname.lower()}
-        said = _said(record)
-        if isinstance(said, Line):
+        entry: dict[str, Any] = {"time": _format_time(record.created), "level": record.levelname.lower()}
+        said = _line_or_message(record)
+        if isinstance(said, LogLine):
             entry = {**said.fields, **entry, "event": said.event}
         else:
             entry |= {"event": "log", "logger": record.name, "message": said}
@@ -127,16 +127,16 @@ class _JSON(logging.Formatter):
 
 
 def _text_line(at: float, level: int, event: str, fields: Mapping[str, object]) -> str:
-    return f"{_when(at)} {logging.getLevelName(level)} {words(event, fields)}"
+    return f"{_format_time(at)} {logging.getLevelName(level)} {format_event(event, fields)}"
 
 
 def _json_line(at: float, level: int, event: str, fields: Mapping[str, object]) -> str:
-    entry = {**fields, "time": _when(at), "level": logging.getLevelName(level).lower(), "event": event}
+    entry = {**fields, "time": _format_time(at), "level": logging.getLevelName(level).lower(), "event": event}
     return orjson.dumps(entry, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def _said(record: logging.LogRecord) -> Line | str:
-    if isinstance(record.args, tuple) and len(record.args) == 1 and isinstance(record.args[0], Line):
+def _line_or_message(record: logging.LogRecord) -> LogLine | str:
+    if isinstance(record.args, tuple) and len(record.args) == 1 and isinstance(record.args[0], LogLine):
         return record.args[0]
     return record.getMessage()
 
@@ -146,12 +146,12 @@ def _one_line(text: str) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
-def _when(at: float) -> str:
+def _format_time(at: float) -> str:
     second = int(at)
-    return f"{_second(second)}.{int((at - second) * 1000):03d}Z"
+    return f"{_format_second(second)}.{int((at - second) * 1000):03d}Z"
 
 
 @lru_cache(maxsize=1)
-def _second(at: int) -> str:
+def _format_second(at: int) -> str:
     """Busy gateways write many lines in the same second."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")

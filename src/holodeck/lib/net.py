@@ -1,6 +1,6 @@
 """The one maker of HTTP clients: one TLS context for all, no redirect to another origin, no unbounded body.
 
-A client for an address that a stranger chose dials only what its `Dialling` admits. That is asked of every address at
+A client for an address that a stranger chose dials only what its `IPPolicy` admits. That is asked of every address at
 the moment it is dialled, so that neither a name that resolves differently the second time nor a number gets past.
 """
 
@@ -15,11 +15,11 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 
 import aiohttp
 
-from holodeck.lib.addresses import Dialling
+from holodeck.lib.addresses import IPPolicy
 from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
-from holodeck.lib.proxies import proxy_for, proxy_login, without_login
-from holodeck.lib.tls import tls
+from holodeck.lib.proxies import find_proxy, proxy_login_headers, without_login
+from holodeck.lib.tls import tls_context
 from holodeck.lib.urls import host_problem
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -38,16 +38,16 @@ class BodyTooLargeError(ValueError):
     """A body went over the limit that the reader set; nothing more was read."""
 
 
-def http_client(*, connect_timeout: float, dialling: Dialling | None = None) -> aiohttp.ClientSession:
+def create_http_client(*, connect_timeout: float, ip_policy: IPPolicy | None = None) -> aiohttp.ClientSession:
     """A client for one server: its own connections and cookies, no total time limit (the caller has the deadline).
 
-    `dialling`: which addresses it may dial. Absent: all, because the operator has chosen the server.
+    `ip_policy`: which addresses it may dial. Absent: all, because the operator has chosen the server.
     """
     connector = aiohttp.TCPConnector(
-        ssl=tls(),
+        ssl=tls_context(),
         limit=0,
         keepalive_timeout=HTTP_KEEPALIVE,
-        socket_factory=None if dialling is None else _socket_maker(dialling),
+        socket_factory=None if ip_policy is None else _socket_factory(ip_policy),
     )
     return aiohttp.ClientSession(
         connector=connector,
@@ -58,7 +58,7 @@ def http_client(*, connect_timeout: float, dialling: Dialling | None = None) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class ProxyRoute:
     """How a request goes out: through a proxy, or straight. A proxy's URL is quoted in errors, so it has no login."""
 
     proxy: str | None = None
@@ -72,33 +72,33 @@ class Way:
         return {"proxy": self.proxy, "proxy_headers": self.proxy_headers} if self.proxy else {}
 
 
-def way_to(url: str) -> Way:
+def find_proxy_route(url: str) -> ProxyRoute:
     """Through the proxy that the environment names for this URL, if it does."""
-    named = proxy_for(url)
+    named = find_proxy(url)
     if named is None:
-        return Way()
+        return ProxyRoute()
     proxy = named if "://" in named else f"http://{named}"
     try:
-        bare, login = without_login(proxy), proxy_login(proxy)
+        bare, login = without_login(proxy), proxy_login_headers(proxy)
     except ValueError:
-        return Way(proxy="http://")  # which is refused as none; what is written there may have a password in it
+        return ProxyRoute(proxy="http://")  # which is refused as none; what is written there may have a password in it
     is_tunnelled = urlsplit(url).scheme == "https"
-    return Way(proxy=bare, headers={} if is_tunnelled else login, proxy_headers=login if is_tunnelled else None)
+    return ProxyRoute(proxy=bare, headers={} if is_tunnelled else login, proxy_headers=login if is_tunnelled else None)
 
 
-def _socket_maker(dialling: Dialling) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
+def _socket_factory(ip_policy: IPPolicy) -> Callable[[aiohttp.AddrInfoType], socket.socket]:
     """The last moment before a connection: what is judged here is what is dialled."""
 
-    def make(info: aiohttp.AddrInfoType) -> socket.socket:
+    def create_socket(info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, address = info
-        if not dialling.admits(str(address[0])):
+        if not ip_policy.is_allowed(str(address[0])):
             raise RefusedAddressError
         return socket.socket(family, kind, protocol)
 
-    return make
+    return create_socket
 
 
-def origin(url: str) -> tuple[str, str, int | None]:
+def origin_of(url: str) -> tuple[str, str, int | None]:
     """Scheme, host and port: what must not change on the way."""
     parts: SplitResult = urlsplit(url)
     return parts.scheme, (parts.hostname or "").lower(), parts.port or _DEFAULT_PORTS.get(parts.scheme)
@@ -106,7 +106,7 @@ def origin(url: str) -> tuple[str, str, int | None]:
 
 def is_same_origin(target: str, url: str) -> bool:
     """Whether a URL that a server named leads to that server; one whose host can be read in two ways does not."""
-    return host_problem(urlsplit(target).netloc) is None and origin(target) == origin(url)
+    return host_problem(urlsplit(target).netloc) is None and origin_of(target) == origin_of(url)
 
 
 def redirect_target(status: int, location: str | None, url: str) -> str | None:
@@ -127,7 +127,7 @@ async def read_body(response: aiohttp.ClientResponse, limit: int, reserved: Rese
             response.close()
             raise BodyTooLargeError(f"more than {limit} bytes")
         if reserved is not None:
-            reserved.grow(len(chunk))
+            reserved.extend(len(chunk))
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

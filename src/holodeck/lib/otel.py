@@ -27,7 +27,7 @@ class Collector:
     sample_ratio: float | None = None
 
 
-def is_wanted_by(environ: Mapping[str, str]) -> bool:
+def is_configured_in(environ: Mapping[str, str]) -> bool:
     """Whether the standard variables ask for traces."""
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none":
         return False
@@ -55,7 +55,7 @@ class OTelTracer:
             shutdown_on_exit=False,
         )
         headers = {name: secret.reveal() for name, secret in collector.headers.items()}
-        exporter = OTLPSpanExporter(endpoint=_traces_at(collector.endpoint), headers=headers or None)
+        exporter = OTLPSpanExporter(endpoint=_traces_url(collector.endpoint), headers=headers or None)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("holodeck", version)
         self._propagator = TraceContextTextMapPropagator()
@@ -70,7 +70,7 @@ class OTelTracer:
             name,
             context=None if parent is None else self._propagator.extract(parent),
             kind=SpanKind[kind.upper()],
-            attributes=_known(attributes),
+            attributes=_without_none(attributes),
             record_exception=False,  # its words may be somebody's data
             set_status_on_exception=False,
         ) as span:
@@ -103,7 +103,7 @@ class _Span:
         self._span.update_name(name)
 
     def set(self, attributes: Attributes) -> None:
-        self._span.set_attributes(_known(attributes))
+        self._span.set_attributes(_without_none(attributes))
 
     def fail(self, kind: str) -> None:
         from opentelemetry.trace import Status, StatusCode
@@ -121,11 +121,11 @@ class _Span:
         return carried
 
 
-def _known(attributes: Attributes) -> dict[str, Any]:
+def _without_none(attributes: Attributes) -> dict[str, Any]:
     return {name: value for name, value in attributes.items() if value is not None}
 
 
-def _traces_at(endpoint: str | None) -> str | None:
+def _traces_url(endpoint: str | None) -> str | None:
     """An endpoint is the collector's base address, as in OTEL_EXPORTER_OTLP_ENDPOINT; the full one is taken, too."""
     if endpoint is None:
         return None

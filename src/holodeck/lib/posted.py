@@ -17,52 +17,52 @@ import httptools
 from holodeck.lib.limits import HTTP_READ_CHUNK, MAX_HTTP_HEAD_BYTES
 
 if TYPE_CHECKING:
-    Freed = Callable[["Connection"], None]
+    OnConnection = Callable[["HTTP1Connection"], None]
 
 _OK = 200
-_REDIRECTED = 300  # from here on, an answer is none to what was asked
+_FIRST_REDIRECT_STATUS = 300  # from here on, an answer is none to what was asked
 _ENCODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 _TOO_LONG = f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"
 _ZLIB_METHOD = 8  # in the first byte of what has zlib's header; some send "deflate" without one
 
 
-class AnswerLostError(ConnectionError):
+class ResponseLostError(ConnectionError):
     """The connection ended before the answer was whole."""
 
 
-class UnreadableAnswerError(AnswerLostError):
+class UnreadableResponseError(ResponseLostError):
     """What came is no answer that can be read; the text says why."""
 
 
-class Posted:
+class HTTP1Response:
     """An answer whose head has come. `read` gives what follows; `close` before its end closes the connection."""
 
     __slots__ = (
+        "_chunks",
         "_connection",
+        "_data_arrived",
         "_encoding",
         "_error",
-        "_inflate",
-        "_is_whole",
-        "_news",
-        "_pieces",
+        "_inflater",
+        "_is_complete",
         "_size",
         "headers",
         "status",
     )
 
-    def __init__(self, connection: Connection, status: int, headers: dict[str, str]) -> None:
+    def __init__(self, connection: HTTP1Connection, status: int, headers: dict[str, str]) -> None:
         """The names in `headers` are in lower case."""
         self.status = status
         self.headers = headers
         self._connection = connection
         encoding = headers.get("content-encoding", "").strip().lower()
         self._encoding = "" if encoding == "identity" else encoding
-        self._inflate: zlib._Decompress | None = None
-        self._pieces: list[bytes] = []
+        self._inflater: zlib._Decompress | None = None
+        self._chunks: list[bytes] = []
         self._size = 0
-        self._is_whole = False
-        self._error: AnswerLostError | None = None
-        self._news: asyncio.Future[None] | None = None
+        self._is_complete = False
+        self._error: ResponseLostError | None = None
+        self._data_arrived: asyncio.Future[None] | None = None
 
     @property
     def content_type(self) -> str:
@@ -72,90 +72,90 @@ class Posted:
     @property
     def is_at_end(self) -> bool:
         """Whether everything has come and was read."""
-        return self._is_whole and not self._pieces
+        return self._is_complete and not self._chunks
 
     async def read(self) -> bytes:
         """What has come since the last time, as soon as there is anything. Nothing: it is at its end."""
-        while not self._pieces:
-            if self._is_whole:
+        while not self._chunks:
+            if self._is_complete:
                 return b""
             if self._error is not None:
                 raise self._error
-            self._news = asyncio.get_running_loop().create_future()
-            await self._news
+            self._data_arrived = asyncio.get_running_loop().create_future()
+            await self._data_arrived
         if self._encoding:
             await asyncio.sleep(0)  # little can grow to much: others get their turn
-            return self._inflated()
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        self._pieces = []
-        self._taken()
+            return self._read_inflated()
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = []
+        self._resume_reading()
         return data
 
     def close(self) -> None:
         """Nobody reads any more."""
-        if not self._is_whole:
+        if not self._is_complete:
             self._connection.abort()
 
     def add(self, data: bytes) -> int:
         """More has come. How much waits to be read now."""
-        self._pieces.append(data)
+        self._chunks.append(data)
         self._size += len(data)
-        self._tell()
+        self._wake_reader()
         return self._size
 
-    def end(self, error: AnswerLostError | None = None) -> None:
+    def end(self, error: ResponseLostError | None = None) -> None:
         """Nothing more will come."""
-        self._is_whole, self._error = error is None, error
-        self._tell()
+        self._is_complete, self._error = error is None, error
+        self._wake_reader()
 
-    def _inflated(self) -> bytes:
+    def _read_inflated(self) -> bytes:
         """The next part, however much the rest may grow to."""
-        packed = b"".join(self._pieces)
-        inflate = self._inflate = self._inflate or self._unpacker(packed)
+        packed = b"".join(self._chunks)
+        inflate = self._inflater = self._inflater or self._create_inflater(packed)
         try:
             data = inflate.decompress(packed, HTTP_READ_CHUNK)
         except zlib.error as error:
-            raise UnreadableAnswerError(f"its {self._encoding} is broken") from error
+            raise UnreadableResponseError(f"its {self._encoding} is broken") from error
         left = inflate.unconsumed_tail
         has_more = left or (len(data) == HTTP_READ_CHUNK and not inflate.eof)  # also of what it has taken in
-        self._pieces = [left] if has_more else []
+        self._chunks = [left] if has_more else []
         if not has_more:
-            self._taken()
+            self._resume_reading()
         return data
 
-    def _unpacker(self, packed: bytes) -> zlib._Decompress:
+    def _create_inflater(self, packed: bytes) -> zlib._Decompress:
         if self._encoding not in _ENCODINGS:
-            raise UnreadableAnswerError(f"it came as '{self._encoding}', which nobody asked for")
+            raise UnreadableResponseError(f"it came as '{self._encoding}', which nobody asked for")
         is_bare = self._encoding == "deflate" and packed[0] & 0x0F != _ZLIB_METHOD
         return zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32)
 
-    def _taken(self) -> None:
+    def _resume_reading(self) -> None:
         self._size = 0
         self._connection.resume()
 
-    def _tell(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+    def _wake_reader(self) -> None:
+        if self._data_arrived is not None and not self._data_arrived.done():
+            self._data_arrived.set_result(None)
 
 
-class Connection(asyncio.Protocol):
+class HTTP1Connection(asyncio.Protocol):
     """Asks one thing at a time. It says when it can be used again, and when it is gone."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, on_free: Freed, on_lost: Freed) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, on_free: OnConnection, on_lost: OnConnection) -> None:
         self.loop = loop
         self.free_since = 0.0
         self._on_free = on_free
         self._on_lost = on_lost
         self._parser = httptools.HttpResponseParser(self)
-        self._asked: asyncio.Future[Posted] | None = None
-        self._answer: Posted | None = None
+        self._pending: asyncio.Future[HTTP1Response] | None = None
+        self._response: HTTP1Response | None = None
         self._headers: dict[str, str] = {}
         self._head_size = 0
-        self._aside = 0  # bytes since the last that were of a body
+        self._non_body_bytes = 0  # bytes since the last that were of a body
         self._is_paused = False
-        self._is_gone = False
-        self._watch: select.poll | None = None
-        self._may_write: asyncio.Future[None] | None = None
+        self._is_closed = False
+        self._poller: select.poll | None = None
+        self._write_allowed: asyncio.Future[None] | None = None
         self._is_sending = False
         self._transport: asyncio.Transport
 
@@ -166,15 +166,15 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Whether the server still waits for a question: it neither left nor said anything since, even just now."""
-        return not self._transport.is_closing() and not self._has_news()
+        return not self._transport.is_closing() and not self._has_unread_data()
 
-    async def post(self, head: bytes, body: bytes) -> Posted:
+    async def post(self, head: bytes, body: bytes) -> HTTP1Response:
         """Send a request. Leaving before its answer begins closes the connection."""
-        if self._is_gone:
-            raise AnswerLostError("the connection was closed")
-        asked: asyncio.Future[Posted] = self.loop.create_future()
-        self._asked = asked
-        self._aside = 0
+        if self._is_closed:
+            raise ResponseLostError("the connection was closed")
+        asked: asyncio.Future[HTTP1Response] = self.loop.create_future()
+        self._pending = asked
+        self._non_body_bytes = 0
         try:
             if len(body) <= HTTP_READ_CHUNK:
                 self._transport.writelines((head, body))
@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
                 await self._send(head, body, asked)
             return await asked
         except BaseException:
-            if self._asked is asked:  # else it has all come, and the connection may be another's already
+            if self._pending is asked:  # else it has all come, and the connection may be another's already
                 self.abort()
             if not asked.cancel() and not asked.cancelled():
                 asked.exception()  # seen: nobody else will look
@@ -197,14 +197,14 @@ class Connection(asyncio.Protocol):
             self._is_paused = False
             self._transport.resume_reading()
 
-    def _has_news(self) -> bool:
+    def _has_unread_data(self) -> bool:
         """Whether something lies in the socket that the loop has not looked at."""
-        if self._watch is None:
-            self._watch = select.poll()
-            self._watch.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(self._watch.poll(0))
+        if self._poller is None:
+            self._poller = select.poll()
+            self._poller.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(self._poller.poll(0))
 
-    async def _send(self, head: bytes, body: bytes, asked: asyncio.Future[Posted]) -> None:
+    async def _send(self, head: bytes, body: bytes, pending: asyncio.Future[HTTP1Response]) -> None:
         """In pieces, so that others get their turn, and not further than to a refusal or the end of an answer.
 
         A good answer may begin before the question has ended: some servers send its head at once, and then read on.
@@ -213,13 +213,13 @@ class Connection(asyncio.Protocol):
         self._transport.write(head)
         for at in range(0, len(body), HTTP_READ_CHUNK):
             # What the server said is read before more is sent: a write that fails takes it away with the connection.
-            while not asked.done() and self._has_news():  # noqa: ASYNC110 - it is the loop that looks
+            while not pending.done() and self._has_unread_data():  # noqa: ASYNC110 - it is the loop that looks
                 await asyncio.sleep(0)
-            if self._asked is not asked or (asked.done() and asked.result().status >= _REDIRECTED):
+            if self._pending is not pending or (pending.done() and pending.result().status >= _FIRST_REDIRECT_STATUS):
                 return
             self._transport.write(body[at : at + HTTP_READ_CHUNK])
-            if self._may_write is not None:
-                news = (self._may_write,) if asked.done() else (self._may_write, asked)
+            if self._write_allowed is not None:
+                news = (self._write_allowed,) if pending.done() else (self._write_allowed, pending)
                 await asyncio.wait(news, return_when=asyncio.FIRST_COMPLETED)
             else:
                 await asyncio.sleep(0)
@@ -231,73 +231,73 @@ class Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment] # uvloop's is none of asyncio's classes
 
     def data_received(self, data: bytes) -> None:
-        if self._asked is None:  # nobody has
+        if self._pending is None:  # nobody has
             self.abort()
             return
-        self._aside += len(data)
+        self._non_body_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._break(error.__context__ or error)
+            self._fail_unreadable(error.__context__ or error)
             return
-        if self._aside > MAX_HTTP_HEAD_BYTES:  # the parser keeps a header until it is whole
-            self._break(UnreadableAnswerError(_TOO_LONG))
+        if self._non_body_bytes > MAX_HTTP_HEAD_BYTES:  # the parser keeps a header until it is whole
+            self._fail_unreadable(UnreadableResponseError(_TOO_LONG))
 
     def eof_received(self) -> None:
         # What is still to be sent nobody waits for; the loop would, before it tells that the connection is lost.
-        self._end(None)
+        self._end_response(None)
         self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._is_gone = True
-        self._end(exc)
+        self._is_closed = True
+        self._end_response(exc)
         self.resume_writing()
         self._on_lost(self)
 
     def pause_writing(self) -> None:
-        self._may_write = self.loop.create_future()
+        self._write_allowed = self.loop.create_future()
 
     def resume_writing(self) -> None:
-        waiting, self._may_write = self._may_write, None
+        waiting, self._write_allowed = self._write_allowed, None
         if waiting is not None and not waiting.done():
             waiting.set_result(None)
 
     # What the parser finds
 
     def on_message_begin(self) -> None:
-        if self._asked is None:  # more than was asked for
+        if self._pending is None:  # more than was asked for
             self.abort()
         self._headers, self._head_size = {}, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_size += len(name) + len(value)
         if self._head_size > MAX_HTTP_HEAD_BYTES:
-            raise UnreadableAnswerError(_TOO_LONG)
-        if self._answer is not None:  # behind its body: nothing that is needed
+            raise UnreadableResponseError(_TOO_LONG)
+        if self._response is not None:  # behind its body: nothing that is needed
             return
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < _OK or self._asked is None:  # "go on", and the like: the answer follows
+        if status < _OK or self._pending is None:  # "go on", and the like: the answer follows
             return
-        self._answer = Posted(self, status, self._headers)
-        if not self._asked.done():
-            self._asked.set_result(self._answer)
+        self._response = HTTP1Response(self, status, self._headers)
+        if not self._pending.done():
+            self._pending.set_result(self._response)
 
     def on_body(self, data: bytes) -> None:
-        self._aside = 0
-        if self._answer is not None and self._answer.add(data) > HTTP_READ_CHUNK and not self._is_paused:
+        self._non_body_bytes = 0
+        if self._response is not None and self._response.add(data) > HTTP_READ_CHUNK and not self._is_paused:
             self._is_paused = True
             self._transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        answer, self._answer = self._answer, None
+        answer, self._response = self._response, None
         if answer is None:
             return
-        self._asked = None
-        self._aside = 0
+        self._pending = None
+        self._non_body_bytes = 0
         answer.end()
         is_all_sent = not self._is_sending and not self._transport.get_write_buffer_size()
         if is_all_sent and self._parser.should_keep_alive() and self.is_open:
@@ -306,23 +306,23 @@ class Connection(asyncio.Protocol):
         else:
             self.abort()
 
-    def _end(self, exc: Exception | None) -> None:
+    def _end_response(self, exc: Exception | None) -> None:
         """The connection has ended, and with it an answer that has no other way to say so."""
-        answer = self._answer
+        answer = self._response
         if answer is not None and exc is None and _ends_with_connection(answer.headers):
-            self._asked = self._answer = None
+            self._pending = self._response = None
             answer.end()
         else:
-            self._fail(AnswerLostError("the connection was closed"))
+            self._fail(ResponseLostError("the connection was closed"))
 
-    def _break(self, error: BaseException) -> None:
-        if not isinstance(error, UnreadableAnswerError):
-            error = UnreadableAnswerError(f"it is not HTTP ({error})")
+    def _fail_unreadable(self, error: BaseException) -> None:
+        if not isinstance(error, UnreadableResponseError):
+            error = UnreadableResponseError(f"it is not HTTP ({error})")
         self._fail(error)
         self.abort()
 
-    def _fail(self, error: AnswerLostError) -> None:
-        asked, answer, self._asked, self._answer = self._asked, self._answer, None, None
+    def _fail(self, error: ResponseLostError) -> None:
+        asked, answer, self._pending, self._response = self._pending, self._response, None, None
         if answer is not None:
             answer.end(error)
         elif asked is not None and not asked.done():

@@ -9,7 +9,7 @@ from pathlib import Path
 _OWNER_ONLY = 0o600
 
 
-def make_private(path: Path) -> None:
+def create_private_file(path: Path) -> None:
     """Make an empty file that only its owner may read; one that is there stays as its owner has set it."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _OWNER_ONLY))

@@ -22,7 +22,7 @@ from holodeck.lib.reaper import REAPER
 
 
 class Process:
-    """A running child. Make one with `spawn`; whoever made it closes it."""
+    """A running child. Make one with `spawn_process`; whoever made it closes it."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class Process:
     ) -> None:
         self._popen = popen
         self._env = env
-        self._tell_exit = on_exit
+        self._notify_exit = on_exit
         self._container = container
-        self._stderr = _Ring()
+        self._stderr = _TailBuffer()
         self._stdin: asyncio.WriteTransport | None = None
         self._transports: list[asyncio.BaseTransport] = []
         self.exited = asyncio.Event()
@@ -70,12 +70,12 @@ class Process:
         try:
             if self._stdin is not None:
                 self._stdin.close()
-            if not await self._ended(PROCESS_EOF_GRACE):
+            if not await self._wait_exited(PROCESS_EOF_GRACE):
                 self._signal(signal.SIGTERM)
-                if not await self._ended(PROCESS_TERM_GRACE):
+                if not await self._wait_exited(PROCESS_TERM_GRACE):
                     self.was_killed = True
                     self._signal(signal.SIGKILL)
-                    await self._ended(PROCESS_KILL_GRACE)
+                    await self._wait_exited(PROCESS_KILL_GRACE)
         finally:
             self.kill()
             for transport in self._transports:
@@ -91,14 +91,14 @@ class Process:
     async def _abandon(self) -> None:
         """End it before it was of any use: no process, no pipe is left."""
         self.kill()
-        await self._ended(PROCESS_KILL_GRACE)
+        await self._wait_exited(PROCESS_KILL_GRACE)
         for transport in self._transports:
             transport.close()
         for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr)[len(self._transports) :]:
             if pipe is not None:
                 pipe.close()
 
-    async def _ended(self, seconds: float) -> bool:
+    async def _wait_exited(self, seconds: float) -> bool:
         # Never Popen.wait() or pipe EOF: a grandchild that holds the pipe would look like a hang.
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -139,13 +139,13 @@ class Process:
         # The zombie still holds its number here, so the group cannot be somebody else's.
         self._signal(signal.SIGKILL)
         self._popen.wait()
-        REAPER.forget(self._popen.pid)
+        REAPER.unwatch(self._popen.pid)
         self.exited.set()
-        if self._tell_exit is not None:
-            self._tell_exit()
+        if self._notify_exit is not None:
+            self._notify_exit()
 
 
-async def spawn(
+async def spawn_process(
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
@@ -180,7 +180,7 @@ async def spawn(
     return process
 
 
-class _Ring(asyncio.Protocol):
+class _TailBuffer(asyncio.Protocol):
     """Keeps the end of a stream and forgets the rest."""
 
     def __init__(self) -> None:
@@ -206,6 +206,6 @@ async def _remove_container(name: str, env: Mapping[str, str]) -> None:
     removal = Process(popen, env=env)
     removal._watch_exit(asyncio.get_running_loop())
     try:
-        await removal._ended(CONTAINER_REMOVAL_TIMEOUT)
+        await removal._wait_exited(CONTAINER_REMOVAL_TIMEOUT)
     finally:
         removal.kill()

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 
-def proxy_for(url: str) -> str | None:
+def find_proxy(url: str) -> str | None:
     """The proxy that the environment names for this URL. Never for loopback."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -24,7 +24,7 @@ def without_login(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
-def proxy_login(proxy: str) -> dict[str, str]:
+def proxy_login_headers(proxy: str) -> dict[str, str]:
     """What a login in its URL is sent as: in UTF-8, which not every client can do."""
     parts = urlsplit(proxy)
     if parts.username is None:

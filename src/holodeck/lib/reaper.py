@@ -42,26 +42,26 @@ class Reaper:
     """The list of process groups that must not outlive us."""
 
     def __init__(self) -> None:
-        self._owner = 0
+        self._owner_pid = 0
         self._shell: subprocess.Popen[bytes] | None = None
         self._entries: dict[int, str] = {}
 
     def watch(self, group: int, container: str | None = None) -> None:
         """From now on this process group, and this container, end when we do."""
-        if self._shell is None or self._owner != os.getpid() or self._shell.poll() is not None:
+        if self._shell is None or self._owner_pid != os.getpid() or self._shell.poll() is not None:
             self._start()
         self._entries[group] = container or ""
-        self._tell(f"+ {group} {container or ''}")
+        self._send_line(f"+ {group} {container or ''}")
 
-    def forget(self, group: int) -> None:
+    def unwatch(self, group: int) -> None:
         """The group is gone; its number may soon be somebody else's."""
         if self._entries.pop(group, None) is not None:
-            self._tell(f"- {group}")
+            self._send_line(f"- {group}")
 
     def _start(self) -> None:
-        if self._owner != os.getpid():  # after a fork the list is the parent's business
+        if self._owner_pid != os.getpid():  # after a fork the list is the parent's business
             self._entries = {}
-        self._owner = os.getpid()
+        self._owner_pid = os.getpid()
         self._shell = subprocess.Popen(
             ["/bin/sh", "-c", _SCRIPT],
             stdin=subprocess.PIPE,
@@ -73,17 +73,17 @@ class Reaper:
             bufsize=0,
         )
         for group, container in self._entries.items():
-            self._tell(f"+ {group} {container}")
-        atexit.register(self._end, self._shell)
+            self._send_line(f"+ {group} {container}")
+        atexit.register(self._close_shell, self._shell)
 
-    def _end(self, shell: subprocess.Popen[bytes]) -> None:
+    def _close_shell(self, shell: subprocess.Popen[bytes]) -> None:
         """At a normal exit the shell is told in the same way, and so cleans up what somebody forgot to close."""
-        if self._owner == os.getpid() and shell.stdin is not None:
+        if self._owner_pid == os.getpid() and shell.stdin is not None:
             shell.stdin.close()
             with suppress(subprocess.TimeoutExpired):
                 shell.wait(REAPER_GRACE)
 
-    def _tell(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         if self._shell is not None and self._shell.stdin is not None:
             with suppress(OSError):
                 self._shell.stdin.write(f"{line}\n".encode())

@@ -16,10 +16,12 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 MASK = "***"
-SHORTEST_SECRET = 8
+MIN_SECRET_CHARS = 8
 """Shorter values are ordinary words, and masking those would destroy what is shown."""
-_MOST_REGISTERED = 1000  # far more than files have; a program that reads files for ever forgets the oldest
-_SHORTEST_NEEDLE = 4  # of letters and digits: a shorter run is in every message, and the message is then looked through
+_MAX_REGISTERED = 1000  # far more than files have; a program that reads files for ever forgets the oldest
+_MIN_NEEDLE_BYTES = (
+    4  # of letters and digits: a shorter run is in every message, and the message is then looked through
+)
 _SECRET_NAME = re.compile(
     r"key|token|secret|passw|passphrase|pwd|credential|auth(?!or)|cookie|signature|(?:^|_)pat$", re.IGNORECASE
 )
@@ -65,9 +67,11 @@ def url_secrets(url: str) -> list[str]:
 class SecretText:
     """Masks a bounded set of secrets in text and in messages. The oldest is forgotten first."""
 
-    def __init__(self, values: Iterable[str] = (), *, shortest: int = SHORTEST_SECRET, most: int = _MOST_REGISTERED):
-        self._shortest = shortest
-        self._most = most
+    def __init__(
+        self, values: Iterable[str] = (), *, min_chars: int = MIN_SECRET_CHARS, max_values: int = _MAX_REGISTERED
+    ):
+        self._min_chars = min_chars
+        self._max_values = max_values
         self._values: OrderedDict[str, None] = OrderedDict()
         self._longest_first: tuple[str, ...] = ()
         self._needles: tuple[bytes, ...] = ()
@@ -75,58 +79,58 @@ class SecretText:
 
     def add(self, *values: str) -> None:
         """Mask these values from now on, also where they are written percent-encoded or inside of JSON."""
-        fresh = [value for value in values if len(value) >= self._shortest and value not in self._values]
+        fresh = [value for value in values if len(value) >= self._min_chars and value not in self._values]
         if not fresh:
             return
         self._values.update(dict.fromkeys(fresh))
-        while len(self._values) > self._most:
+        while len(self._values) > self._max_values:
             self._values.popitem(last=False)
-        forms = {form for value in self._values for form in _forms(value)}
+        forms = {form for value in self._values for form in _encoded_forms(value)}
         self._longest_first = tuple(sorted(forms, key=len, reverse=True))
-        self._needles = tuple({_needle(value) for value in self._values})
+        self._needles = tuple({_needle_of(value) for value in self._values})
 
-    def masked(self, text: str) -> str:
+    def mask(self, text: str) -> str:
         """The text without these secrets."""
         for value in self._longest_first:
             if value in text:
                 text = text.replace(value, MASK)
         return text
 
-    def is_in(self, raw: bytes | bytearray) -> bool:
+    def may_be_in(self, raw: bytes | bytearray) -> bool:
         """Whether one of them may be in there; one pass over the bytes for each. False is certain."""
         return any(needle in raw for needle in self._needles)
 
     def mask_message(self, message: Any) -> Any:
         """Mask a decoded JSON value in place, also in the names of members, and return it, however deep it is."""
         if isinstance(message, str):
-            return self.masked(message)
+            return self.mask(message)
         waiting: list[Any] = [message] if isinstance(message, dict | list) else []
         while waiting:
             node = waiting.pop()
             for key, item in list(node.items() if isinstance(node, dict) else enumerate(node)):
-                if isinstance(key, str) and self.masked(key) != key:
+                if isinstance(key, str) and self.mask(key) != key:
                     del node[key]
-                    key = self.masked(key)  # noqa: PLW2901 - from here on it is this one's name
+                    key = self.mask(key)  # noqa: PLW2901 - from here on it is this one's name
                     node[key] = item
                 if isinstance(item, str) and key not in _OPAQUE:
-                    node[key] = self.masked(item)
+                    node[key] = self.mask(item)
                 elif isinstance(item, dict | list):
                     waiting.append(item)
         return message
 
 
-def _forms(value: str) -> set[str]:
+def _encoded_forms(value: str) -> set[str]:
     try:
         return {value, quote(value, safe=""), unquote(value), json.dumps(value, ensure_ascii=False)[1:-1]}
     except UnicodeEncodeError:  # bytes of the environment that are no text
         return {value}
 
 
-def _needle(value: str) -> bytes:
+def _needle_of(value: str) -> bytes:
     """What is in the bytes of every message that has the value, however its JSON is written."""
     raw = value.encode("utf-8", "surrogatepass")
     longest = max(_RUN.findall(raw), key=len, default=b"")
-    return longest if len(longest) >= _SHORTEST_NEEDLE else raw
+    return longest if len(longest) >= _MIN_NEEDLE_BYTES else raw
 
 
 LOG_SECRETS = SecretText()

@@ -26,8 +26,8 @@ from holodeck.lib.limits import (
     MAX_VIOLATIONS_SHOWN,
     MAX_WORKER_SCHEMAS,
 )
-from holodeck.lib.line_splitter import Lines
-from holodeck.lib.process import Process, spawn
+from holodeck.lib.line_splitter import LineSplitter
+from holodeck.lib.process import Process, spawn_process
 
 _PROGRAM = Path(__file__).with_name("schema_worker_program.py")
 
@@ -88,7 +88,7 @@ class SchemaWorker:
     """The process that checks, one value at a time."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._process: Process | None = None
         self._answer: asyncio.Future[bytes | bytearray] | None = None
         self._slots: dict[int, tuple[int, Mapping[str, Any]]] = {}
@@ -100,14 +100,14 @@ class SchemaWorker:
         self._refuse_slow(schema)
         try:
             async with asyncio.timeout(CHECK_QUEUE_BUDGET):
-                await self._turn.acquire()
+                await self._lock.acquire()
         except TimeoutError:
             raise UncheckedError("other checks took too long") from None
         try:
             self._refuse_slow(schema)
             return await self._find_violations(schema, encoded)
         finally:
-            self._turn.release()
+            self._lock.release()
 
     async def close(self) -> None:
         """End the process, if there is one."""
@@ -119,7 +119,7 @@ class SchemaWorker:
 
     async def _find_violations(self, schema: Mapping[str, Any], encoded: bytes) -> list[Violation]:
         try:
-            process = await self._running()
+            process = await self._require_process()
             answer = orjson.loads(await self._ask(process, self._request(schema, encoded), CHECK_BUDGET))
         except TimeoutError:
             await self.close()
@@ -135,13 +135,15 @@ class SchemaWorker:
             raise SchemaError(answer["error"])
         return [Violation(path=path, message=message) for path, message in answer["violations"]]
 
-    async def _running(self) -> Process:
+    async def _require_process(self) -> Process:
         if self._process is not None and not self._process.exited.is_set():
             return self._process
         await self.close()
-        lines = Lines(limit=MAX_CHECKED_BYTES, on_line=self._answered, on_dropped=lambda *_: None, on_end=self._ended)
+        lines = LineSplitter(
+            limit=MAX_CHECKED_BYTES, on_line=self._set_answer, on_dropped=lambda *_: None, on_end=self._set_end_error
+        )
         argv = [sys.executable, "-I", str(_PROGRAM)]
-        self._process = await spawn(argv, env={}, cwd="/", stdout=lines, stdin=asyncio.BaseProtocol())
+        self._process = await spawn_process(argv, env={}, cwd="/", stdout=lines, stdin=asyncio.BaseProtocol())
         # Its start is not the schema's fault, so it has a budget of its own.
         try:
             await self._ask(self._process, b'{"slot":0,"schema":true,"value":null}\n', CHECK_START_BUDGET)
@@ -178,10 +180,10 @@ class SchemaWorker:
             del self._too_slow[next(iter(self._too_slow))]
         self._too_slow[id(schema)] = schema
 
-    def _answered(self, line: bytes | bytearray) -> None:
+    def _set_answer(self, line: bytes | bytearray) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(line)
 
-    def _ended(self) -> None:
+    def _set_end_error(self) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(OSError("it ended"))

@@ -48,7 +48,7 @@ class Tracer(Protocol):
         ...
 
 
-class _Silent:
+class _NoopSpan:
     """A span that nobody hears of."""
 
     def rename(self, name: str) -> None:
@@ -72,35 +72,35 @@ class _Silent:
         return None
 
 
-SILENT: Final = _Silent()
-_listening: list[Tracer] = []
+NOOP_SPAN: Final = _NoopSpan()
+_tracers: list[Tracer] = []
 
 
-def is_on() -> bool:
+def is_enabled() -> bool:
     """Whether anybody listens. Ask before gathering attributes on a busy path."""
-    return bool(_listening)
+    return bool(_tracers)
 
 
 def span(
     name: str, attributes: Attributes, *, kind: Kind = "internal", parent: Mapping[str, str] | None = None
 ) -> AbstractContextManager[Span]:
     """A span around a `with` block. `parent`: the headers of a request that may belong to somebody's trace."""
-    if not _listening:
-        return SILENT
-    return _listening[-1].span(name, attributes, kind=kind, parent=parent)
+    if not _tracers:
+        return NOOP_SPAN
+    return _tracers[-1].span(name, attributes, kind=kind, parent=parent)
 
 
 def carrier() -> Mapping[str, str]:
     """What another process needs to go on with the trace that we are in: the `parent` of a span there."""
-    return _listening[-1].carrier() if _listening else {}
+    return _tracers[-1].carrier() if _tracers else {}
 
 
-def listen(tracer: Tracer) -> None:
-    """Tell this one, until `leave`."""
-    _listening.append(tracer)
+def add_tracer(tracer: Tracer) -> None:
+    """Tell this one, until `remove_tracer`."""
+    _tracers.append(tracer)
 
 
-def leave(tracer: Tracer) -> None:
+def remove_tracer(tracer: Tracer) -> None:
     """Tell it no more. Doing it twice is the same as doing it once."""
-    if tracer in _listening:
-        _listening.remove(tracer)
+    if tracer in _tracers:
+        _tracers.remove(tracer)

@@ -6,7 +6,7 @@ import os
 import socket
 
 
-def why_unreachable(error: OSError) -> str:
+def unreachable_reason(error: OSError) -> str:
     """`Connection refused`, or `Name or service not known`."""
     if error.errno is None or isinstance(error, socket.gaierror):  # whose numbers mean other things
         return error.strerror or str(error)

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, ModelWrapValidatorHandler, Tag, model
 from holodeck.lib.limits import DEFAULT_MAX_TURNS, MAX_MAX_TURNS, MAX_TOOLS
 from holodeck.models.base import FileModel, Integer, NonEmpty, text_or_mapping
 from holodeck.models.llm import LLM
-from holodeck.models.rules import Violation, checked
+from holodeck.models.rules import Violation, validate_with_rules
 from holodeck.models.tool import Tool
 
 
@@ -23,11 +23,11 @@ class InstructionsSource(FileModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[InstructionsSource]) -> InstructionsSource:
-        return checked(cls.__name__, data, handler, _one_source)
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[InstructionsSource]) -> InstructionsSource:
+        return validate_with_rules(cls.__name__, data, handler, _check_one_source)
 
 
-def _one_source(data: dict[str, Any]) -> list[Violation]:
+def _check_one_source(data: dict[str, Any]) -> list[Violation]:
     if data.get("inline") is not None and data.get("file") is not None:
         return [Violation(key="file", message="give 'inline' or 'file', not both")]
     if data.get("inline") is None and data.get("file") is None:

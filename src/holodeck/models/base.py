@@ -34,7 +34,7 @@ def as_written(value: object) -> str:
     return value.written if isinstance(value, Substituted) else str(value)
 
 
-def shown(value: object) -> str:
+def quote_value(value: object) -> str:
     """A value as a message may quote it: as written in the file, short, on one line."""
     text = as_written(value)
     text = "".join(char if char.isprintable() else "?" for char in text)
@@ -60,7 +60,7 @@ def text_or_mapping(value: Any) -> str:
     return "mapping" if isinstance(value, (dict, FileModel)) else "text"
 
 
-def _number(value: Any) -> Any:
+def _coerce_number(value: Any) -> Any:
     """A number may come out of a variable, which is always text; a quoted number in the file itself is a mistake."""
     if isinstance(value, Substituted):
         for kind in (int, float):
@@ -74,7 +74,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-def _boolean(value: Any) -> Any:
+def _coerce_boolean(value: Any) -> Any:
     if isinstance(value, Substituted):
         known = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False}
         if value.strip().lower() not in known:
@@ -83,7 +83,7 @@ def _boolean(value: Any) -> Any:
     return value
 
 
-Integer = Annotated[int, BeforeValidator(_number)]
-Number = Annotated[float, BeforeValidator(_number)]
-Boolean = Annotated[bool, BeforeValidator(_boolean)]
+Integer = Annotated[int, BeforeValidator(_coerce_number)]
+Number = Annotated[float, BeforeValidator(_coerce_number)]
+Boolean = Annotated[bool, BeforeValidator(_coerce_boolean)]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]

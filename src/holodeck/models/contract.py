@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
-from holodeck.models.base import as_written, shown
+from holodeck.models.base import as_written, quote_value
 from holodeck.models.rules import Violation
 from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, WEBSOCKET_REQUIRED, url_problem
 
@@ -39,21 +39,21 @@ FIELD_TRANSPORTS: Mapping[str, frozenset[str]] = {
 }
 
 
-def violations(data: Mapping[str, Any]) -> list[Violation]:
+def find_violations(data: Mapping[str, Any]) -> list[Violation]:
     """Every rule that this tool breaks."""
     transport = data.get("transport") or "stdio"
     if not isinstance(transport, str):
         return []  # the field's own type says so
     found: list[Violation] = []
     if transport not in TRANSPORTS:
-        found.append(_unknown_transport(transport))
+        found.append(_unknown_transport_violation(transport))
         return found
-    found += _foreign_fields(data, transport)
-    found += _server(data)
+    found += _check_foreign_fields(data, transport)
+    found += _check_server(data)
     if "envFile" in data and "env_file" in data:
         found.append(Violation(key="env_file", message="'envFile' and 'env_file' are the same key; give one of them"))
     if data.get("enabled") is not False:
-        found += _command(data) if transport == "stdio" else _url(data, transport)
+        found += _check_command(data) if transport == "stdio" else _check_url(data, transport)
     return found
 
 
@@ -79,7 +79,7 @@ def encoding_problem(name: str) -> str | None:
     return None
 
 
-def _unknown_transport(transport: str) -> Violation:
+def _unknown_transport_violation(transport: str) -> Violation:
     said = transport.lower()
     meant = [_OTHER_NAMES[said]] if said in _OTHER_NAMES else difflib.get_close_matches(said, TRANSPORTS, n=1)
     return Violation(
@@ -89,7 +89,7 @@ def _unknown_transport(transport: str) -> Violation:
     )
 
 
-def _foreign_fields(data: Mapping[str, Any], transport: str) -> list[Violation]:
+def _check_foreign_fields(data: Mapping[str, Any], transport: str) -> list[Violation]:
     found = []
     for key in data:
         transports = FIELD_TRANSPORTS.get(key)
@@ -109,7 +109,7 @@ def _foreign_fields(data: Mapping[str, Any], transport: str) -> list[Violation]:
     return found
 
 
-def _server(data: Mapping[str, Any]) -> list[Violation]:
+def _check_server(data: Mapping[str, Any]) -> list[Violation]:
     server = data.get("server")
     if server is None and "server" not in data:
         return []
@@ -125,7 +125,7 @@ def _server(data: Mapping[str, Any]) -> list[Violation]:
     ]
 
 
-def _command(data: Mapping[str, Any]) -> list[Violation]:
+def _check_command(data: Mapping[str, Any]) -> list[Violation]:
     command = data.get("command")
     if command is None:
         if is_legacy_npm(data) or "url" in data:  # a URL on stdio is reported once, as a field of another transport
@@ -142,7 +142,7 @@ def _command(data: Mapping[str, Any]) -> list[Violation]:
         return [
             Violation(
                 key="command",
-                message=f"Invalid command {shown(command)}. Supported commands: npx, uvx, docker",
+                message=f"Invalid command {quote_value(command)}. Supported commands: npx, uvx, docker",
                 fix=_command_fix(command),
             )
         ]
@@ -175,7 +175,7 @@ def _command_fix(command: object) -> str:
     return known.get(command, "Start the server through its npm package, its PyPI package or its image.")
 
 
-def _url(data: Mapping[str, Any], transport: str) -> list[Violation]:
+def _check_url(data: Mapping[str, Any], transport: str) -> list[Violation]:
     url = data.get("url")
     if url is None or (isinstance(url, str) and not url.strip()):
         message = f"'url' is required for {as_written(transport)} transport"

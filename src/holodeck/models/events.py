@@ -26,7 +26,7 @@ class TurnStarted:
 
     turn: int
     tools: int
-    is_told_again: bool = False
+    is_replayed: bool = False
     """True for a turn that was taken before the process that ran it ended; it is only remembered."""
     type: Literal["turn.started"] = "turn.started"
 

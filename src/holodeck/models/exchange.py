@@ -88,7 +88,7 @@ by the engine, at a limit of bytes of its own, or of all runs together; no provi
 
 
 @record
-class Answered:
+class ModelAnswer:
     """The end of a turn: everything the model said, whole. Always the last event, and there is exactly one."""
 
     items: tuple[Item, ...]
@@ -98,4 +98,4 @@ class Answered:
     """The name that the provider gave to the model that answered."""
 
 
-ModelEvent = TextDelta | ReasoningDelta | CallDelta | Answered
+ModelEvent = TextDelta | ReasoningDelta | CallDelta | ModelAnswer

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from holodeck.lib.addresses import networks_among
+from holodeck.lib.addresses import parse_networks
 from holodeck.lib.limits import (
     DEFAULT_ANSWER_BYTES,
     DEFAULT_BODIES_BYTES,
@@ -28,8 +28,8 @@ from holodeck.lib.limits import (
     DEFAULT_SERVERS_PER_REQUEST,
     DEFAULT_SILENT_SECONDS,
     DEFAULT_SOCKETS,
-    DISCOVERY_WAIT,
-    DURABLE_AT_ONCE,
+    DISCOVERY_TIMEOUT,
+    MAX_DURABLE_RUNS,
     MAX_MAX_TURNS,
     MAX_REQUEST_TOOLS,
     MAX_SOCKET_SECONDS,
@@ -38,11 +38,11 @@ from holodeck.lib.limits import (
     MIB,
 )
 from holodeck.lib.secret import Secret
-from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, shown
+from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, quote_value
 from holodeck.models.llm import LLM
-from holodeck.models.rules import Violation, checked
+from holodeck.models.rules import Violation, validate_with_rules
 from holodeck.models.tool import Tool
-from holodeck.models.url import ALLOW_INSECURE, IN_THE_CLEAR, sends_in_the_clear, url_problem
+from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, is_sent_in_cleartext, url_problem
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]
@@ -132,11 +132,11 @@ class JWTCallers(FileModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[JWTCallers]) -> JWTCallers:
-        return checked(cls.__name__, data, handler, _one_key_set)
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[JWTCallers]) -> JWTCallers:
+        return validate_with_rules(cls.__name__, data, handler, _check_one_key_set)
 
 
-def _one_key_set(data: dict[str, Any]) -> list[Violation]:
+def _check_one_key_set(data: dict[str, Any]) -> list[Violation]:
     url = data.get("jwks_url")
     if (url is None) == (data.get("jwks_file") is None):
         return [Violation(key="jwks_url", message="give 'jwks_url' or 'jwks_file', one of them")]
@@ -159,16 +159,16 @@ class Storage(FileModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[Storage]) -> Storage:
-        return checked(cls.__name__, data, handler, _known_storage)
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[Storage]) -> Storage:
+        return validate_with_rules(cls.__name__, data, handler, _check_storage_url)
 
 
-_STORAGE = re.compile(r"sqlite:///[^/].*|sqlite:////.+|sqlite://:memory:|postgres(ql)?://.*", re.DOTALL)
+_STORAGE_URL = re.compile(r"sqlite:///[^/].*|sqlite:////.+|sqlite://:memory:|postgres(ql)?://.*", re.DOTALL)
 
 
-def _known_storage(data: dict[str, Any]) -> list[Violation]:
+def _check_storage_url(data: dict[str, Any]) -> list[Violation]:
     url = data.get("url")
-    if not isinstance(url, str) or _STORAGE.fullmatch(url.strip()):
+    if not isinstance(url, str) or _STORAGE_URL.fullmatch(url.strip()):
         return []
     message = (
         "'url' must be sqlite:///path (with three slashes, or four for an absolute path) or postgresql://host/name"
@@ -181,7 +181,7 @@ class BackgroundRuns(FileModel):
 
     durable: Boolean | None = None
     """Whether they survive the process. Absent: yes, if HoloDeck is installed with the extra `durable`."""
-    at_once: Annotated[Integer, Field(ge=1)] = DURABLE_AT_ONCE
+    at_once: Annotated[Integer, Field(ge=1)] = MAX_DURABLE_RUNS
     """How many durable ones a gateway does at once, new ones and those it takes over together.
 
     The others wait for whichever gateway has room first.
@@ -217,7 +217,7 @@ class GatewayLimits(FileModel):
     """The same of all turns of a response."""
     max_turns: Annotated[Integer, Field(ge=1, le=MAX_MAX_TURNS)] = DEFAULT_MAX_TURNS
     """How often a plain model may be asked for one response; an agent has its own."""
-    discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_WAIT
+    discovery_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DISCOVERY_TIMEOUT
     """How long a request waits for an MCP server to say what it has."""
     request_seconds: Annotated[Number, Field(gt=0, le=MAX_TIMEOUT)] = DEFAULT_REQUEST_SECONDS
     """How long a client may take to send its headers, and between two pieces of a body."""
@@ -235,13 +235,13 @@ class GatewayLimits(FileModel):
     """For every caller without limits of its own."""
 
     @property
-    def room(self) -> int:
+    def body_budget(self) -> int:
         """Bytes of bodies at once."""
         return self.bodies_bytes or max(DEFAULT_BODIES_BYTES, self.body_bytes)
 
     @field_validator("bodies_bytes")
     @classmethod
-    def _room_for_one(cls, value: int | None, info: ValidationInfo) -> int | None:
+    def _check_fits_one_body(cls, value: int | None, info: ValidationInfo) -> int | None:
         if value is not None and value < info.data.get("body_bytes", 0):
             violation = Violation(key="bodies_bytes", message="'bodies_bytes' must be at least 'body_bytes'")
             raise PydanticCustomError("contract", "{text}", {"text": violation.message, "violation": violation})
@@ -264,11 +264,11 @@ class RequestServers(FileModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[RequestServers]) -> RequestServers:
-        return checked(cls.__name__, data, handler, _meant_hosts)
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[RequestServers]) -> RequestServers:
+        return validate_with_rules(cls.__name__, data, handler, _check_hosts)
 
 
-def _meant_hosts(data: dict[str, Any]) -> list[Violation]:
+def _check_hosts(data: dict[str, Any]) -> list[Violation]:
     found: list[Violation] = []
     idle = [key for key in data if key in RequestServers.model_fields and key != "allow"]
     if idle and data.get("allow", False) is False:
@@ -276,9 +276,9 @@ def _meant_hosts(data: dict[str, Any]) -> list[Violation]:
     for key in ("hosts", "allow_private_hosts", "allow_insecure_hosts"):
         listed = data.get(key)
         for entry in listed if isinstance(listed, list) else ():
-            if isinstance(entry, str) and ("://" in entry or ("/" in entry and not networks_among([entry]))):
+            if isinstance(entry, str) and ("://" in entry or ("/" in entry and not parse_networks([entry]))):
                 fix = "Write the name alone, such as tools.example.com, or a network, such as 10.20.0.0/16."
-                found.append(Violation(key=key, message=f"{shown(entry)} is not a host", fix=fix))
+                found.append(Violation(key=key, message=f"{quote_value(entry)} is not a host", fix=fix))
     return found
 
 
@@ -307,18 +307,18 @@ class OTel(FileModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[OTel]) -> OTel:
-        return checked(cls.__name__, data, handler, _private_headers)
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[OTel]) -> OTel:
+        return validate_with_rules(cls.__name__, data, handler, _check_header_privacy)
 
 
-def _private_headers(data: dict[str, Any]) -> list[Violation]:
+def _check_header_privacy(data: dict[str, Any]) -> list[Violation]:
     endpoint = data.get("endpoint")
     if (
         isinstance(endpoint, str)
         and data.get("headers")
-        and sends_in_the_clear(endpoint, data.get("allow_insecure_hosts"))
+        and is_sent_in_cleartext(endpoint, data.get("allow_insecure_hosts"))
     ):
-        message = IN_THE_CLEAR.replace("the key", "'headers'")
+        message = CLEARTEXT_KEY.replace("the key", "'headers'")
         return [Violation(key="endpoint", message=message, fix=ALLOW_INSECURE)]
     return []
 
@@ -365,7 +365,7 @@ class GatewayFile(FileModel):
 
     @field_validator("seal_key", mode="before")
     @classmethod
-    def _one_or_many(cls, value: object) -> object:
+    def _wrap_in_list(cls, value: object) -> object:
         if value is None:
             return []
         return value if isinstance(value, list) else [value]

@@ -108,7 +108,7 @@ class Usage:
         )
 
 
-def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
+def place_outputs_after_calls(items: Sequence[Item]) -> tuple[Item, ...]:
     """The same items, with each output before what a person says after its call: models insist on that.
 
     They insist as well that of calls that were made together all have their outputs before anything else comes.
@@ -135,13 +135,13 @@ def answers_behind_calls(items: Sequence[Item]) -> tuple[Item, ...]:
             if item.call_id in outputs:
                 waiting[item.call_id] = outputs[item.call_id]
         if together:
-            placed += _in_order(together, order)
+            placed += _sort_by_call(together, order)
             together = []
         placed.append(item)
-    return (*placed, *_in_order(together, order))
+    return (*placed, *_sort_by_call(together, order))
 
 
-def _in_order(outputs: list[FunctionCallOutput], order: Mapping[str, int]) -> list[FunctionCallOutput]:
+def _sort_by_call(outputs: list[FunctionCallOutput], order: Mapping[str, int]) -> list[FunctionCallOutput]:
     return sorted(outputs, key=lambda output: order.get(output.call_id, -1))
 
 
@@ -154,6 +154,6 @@ def output_id(call: FunctionCall) -> str:
     return f"out_{stem}" if stem else ""
 
 
-def said(role: Role, text: str) -> Message:
+def text_message(role: Role, text: str) -> Message:
     """A message of plain text."""
     return Message(role=role, content=(TextContent(text=text),))

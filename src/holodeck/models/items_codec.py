@@ -31,7 +31,7 @@ _DEFAULTS = {
     for name, kind in {**_PARTS, **_ITEMS}.items()
 }
 """The fields of each but its type, and what they have when nobody says otherwise."""
-_AS_IT_IS = frozenset({str, tuple, bool})
+_UNENCODED_TYPES = frozenset({str, tuple, bool})
 """What needs no translation; asking whether it is a mapping takes longer than all the rest."""
 
 
@@ -46,36 +46,36 @@ def decode_items(encoded: bytes) -> tuple[Item, ...]:
 
 def encode_item(item: Item) -> dict[str, Any]:
     """One item as a JSON object; what has its default value is left out."""
-    entry = _plain(item)
+    entry = _encode_fields(item)
     if "content" in entry:
-        entry["content"] = [_plain(part) for part in entry["content"]]
+        entry["content"] = [_encode_fields(part) for part in entry["content"]]
     return entry
 
 
 def decode_item(entry: Mapping[str, Any]) -> Item:
     values = dict(entry)
     if "content" in values:
-        values["content"] = tuple(_part(part) for part in values["content"])
+        values["content"] = tuple(_decode_part(part) for part in values["content"])
     make: Callable[..., Item] = _ITEMS[values["type"]]
     return make(**values)
 
 
-def _plain(value: Item | Part) -> dict[str, Any]:
+def _encode_fields(value: Item | Part) -> dict[str, Any]:
     entry: dict[str, Any] = {"type": value.type}
     for name, default in _DEFAULTS[value.type]:
         content = getattr(value, name)
         if content is not default and content != default:
-            entry[name] = content if type(content) in _AS_IT_IS else _json(content)
+            entry[name] = content if type(content) in _UNENCODED_TYPES else _encode_value(content)
     return entry
 
 
-def _json(content: Any) -> Any:
+def _encode_value(content: Any) -> Any:
     if isinstance(content, bytes):
         return base64.b64encode(content).decode()
     return dict(content) if isinstance(content, Mapping) else content
 
 
-def _part(entry: Mapping[str, Any]) -> Part:
+def _decode_part(entry: Mapping[str, Any]) -> Part:
     values = dict(entry)
     if values["type"] == "binary" and "data" in values:
         values["data"] = base64.b64decode(values["data"])

@@ -11,8 +11,8 @@ from pydantic import Field, ModelWrapValidatorHandler, model_validator
 from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.lib.secret import Secret
 from holodeck.models.base import FileModel, Integer, NonEmpty, Number, as_written
-from holodeck.models.rules import Violation, checked
-from holodeck.models.url import ALLOW_INSECURE, IN_THE_CLEAR, BadURLError, parse_endpoint, sends_in_the_clear
+from holodeck.models.rules import Violation, validate_with_rules
+from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
 
 class Provider(StrEnum):
@@ -64,11 +64,11 @@ class LLM(FileModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _contract(cls, data: Any, handler: ModelWrapValidatorHandler[LLM]) -> LLM:
-        return checked(cls.__name__, data, handler, _violations)
+    def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[LLM]) -> LLM:
+        return validate_with_rules(cls.__name__, data, handler, _check_llm)
 
 
-def _violations(data: dict[str, Any]) -> list[Violation]:
+def _check_llm(data: dict[str, Any]) -> list[Violation]:
     provider = data.get("provider", Provider.REHEARSAL)
     if not isinstance(provider, str):
         return []  # the field's own type says so
@@ -87,8 +87,8 @@ def _violations(data: dict[str, Any]) -> list[Violation]:
         problem = _endpoint_problem(endpoint)
         if problem:
             found.append(Violation(key="endpoint", message=problem))
-        elif data.get("api_key") and sends_in_the_clear(endpoint, data.get("allow_insecure_hosts")):
-            found.append(Violation(key="endpoint", message=IN_THE_CLEAR, fix=ALLOW_INSECURE))
+        elif data.get("api_key") and is_sent_in_cleartext(endpoint, data.get("allow_insecure_hosts")):
+            found.append(Violation(key="endpoint", message=CLEARTEXT_KEY, fix=ALLOW_INSECURE))
     return found
 
 

@@ -25,7 +25,7 @@ class Violation:
     """The error that stands for it. None: the usual one of the place where it is found."""
 
 
-def checked(
+def validate_with_rules(
     title: str,
     data: Any,
     handler: Callable[[Any], Model],
@@ -35,22 +35,22 @@ def checked(
     if not isinstance(data, dict):
         return handler(data)
     found = rules(data)
-    details = [_detail(violation) for violation in found]
+    details = [_violation_detail(violation) for violation in found]
     broken = {violation.key for violation in found}
     try:
         model = handler(data)
     except pydantic.ValidationError as error:
-        details += [_again(item) for item in error.errors() if not (item["loc"] and item["loc"][0] in broken)]
+        details += [_repeated_detail(item) for item in error.errors() if not (item["loc"] and item["loc"][0] in broken)]
     if details:
         raise pydantic.ValidationError.from_exception_data(title, details)
     return model
 
 
-def _detail(violation: Violation) -> InitErrorDetails:
+def _violation_detail(violation: Violation) -> InitErrorDetails:
     error = PydanticCustomError("contract", "{text}", {"text": violation.message, "violation": violation})
     return InitErrorDetails(type=error, loc=(violation.key,), input=None)
 
 
-def _again(item: ErrorDetails) -> InitErrorDetails:
+def _repeated_detail(item: ErrorDetails) -> InitErrorDetails:
     context = {**item.get("ctx", {}), "text": item["msg"]}
     return InitErrorDetails(type=PydanticCustomError(item["type"], "{text}", context), loc=item["loc"], input=None)

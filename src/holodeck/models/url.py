@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from holodeck.lib.urls import host_problem
 
 HTTPS_REQUIRED = "'url' must use https:// (or http:// for localhost)"
-IN_THE_CLEAR = "'endpoint' must use https:// (or http:// for localhost): the key would be sent in the clear"
+CLEARTEXT_KEY = "'endpoint' must use https:// (or http:// for localhost): the key would be sent in the clear"
 ALLOW_INSECURE = "Use https://, or list the host in 'allow_insecure_hosts' if the network between is yours."
 WEBSOCKET_REQUIRED = "'url' must use wss:// or ws://"
 
@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-def sends_in_the_clear(url: str, allow_insecure_hosts: object) -> bool:
+def is_sent_in_cleartext(url: str, allow_insecure_hosts: object) -> bool:
     """Whether credentials that are sent with requests to this URL can be read on their way."""
     try:
         endpoint = parse_endpoint(url)

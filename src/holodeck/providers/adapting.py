@@ -10,22 +10,22 @@ from typing import Any
 import orjson
 
 from holodeck.lib.bounded_json import parse_json
-from holodeck.lib.limits import MAX_ADAPTED_BYTES, MAX_ADAPTED_KEPT
-from holodeck.models.exchange import Answered, ModelRequest, ToolSpec
+from holodeck.lib.limits import MAX_ADAPTED_BYTES, MAX_ADAPTED_SCHEMAS
+from holodeck.models.exchange import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.models.items import FunctionCall, Item
-from holodeck.providers.batches import Batches, Batching, batches_of
+from holodeck.providers.batches import Batches, BatchingModel, stream_in_batches
 from holodeck.providers.provider import ModelProvider
-from holodeck.providers.schemas import Adapted, Dialect, adapt
+from holodeck.providers.schemas import AdaptedTool, SchemaRulesName, adapt_tool
 
 
-class Adapting(Batching):
+class SchemaAdapter(BatchingModel):
     """Wraps a model. Each schema is adapted once, and kept for the next turn."""
 
-    def __init__(self, model: ModelProvider, dialect: Dialect) -> None:
+    def __init__(self, model: ModelProvider, rules_name: SchemaRulesName) -> None:
         self._model = model
-        self._dialect = dialect
-        self._kept: dict[tuple[str, int], tuple[ToolSpec, Adapted]] = {}
-        self._size = 0
+        self._rules_name = rules_name
+        self._cache: dict[tuple[str, int], tuple[ToolSpec, AdaptedTool]] = {}
+        self._cached_bytes = 0
         """The bytes of all schemas that are kept."""
 
     @property
@@ -37,45 +37,45 @@ class Adapting(Batching):
         """Whether the model is left alone for a while, because it kept failing."""
         return bool(getattr(self._model, "is_open", False))
 
-    def batches(self, request: ModelRequest) -> Batches:
-        return self._adapting(request) if request.tools else batches_of(self._model, request)
+    def stream_batches(self, request: ModelRequest) -> Batches:
+        return self._stream_adapted(request) if request.tools else stream_in_batches(self._model, request)
 
-    async def _adapting(self, request: ModelRequest) -> Batches:
-        adapted = {spec.name: self._adapted(spec) for spec in request.tools}
+    async def _stream_adapted(self, request: ModelRequest) -> Batches:
+        adapted = {spec.name: self._adapt_spec(spec) for spec in request.tools}
         asked = replace(request, tools=tuple(each.spec for each in adapted.values()))
-        async with aclosing(batches_of(self._model, asked)) as batches:
+        async with aclosing(stream_in_batches(self._model, asked)) as batches:
             async for batch in batches:
                 last = batch[-1]
-                if isinstance(last, Answered):
-                    batch[-1] = replace(last, items=tuple(_restored(item, adapted) for item in last.items))
+                if isinstance(last, ModelAnswer):
+                    batch[-1] = replace(last, items=tuple(_restore_arguments(item, adapted) for item in last.items))
                 yield batch
 
     async def close(self) -> None:
         await self._model.close()
 
-    def _adapted(self, spec: ToolSpec) -> Adapted:
+    def _adapt_spec(self, spec: ToolSpec) -> AdaptedTool:
         key = (spec.name, id(spec.parameters))
-        known = self._kept.get(key)
+        known = self._cache.get(key)
         if known is None or known[0].description != spec.description:
-            known = (spec, adapt(spec, self._dialect))  # the spec is kept, so that its id stays its own
-            self._keep(key, known)
+            known = (spec, adapt_tool(spec, self._rules_name))  # the spec is kept, so that its id stays its own
+            self._store(key, known)
         return known[1]
 
-    def _keep(self, key: tuple[str, int], made: tuple[ToolSpec, Adapted]) -> None:
+    def _store(self, key: tuple[str, int], entry: tuple[ToolSpec, AdaptedTool]) -> None:
         try:
-            size = len(made[0].description) + len(orjson.dumps(made[0].parameters))
+            size = len(entry[0].description) + len(orjson.dumps(entry[0].parameters))
         except (TypeError, ValueError):
             return
         if size > MAX_ADAPTED_BYTES:
             return
-        if len(self._kept) >= MAX_ADAPTED_KEPT or self._size + size > MAX_ADAPTED_BYTES:
-            self._kept.clear()
-            self._size = 0
-        self._kept[key] = made
-        self._size += size
+        if len(self._cache) >= MAX_ADAPTED_SCHEMAS or self._cached_bytes + size > MAX_ADAPTED_BYTES:
+            self._cache.clear()
+            self._cached_bytes = 0
+        self._cache[key] = entry
+        self._cached_bytes += size
 
 
-def _restored(item: Item, adapted: Mapping[str, Adapted]) -> Item:
+def _restore_arguments(item: Item, adapted: Mapping[str, AdaptedTool]) -> Item:
     """A call with the arguments of the tool's own schema. What is not JSON stays as the model wrote it."""
     if not isinstance(item, FunctionCall) or item.name not in adapted or not adapted[item.name].changes:
         return item

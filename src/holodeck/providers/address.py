@@ -18,7 +18,7 @@ _KEY_SHAPES = re.compile(r"\bsk-[\w*.-]{6,}|(?<=[Bb]earer )[\w*.~+/=-]{6,}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Address:
+class ModelAddress:
     """Who was asked: all that an error needs to name."""
 
     provider: str
@@ -29,7 +29,7 @@ class Address:
     """Where a person puts the key right."""
 
     @property
-    def who(self) -> str:
+    def description(self) -> str:
         return f"Model '{self.model}' at {self.host} ({self.provider})"
 
     def error(
@@ -43,7 +43,7 @@ class Address:
     ) -> ModelError:
         """The error that says this about this model."""
         return ModelError(
-            f"{self.who}: {self.quoted(what)}",
+            f"{self.description}: {self.redact(what)}",
             provider=self.provider,
             status=status,
             retry_after=retry_after,
@@ -51,7 +51,7 @@ class Address:
             code=code,
         )
 
-    def quoted(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """Words from outside: without secrets, on one line, not too long."""
         if self.key is not None and len(self.key.reveal()) >= _MIN_SECRET_CHARS:
             text = text.replace(self.key.reveal(), MASK)
@@ -69,7 +69,7 @@ def host_of(url: str) -> str:
     return f"{host}:{port}" if port else host
 
 
-def extended(base_url: str, path: str) -> str:
+def append_path(base_url: str, path: str) -> str:
     """The base URL with a path at its end, unless it has that already; its query stays."""
     try:
         parts = urlsplit(base_url)
@@ -79,6 +79,6 @@ def extended(base_url: str, path: str) -> str:
     return urlunsplit(parts._replace(path=base if base.endswith(path) else base + path))
 
 
-def bearer(api_key: Secret | None) -> Mapping[str, str]:
+def bearer_headers(api_key: Secret | None) -> Mapping[str, str]:
     """The header with the key, if there is one."""
     return {"Authorization": f"Bearer {api_key.reveal()}"} if api_key else {}

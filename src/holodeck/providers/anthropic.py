@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ModelRequest
-from holodeck.providers.address import Address, extended, host_of
-from holodeck.providers.anthropic_answer import AnthropicAnswer
-from holodeck.providers.anthropic_request import anthropic_body
+from holodeck.providers.address import ModelAddress, append_path, host_of
+from holodeck.providers.anthropic_answer import AnthropicDecoder
+from holodeck.providers.anthropic_request import build_anthropic_body
 from holodeck.providers.endpoint import Endpoint
-from holodeck.providers.wire import WireModel
+from holodeck.providers.wire import HTTPModel
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"
@@ -23,14 +23,14 @@ class AnthropicDialect:
     def __init__(self, model: str) -> None:
         self._model = model
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
-        return anthropic_body(request, model=self._model)
+    def build_body(self, request: ModelRequest) -> dict[str, Any]:
+        return build_anthropic_body(request, model=self._model)
 
-    def answer(self, request: ModelRequest, address: Address) -> AnthropicAnswer:
-        return AnthropicAnswer(request, address)
+    def create_decoder(self, request: ModelRequest, address: ModelAddress) -> AnthropicDecoder:
+        return AnthropicDecoder(request, address)
 
 
-class Anthropic(WireModel):
+class Anthropic(HTTPModel):
     """A model at a server that speaks Anthropic Messages. `base_url` is with or without `/v1`."""
 
     def __init__(
@@ -41,9 +41,11 @@ class Anthropic(WireModel):
         api_key: Secret | None = None,
         key_source: str = "ANTHROPIC_API_KEY",
     ) -> None:
-        address = Address(provider="anthropic", model=model, host=host_of(base_url), key=api_key, key_source=key_source)
+        address = ModelAddress(
+            provider="anthropic", model=model, host=host_of(base_url), key=api_key, key_source=key_source
+        )
         has_version = urlsplit(base_url).path.rstrip("/").endswith(("/v1", "/messages"))
-        url = extended(base_url, "/messages" if has_version else "/v1/messages")
+        url = append_path(base_url, "/messages" if has_version else "/v1/messages")
         super().__init__(Endpoint(url, address=address, headers=lambda: _headers(api_key)), AnthropicDialect(model))
 
 

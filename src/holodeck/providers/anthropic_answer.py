@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.models.exchange import Answered, FinishReason, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
-from holodeck.models.items import Item, Message, Reasoning, Usage, said
-from holodeck.providers.address import Address
+from holodeck.models.exchange import FinishReason, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.items import Item, Message, Reasoning, Usage, text_message
+from holodeck.providers.address import ModelAddress
 from holodeck.providers.anthropic_request import REASONING_KEY
-from holodeck.providers.calls import Calls, arguments_text
-from holodeck.providers.failures import reported
+from holodeck.providers.calls import ToolCallAssembler, arguments_text
+from holodeck.providers.failures import stream_error
 
 _FINISHES: dict[str, FinishReason] = {
     "tool_use": "tool_calls",
@@ -19,109 +19,109 @@ _FINISHES: dict[str, FinishReason] = {
 }
 
 
-class AnthropicAnswer:
+class AnthropicDecoder:
     """One answer. Blocks keep their order, and thoughts their signature."""
 
-    def __init__(self, request: ModelRequest, address: Address) -> None:
+    def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
         self._address = address
-        self._calls = Calls(request)
+        self._calls = ToolCallAssembler(request)
         self._blocks: dict[int, dict[str, Any]] = {}
-        self._growth: dict[int, dict[str, list[str]]] = {}
+        self._deltas: dict[int, dict[str, list[str]]] = {}
         self._usage: dict[str, Any] = {}
         self._model = ""
-        self._stop = ""
-        self._news: list[ModelEvent] = []
-        self.is_over = False
+        self._stop_reason = ""
+        self._events: list[ModelEvent] = []
+        self.is_finished = False
 
-    def take(self, event: dict[str, Any]) -> list[ModelEvent]:
-        self._news = []
+    def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
+        self._events = []
         kind = event.get("type")
         if kind == "content_block_delta":
-            self._grow(event["index"], event["delta"])
+            self._append_delta(event["index"], event["delta"])
         elif kind == "content_block_start":
-            self._start(event["index"], event["content_block"])
+            self._start_block(event["index"], event["content_block"])
         elif kind == "message_start":
             self._model = event["message"].get("model") or ""
-            self._spent(event["message"].get("usage"))
+            self._update_usage(event["message"].get("usage"))
         elif kind == "message_delta":
-            self._stop = event["delta"].get("stop_reason") or self._stop
-            self._spent(event.get("usage"))
+            self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
+            self._update_usage(event.get("usage"))
         elif kind == "message_stop":
-            self.is_over = True
+            self.is_finished = True
         elif kind == "error" or event.get("error"):
-            raise reported(self._address, event.get("error"))
+            raise stream_error(self._address, event.get("error"))
         elif kind == "message":  # a server that does not stream
-            self._all(event)
-        return self._news
+            self._decode_message(event)
+        return self._events
 
-    def whole(self) -> Answered | None:
-        if not self.is_over:
+    def to_answered(self) -> ModelAnswer | None:
+        if not self.is_finished:
             return None
-        finish = _FINISHES.get(self._stop, "stop")
+        finish = _FINISHES.get(self._stop_reason, "stop")
         if self._calls and finish == "stop":
             finish = "tool_calls"
-        return Answered(items=self._items(), finish=finish, usage=_counted(self._usage), model=self._model)
+        return ModelAnswer(items=self._build_items(), finish=finish, usage=_build_usage(self._usage), model=self._model)
 
-    def _start(self, index: int, block: dict[str, Any]) -> None:
+    def _start_block(self, index: int, block: dict[str, Any]) -> None:
         self._blocks[index] = dict(block)
-        self._growth[index] = {}
+        self._deltas[index] = {}
         kind = block.get("type")
         if kind == "tool_use":
-            self._calls.begin(index, call_id=block.get("id") or "", name=block.get("name") or "")
+            self._calls.start(index, call_id=block.get("id") or "", name=block.get("name") or "")
             # The input of a start is an empty object that fragments replace; only some servers put all of it there.
-            self._news += self._calls.more(index, arguments=arguments_text(block.get("input") or None))
+            self._events += self._calls.append(index, arguments=arguments_text(block.get("input") or None))
         elif kind == "text" and block.get("text"):
-            self._news.append(TextDelta(text=block["text"]))
+            self._events.append(TextDelta(text=block["text"]))
         elif kind == "thinking" and block.get("thinking"):
-            self._news.append(ReasoningDelta(text=block["thinking"]))
+            self._events.append(ReasoningDelta(text=block["thinking"]))
 
-    def _grow(self, index: int, delta: dict[str, Any]) -> None:
+    def _append_delta(self, index: int, delta: dict[str, Any]) -> None:
         kind = delta.get("type")
         if kind == "text_delta":
-            self._growth[index].setdefault("text", []).append(delta["text"])
-            self._news.append(TextDelta(text=delta["text"]))
+            self._deltas[index].setdefault("text", []).append(delta["text"])
+            self._events.append(TextDelta(text=delta["text"]))
         elif kind == "input_json_delta":
-            self._news += self._calls.more(index, arguments=delta.get("partial_json") or "")
+            self._events += self._calls.append(index, arguments=delta.get("partial_json") or "")
         elif kind == "thinking_delta":
-            self._growth[index].setdefault("thinking", []).append(delta["thinking"])
-            self._news.append(ReasoningDelta(text=delta["thinking"]))
+            self._deltas[index].setdefault("thinking", []).append(delta["thinking"])
+            self._events.append(ReasoningDelta(text=delta["thinking"]))
         elif kind == "signature_delta":
-            self._growth[index].setdefault("signature", []).append(delta["signature"])
+            self._deltas[index].setdefault("signature", []).append(delta["signature"])
 
-    def _grown(self, index: int) -> dict[str, Any]:
+    def _join_block(self, index: int) -> dict[str, Any]:
         """A block with all that was added to it."""
         block = self._blocks[index]
-        added = self._growth[index].items()
+        added = self._deltas[index].items()
         return {**block, **{field: (block.get(field) or "") + "".join(parts) for field, parts in added}}
 
-    def _all(self, message: dict[str, Any]) -> None:
+    def _decode_message(self, message: dict[str, Any]) -> None:
         for index, block in enumerate(message.get("content") or ()):
-            self._start(index, block)
+            self._start_block(index, block)
         self._model = message.get("model") or ""
-        self._stop = message.get("stop_reason") or ""
-        self._spent(message.get("usage"))
-        self.is_over = True
+        self._stop_reason = message.get("stop_reason") or ""
+        self._update_usage(message.get("usage"))
+        self.is_finished = True
 
-    def _spent(self, usage: dict[str, Any] | None) -> None:
+    def _update_usage(self, usage: dict[str, Any] | None) -> None:
         """Counts are totals so far; a later event repeats only some of them."""
         self._usage.update({name: value for name, value in (usage or {}).items() if value is not None})
 
-    def _items(self) -> tuple[Item, ...]:
+    def _build_items(self) -> tuple[Item, ...]:
         items: list[Item] = []
         for index in sorted(self._blocks):
-            block = self._grown(index)
+            block = self._join_block(index)
             kind = block.get("type")
             if kind == "tool_use":
                 items.append(self._calls.item(index))
             elif kind == "text" and block.get("text"):
-                _speak(items, block["text"])
+                _append_text(items, block["text"])
             elif kind in {"thinking", "redacted_thinking"}:
                 opaque = {REASONING_KEY: block} if block.get("signature") or block.get("data") else {}
                 items.append(Reasoning(text=block.get("thinking") or "", opaque=opaque))
         return tuple(items)
 
 
-def _counted(usage: dict[str, Any]) -> Usage:
+def _build_usage(usage: dict[str, Any]) -> Usage:
     """The three kinds of input add up here; elsewhere the cached part is within the input."""
     cached = usage.get("cache_read_input_tokens") or 0
     details = usage.get("output_tokens_details") or {}
@@ -133,10 +133,10 @@ def _counted(usage: dict[str, Any]) -> Usage:
     )
 
 
-def _speak(items: list[Item], text: str) -> None:
+def _append_text(items: list[Item], text: str) -> None:
     """Text blocks in a row are one message."""
     last = items[-1] if items else None
     if isinstance(last, Message):
-        items[-1] = said("assistant", last.text + text)
+        items[-1] = text_message("assistant", last.text + text)
     else:
-        items.append(said("assistant", text))
+        items.append(text_message("assistant", text))

@@ -10,8 +10,8 @@ from holodeck.models.content import TextContent
 from holodeck.models.exchange import ModelRequest, ToolSpec
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part
 from holodeck.providers.calls import arguments_object
-from holodeck.providers.offers import offered
-from holodeck.providers.parts import NOTHING, embedded, note, picture
+from holodeck.providers.offers import select_tools
+from holodeck.providers.parts import NO_OUTPUT, describe_part, find_image, parse_data_url
 
 REASONING_KEY = "anthropic"
 """Under this name `Reasoning.opaque` keeps the block as the provider sent it, with its signature."""
@@ -19,7 +19,7 @@ REASONING_KEY = "anthropic"
 Block = dict[str, Any]
 
 
-def anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
+def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     """What is posted to `/v1/messages`."""
     body: dict[str, Any] = {
         "model": model,
@@ -35,7 +35,7 @@ def anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
     config = _output_config(request)
     if config:
         body["output_config"] = config
-    tools = offered(request)
+    tools = select_tools(request)
     if tools:
         body["tools"] = [_tool(tool) for tool in tools]
         body["tool_choice"] = _choice(request)
@@ -123,7 +123,7 @@ def _blocks(item: Item) -> list[Block]:
     if isinstance(item, FunctionCallOutput):
         content = [block for part in item.content for block in _part(part)]
         result: Block = {"type": "tool_result", "tool_use_id": item.call_id}
-        result["content"] = content or [{"type": "text", "text": NOTHING}]
+        result["content"] = content or [{"type": "text", "text": NO_OUTPUT}]
         return [{**result, "is_error": True} if item.is_error else result]
     block = item.opaque.get(REASONING_KEY)
     return [dict(block)] if isinstance(block, dict) else []
@@ -132,22 +132,22 @@ def _blocks(item: Item) -> list[Block]:
 def _part(part: Part) -> list[Block]:
     if isinstance(part, TextContent):
         return [{"type": "text", "text": part.text}] if part.text else []  # an empty block is refused
-    found = picture(part)
+    found = find_image(part)
     if found:
         return [{"type": "image", "source": {"type": "base64", "media_type": found.mime_type, "data": found.data}}]
     if isinstance(part, ImageLink) and not part.url.startswith("data:"):
         return [{"type": "image", "source": {"type": "url", "url": part.url}}]
     if isinstance(part, FileData):
         return [_document(part)]
-    return [{"type": "text", "text": note(part)}]
+    return [{"type": "text", "text": describe_part(part)}]
 
 
 def _document(part: FileData) -> Block:
     title = {"title": part.filename} if part.filename else {}
     if not part.url.startswith("data:"):
         return {"type": "document", "source": {"type": "url", "url": part.url}, **title}
-    data = embedded(part.url)
+    data = parse_data_url(part.url)
     if data is None or data.mime_type != "application/pdf":
-        return {"type": "text", "text": note(part)}
+        return {"type": "text", "text": describe_part(part)}
     source = {"type": "base64", "media_type": data.mime_type, "data": data.data}
     return {"type": "document", "source": source, **title}

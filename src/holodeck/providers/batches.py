@@ -6,36 +6,36 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from holodeck.models.exchange import ModelEvent, ModelRequest
-from holodeck.providers.leaving import left_at_the_end
+from holodeck.providers.leaving import ClosingIterator
 from holodeck.providers.provider import ModelProvider
 
 Batches = AsyncGenerator[list[ModelEvent], None]
 
 
-class Batching:
+class BatchingModel:
     """A model that knows which of its events came together. Whoever wants them one by one has `stream`.
 
     Not an `ABC`: every turn asks several times who is one, and of those Python takes long to say it.
     """
 
-    def batches(self, request: ModelRequest) -> Batches:
+    def stream_batches(self, request: ModelRequest) -> Batches:
         """Ask once; no batch is empty. Leaving the iterator stops the model."""
         raise NotImplementedError
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Ask once, an event at a time."""
-        async with aclosing(self.batches(request)) as batches:
+        async with aclosing(self.stream_batches(request)) as batches:
             async for batch in batches:
                 for event in batch:
                     yield event
 
 
-def batches_of(model: ModelProvider, request: ModelRequest) -> Batches:
+def stream_in_batches(model: ModelProvider, request: ModelRequest) -> Batches:
     """Ask any model: one that knows of no batches gives every event in one of its own."""
-    return model.batches(request) if isinstance(model, Batching) else _each_alone(model, request)
+    return model.stream_batches(request) if isinstance(model, BatchingModel) else _stream_one_by_one(model, request)
 
 
-async def _each_alone(model: ModelProvider, request: ModelRequest) -> Batches:
-    async with left_at_the_end(model.stream(request)) as events:
+async def _stream_one_by_one(model: ModelProvider, request: ModelRequest) -> Batches:
+    async with ClosingIterator(model.stream(request)) as events:
         async for event in events:
             yield [event]

@@ -16,10 +16,10 @@ NO_ARGUMENTS = "{}"
 
 
 @dataclass(kw_only=True, slots=True)
-class _Call:
+class _AssembledCall:
     index: int
     call_id: str
-    given_id: str
+    original_id: str
     item_id: str = ""
     name: str = ""
     fragments: list[str] = field(default_factory=list)
@@ -35,14 +35,14 @@ class _Call:
         return FunctionCall(call_id=self.call_id, name=self.name, arguments=arguments, id=self.item_id)
 
 
-class Calls:
+class ToolCallAssembler:
     """The tool calls of one answer. Ids that a server leaves out are made up, the same again for the same items."""
 
     def __init__(self, request: ModelRequest) -> None:
-        self._taken = {item.call_id for item in request.items if isinstance(item, FunctionCall)}
-        self._turn = len(request.items)
-        self._calls: list[_Call] = []
-        self._by_key: dict[Hashable, _Call] = {}
+        self._used_ids = {item.call_id for item in request.items if isinstance(item, FunctionCall)}
+        self._item_count = len(request.items)
+        self._calls: list[_AssembledCall] = []
+        self._by_key: dict[Hashable, _AssembledCall] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -50,15 +50,15 @@ class Calls:
     def __contains__(self, key: Hashable) -> bool:
         return key in self._by_key
 
-    def begin(self, key: Hashable, *, call_id: str = "", name: str = "", item_id: str = "") -> None:
+    def start(self, key: Hashable, *, call_id: str = "", name: str = "", item_id: str = "") -> None:
         """A new call, which later fragments name by `key`."""
-        call = _Call(
-            index=len(self._calls), call_id=self._unique(call_id), given_id=call_id, name=name, item_id=item_id
+        call = _AssembledCall(
+            index=len(self._calls), call_id=self._unique_id(call_id), original_id=call_id, name=name, item_id=item_id
         )
         self._calls.append(call)
         self._by_key[key] = call
 
-    def more(self, key: Hashable, *, name: str = "", arguments: str = "") -> Iterator[CallDelta]:
+    def append(self, key: Hashable, *, name: str = "", arguments: str = "") -> Iterator[CallDelta]:
         """A fragment. Nothing is told of a call before its name is known."""
         call = self._by_key[key]
         call.name = call.name or name
@@ -67,28 +67,28 @@ class Calls:
             if arguments:
                 yield CallDelta(index=call.index, arguments=arguments)
         elif call.name:
-            yield self._announced(call)
+            yield self._announce(call)
 
-    def rest(self, key: Hashable, arguments: str) -> Iterator[CallDelta]:
+    def append_missing(self, key: Hashable, arguments: str) -> Iterator[CallDelta]:
         """All of the arguments at the end: tells what the fragments did not."""
         known = self._by_key[key].arguments
         if arguments.startswith(known):
-            yield from self.more(key, arguments=arguments[len(known) :])
+            yield from self.append(key, arguments=arguments[len(known) :])
 
-    def is_another(self, key: Hashable, *, call_id: str, name: str) -> bool:
+    def is_new_call(self, key: Hashable, *, call_id: str, name: str) -> bool:
         """Whether a fragment under a known key begins a new call: some servers number every call 0."""
         call = self._by_key[key]
         if not name or not call.name:
             return False
         if call_id:
-            return call_id != call.given_id
+            return call_id != call.original_id
         return name != call.name or _is_complete(call.arguments)
 
-    def unannounced(self) -> Iterator[CallDelta]:
+    def announce_remaining(self) -> Iterator[CallDelta]:
         """Calls that never got a name: the reader is told of them in the end, without one."""
         for call in self._calls:
             if not call.is_announced:
-                yield self._announced(call)
+                yield self._announce(call)
 
     def item(self, key: Hashable) -> FunctionCall:
         """One call, whole."""
@@ -99,16 +99,16 @@ class Calls:
         return tuple(call.item for call in self._calls)
 
     @staticmethod
-    def _announced(call: _Call) -> CallDelta:
+    def _announce(call: _AssembledCall) -> CallDelta:
         call.is_announced = True
         return CallDelta(index=call.index, call_id=call.call_id, name=call.name, arguments=call.arguments)
 
-    def _unique(self, call_id: str) -> str:
+    def _unique_id(self, call_id: str) -> str:
         number = len(self._calls)
-        while not call_id or call_id in self._taken:
-            call_id = f"call_{self._turn}_{number}"
+        while not call_id or call_id in self._used_ids:
+            call_id = f"call_{self._item_count}_{number}"
             number += 1
-        self._taken.add(call_id)
+        self._used_ids.add(call_id)
         return call_id
 
 

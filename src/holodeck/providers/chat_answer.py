@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.models.exchange import Answered, FinishReason, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
-from holodeck.models.items import Item, Reasoning, Usage, said
-from holodeck.providers.address import Address
-from holodeck.providers.calls import Calls, arguments_text
+from holodeck.models.exchange import FinishReason, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.models.items import Item, Reasoning, Usage, text_message
+from holodeck.providers.address import ModelAddress
+from holodeck.providers.calls import ToolCallAssembler, arguments_text
 from holodeck.providers.chat_request import REASONING_KEY, SIGNED_KEY
 from holodeck.providers.endpoint import DONE
-from holodeck.providers.failures import reported
+from holodeck.providers.failures import stream_error
 
 _FINISHES: dict[str, FinishReason] = {
     "length": "length",
@@ -25,12 +25,12 @@ _THOUGHTS = ("reasoning_content", "reasoning")  # the same thing under the two n
 _SIGNATURE = "extra_content"  # Gemini's endpoint refuses calls that come back without it
 
 
-class ChatAnswer:
+class ChatDecoder:
     """One answer. It is complete when its finish was told; the usage may still follow, up to `[DONE]`."""
 
-    def __init__(self, request: ModelRequest, address: Address) -> None:
+    def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
         self._address = address
-        self._calls = Calls(request)
+        self._calls = ToolCallAssembler(request)
         self._text: list[str] = []
         self._thoughts: list[str] = []
         self._thoughts_field = ""
@@ -39,33 +39,33 @@ class ChatAnswer:
         self._has_choice = False
         self._usage = Usage()
         self._model = ""
-        self._news: list[ModelEvent] = []
-        self.is_over = False
+        self._events: list[ModelEvent] = []
+        self.is_finished = False
 
-    def take(self, event: dict[str, Any]) -> list[ModelEvent]:
+    def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
         """What is new in one chunk."""
-        text = self._mere_text(event)
+        text = self._find_only_text(event)
         if text:
             self._text.append(text)
             return [TextDelta(text=text)]
-        self._news = []
+        self._events = []
         if event is DONE:
-            self._end()
-            return self._news
+            self._end_stream()
+            return self._events
         error = event.get("error") or (event if event.get("object") == "error" else None)
         if error:
-            raise reported(self._address, error)
+            raise stream_error(self._address, error)
         self._model = event.get("model") or self._model
         usage = event.get("usage")
         if usage:
-            self._usage = _usage(usage)
+            self._usage = _build_usage(usage)
         for choice in event.get("choices") or ():
             if not choice.get("index"):
-                self._choice(choice)
-        return self._news
+                self._decode_choice(choice)
+        return self._events
 
-    def whole(self) -> Answered | None:
-        if self._finish is None and not (self.is_over and self._has_choice):
+    def to_answered(self) -> ModelAnswer | None:
+        if self._finish is None and not (self.is_finished and self._has_choice):
             return None
         items: list[Item] = []
         opaque: dict[str, Any] = {REASONING_KEY: self._thoughts_field} if self._thoughts else {}
@@ -74,13 +74,13 @@ class ChatAnswer:
         if opaque:
             items.append(Reasoning(text="".join(self._thoughts), opaque=opaque))
         if self._text:
-            items.append(said("assistant", "".join(self._text)))
+            items.append(text_message("assistant", "".join(self._text)))
         finish = _FINISHES.get(self._finish or "", "stop")
         if self._calls and finish == "stop":  # some servers call every end a stop
             finish = "tool_calls"
-        return Answered(items=(*items, *self._calls.items()), finish=finish, usage=self._usage, model=self._model)
+        return ModelAnswer(items=(*items, *self._calls.items()), finish=finish, usage=self._usage, model=self._model)
 
-    def _mere_text(self, event: dict[str, Any]) -> str | None:
+    def _find_only_text(self, event: dict[str, Any]) -> str | None:
         """The text of a chunk that brings nothing else, as nearly all do: they are read much faster for it."""
         choices = event.get("choices")
         if not self._has_choice or not choices or len(choices) > 1 or event.get("model") != self._model:
@@ -98,72 +98,72 @@ class ChatAnswer:
         text = delta.get("content") if is_mere else None
         return text if isinstance(text, str) else None
 
-    def _choice(self, choice: dict[str, Any]) -> None:
+    def _decode_choice(self, choice: dict[str, Any]) -> None:
         self._has_choice = True
         delta = choice.get("delta")
         whole = choice.get("message") if delta is None else None  # from a server that does not stream
         if delta or whole:
-            self._delta(delta or whole or {})
+            self._decode_delta(delta or whole or {})
         finish = choice.get("finish_reason")
         if finish == "error":
-            raise reported(self._address, choice.get("error"))
+            raise stream_error(self._address, choice.get("error"))
         if finish:
             self._finish = finish
         if whole:
-            self._end()
+            self._end_stream()
 
-    def _delta(self, delta: dict[str, Any]) -> None:
+    def _decode_delta(self, delta: dict[str, Any]) -> None:
         for field in _THOUGHTS:
             thought = delta.get(field)
             if thought and isinstance(thought, str):
                 self._thoughts_field = field
-                self._think(thought)
+                self._append_reasoning(thought)
                 break
         content = delta.get("content")
         if content:
-            self._content(content)
+            self._decode_content(content)
         if delta.get("refusal"):
-            self._say(delta["refusal"], is_refusal=True)
+            self._append_text(delta["refusal"], is_refusal=True)
         for call in delta.get("tool_calls") or ():
-            self._call(call)
+            self._decode_call(call)
         if delta.get("function_call"):
-            self._call({"index": 0, "function": delta["function_call"]})
+            self._decode_call({"index": 0, "function": delta["function_call"]})
 
-    def _content(self, content: Any) -> None:
+    def _decode_content(self, content: Any) -> None:
         if isinstance(content, str):
-            self._say(content)
+            self._append_text(content)
             return
         for part in content:  # some servers send parts, thoughts among them
             if part.get("type") == "thinking":
                 self._thoughts_field = self._thoughts_field or _THOUGHTS[0]
-                self._think("".join(inner.get("text", "") for inner in part.get("thinking") or ()))
+                self._append_reasoning("".join(inner.get("text", "") for inner in part.get("thinking") or ()))
             elif part.get("text"):
-                self._say(part["text"])
+                self._append_text(part["text"])
 
-    def _say(self, text: str, *, is_refusal: bool = False) -> None:
+    def _append_text(self, text: str, *, is_refusal: bool = False) -> None:
         self._text.append(text)
-        self._news.append(TextDelta(text=text, is_refusal=is_refusal))
+        self._events.append(TextDelta(text=text, is_refusal=is_refusal))
 
-    def _think(self, text: str) -> None:
+    def _append_reasoning(self, text: str) -> None:
         self._thoughts.append(text)
-        self._news.append(ReasoningDelta(text=text))
+        self._events.append(ReasoningDelta(text=text))
 
-    def _call(self, call: dict[str, Any]) -> None:
+    def _decode_call(self, call: dict[str, Any]) -> None:
         function = call.get("function") or {}
         call_id, name = call.get("id") or "", function.get("name") or ""
         index = call.get("index")
-        if index not in self._calls or self._calls.is_another(index, call_id=call_id, name=name):
-            self._calls.begin(index, call_id=call_id, name=name)
-        self._news += self._calls.more(index, name=name, arguments=arguments_text(function.get("arguments")))
+        if index not in self._calls or self._calls.is_new_call(index, call_id=call_id, name=name):
+            self._calls.start(index, call_id=call_id, name=name)
+        self._events += self._calls.append(index, name=name, arguments=arguments_text(function.get("arguments")))
         if call.get(_SIGNATURE):
             self._signed[self._calls.item(index).call_id] = {_SIGNATURE: call[_SIGNATURE]}
 
-    def _end(self) -> None:
-        self.is_over = True
-        self._news += self._calls.unannounced()
+    def _end_stream(self) -> None:
+        self.is_finished = True
+        self._events += self._calls.announce_remaining()
 
 
-def _usage(usage: dict[str, Any]) -> Usage:
+def _build_usage(usage: dict[str, Any]) -> Usage:
     read, written = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
     return Usage(
         input_tokens=usage.get("prompt_tokens") or 0,

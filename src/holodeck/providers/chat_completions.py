@@ -7,11 +7,11 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ModelRequest
-from holodeck.providers.address import Address, bearer, extended, host_of
-from holodeck.providers.chat_answer import ChatAnswer
-from holodeck.providers.chat_request import chat_body
+from holodeck.providers.address import ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.chat_answer import ChatDecoder
+from holodeck.providers.chat_request import build_chat_body
 from holodeck.providers.endpoint import Endpoint
-from holodeck.providers.wire import WireModel
+from holodeck.providers.wire import HTTPModel
 
 OPENAI_HOST = "api.openai.com"
 DEFAULT_AZURE_VERSION = "2024-10-21"
@@ -25,14 +25,14 @@ class ChatDialect:
         self._model = model
         self._max_tokens_field = max_tokens_field
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
-        return chat_body(request, model=self._model, max_tokens_field=self._max_tokens_field)
+    def build_body(self, request: ModelRequest) -> dict[str, Any]:
+        return build_chat_body(request, model=self._model, max_tokens_field=self._max_tokens_field)
 
-    def answer(self, request: ModelRequest, address: Address) -> ChatAnswer:
-        return ChatAnswer(request, address)
+    def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ChatDecoder:
+        return ChatDecoder(request, address)
 
 
-class ChatCompletions(WireModel):
+class ChatCompletions(HTTPModel):
     """A model at a server that speaks Chat Completions. `base_url` usually ends in `/v1`."""
 
     def __init__(
@@ -44,13 +44,15 @@ class ChatCompletions(WireModel):
         key_source: str = "model.api_key",
         provider: str = "openai_compatible",
     ) -> None:
-        address = Address(provider=provider, model=model, host=host_of(base_url), key=api_key, key_source=key_source)
+        address = ModelAddress(
+            provider=provider, model=model, host=host_of(base_url), key=api_key, key_source=key_source
+        )
         field = "max_completion_tokens" if address.host == OPENAI_HOST else "max_tokens"
-        endpoint = Endpoint(extended(base_url, _PATH), address=address, headers=lambda: bearer(api_key))
+        endpoint = Endpoint(append_path(base_url, _PATH), address=address, headers=lambda: bearer_headers(api_key))
         super().__init__(endpoint, ChatDialect(model, max_tokens_field=field))
 
 
-class AzureChatCompletions(WireModel):
+class AzureChatCompletions(HTTPModel):
     """The same at Azure OpenAI, where the name of a deployment is part of the address."""
 
     def __init__(
@@ -62,7 +64,7 @@ class AzureChatCompletions(WireModel):
         api_version: str | None = None,
         key_source: str = "AZURE_OPENAI_API_KEY",
     ) -> None:
-        address = Address(
+        address = ModelAddress(
             provider="azure_openai", model=deployment, host=host_of(base_url), key=api_key, key_source=key_source
         )
         endpoint = Endpoint(
@@ -76,7 +78,7 @@ class AzureChatCompletions(WireModel):
 def azure_url(base_url: str, deployment: str, api_version: str | None) -> str:
     """The address of a deployment; a base that ends in `/openai/v1` is Azure's newer form, without a version."""
     if urlsplit(base_url).path.rstrip("/").endswith("/openai/v1"):
-        return extended(base_url, _PATH)
-    parts = urlsplit(extended(base_url, f"/openai/deployments/{quote(deployment, safe='')}{_PATH}"))
+        return append_path(base_url, _PATH)
+    parts = urlsplit(append_path(base_url, f"/openai/deployments/{quote(deployment, safe='')}{_PATH}"))
     version = f"api-version={quote(api_version or DEFAULT_AZURE_VERSION)}"
     return urlunsplit(parts._replace(query=f"{parts.query}&{version}" if parts.query else version))

@@ -12,8 +12,8 @@ from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.exchange import ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
 from holodeck.providers.calls import arguments_object
-from holodeck.providers.offers import json_format, offered
-from holodeck.providers.parts import note, picture_url, told
+from holodeck.providers.offers import build_json_format, select_tools
+from holodeck.providers.parts import describe_part, find_image_url, output_text
 
 REASONING_KEY = "chat"
 """Under this name `Reasoning.opaque` keeps the field in which a server sent its thoughts."""
@@ -24,11 +24,11 @@ SIGNED_KEY = "chat_calls"
 _SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
-def chat_body(request: ModelRequest, *, model: str, max_tokens_field: str) -> dict[str, Any]:
+def build_chat_body(request: ModelRequest, *, model: str, max_tokens_field: str) -> dict[str, Any]:
     """What is posted to `/chat/completions`."""
     body: dict[str, Any] = {
         "model": model,
-        "messages": _messages(request),
+        "messages": _build_messages(request),
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -45,11 +45,11 @@ def chat_body(request: ModelRequest, *, model: str, max_tokens_field: str) -> di
     }
     body.update({name: value for name, value in options.items() if value is not None})
     if request.response_format is not None:
-        body["response_format"] = {"type": "json_schema", "json_schema": json_format(request.response_format)}
-    tools = offered(request)
+        body["response_format"] = {"type": "json_schema", "json_schema": build_json_format(request.response_format)}
+    tools = select_tools(request)
     if tools:
-        body["tools"] = [_tool(tool) for tool in tools]
-        choice = _choice(request.tool_choice)
+        body["tools"] = [_encode_tool(tool) for tool in tools]
+        choice = _encode_tool_choice(request.tool_choice)
         if choice is not None:
             body["tool_choice"] = choice
         if not request.parallel_tool_calls:
@@ -57,7 +57,7 @@ def chat_body(request: ModelRequest, *, model: str, max_tokens_field: str) -> di
     return body
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
     function: dict[str, Any] = {"name": tool.name, "parameters": dict(tool.parameters)}
     if tool.description:
         function["description"] = tool.description
@@ -66,7 +66,7 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _choice(choice: ToolChoice) -> Any:
+def _encode_tool_choice(choice: ToolChoice) -> Any:
     """`auto` is left out: it is the default, and some servers refuse the word. A narrowed choice offers fewer tools."""
     if choice.name is not None:
         return {"type": "function", "function": {"name": choice.name}}
@@ -75,7 +75,7 @@ def _choice(choice: ToolChoice) -> Any:
     return None if choice.mode == "auto" else choice.mode
 
 
-def _messages(request: ModelRequest) -> list[dict[str, Any]]:
+def _build_messages(request: ModelRequest) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if request.instructions:
         messages.append({"role": "system", "content": request.instructions})
@@ -84,11 +84,11 @@ def _messages(request: ModelRequest) -> list[dict[str, Any]]:
     items = [item for i, item in enumerate(request.items) if i > last_question or not isinstance(item, Reasoning)]
     for speaker, group in groupby(items, key=_speaker):
         if speaker == "assistant":
-            messages += _assistant(group)
+            messages += _build_assistant_messages(group)
         elif speaker == "tool":
-            messages += _results([item for item in group if isinstance(item, FunctionCallOutput)], items)
+            messages += _build_result_messages([item for item in group if isinstance(item, FunctionCallOutput)], items)
         else:
-            messages += [_spoken(item) for item in group if isinstance(item, Message)]
+            messages += [_build_message(item) for item in group if isinstance(item, Message)]
     return messages
 
 
@@ -102,16 +102,16 @@ def _is_from_user(item: Item) -> bool:
     return isinstance(item, Message) and item.role == "user"
 
 
-def _spoken(message: Message) -> dict[str, Any]:
+def _build_message(message: Message) -> dict[str, Any]:
     role = "user" if message.role == "user" else "system"  # few servers know the role "developer"
     named = {"name": message.name} if message.name else {}
     if all(isinstance(part, TextContent) for part in message.content):
         return {"role": role, **named, "content": message.text}
-    return {"role": role, **named, "content": [_part(part) for part in message.content]}
+    return {"role": role, **named, "content": [_encode_part(part) for part in message.content]}
 
 
-def _part(part: Part) -> dict[str, Any]:
-    url = picture_url(part)
+def _encode_part(part: Part) -> dict[str, Any]:
+    url = find_image_url(part)
     if url is not None:
         image: dict[str, Any] = {"url": url}
         if isinstance(part, ImageLink) and part.detail != "auto":
@@ -121,10 +121,10 @@ def _part(part: Part) -> dict[str, Any]:
         return {"type": "input_audio", "input_audio": {"data": part.data, "format": _SOUNDS[part.mime_type]}}
     if isinstance(part, FileData) and part.url.startswith("data:"):
         return {"type": "file", "file": {"filename": part.filename or "file", "file_data": part.url}}
-    return {"type": "text", "text": note(part)}
+    return {"type": "text", "text": describe_part(part)}
 
 
-def _assistant(items: Iterable[Item]) -> list[dict[str, Any]]:
+def _build_assistant_messages(items: Iterable[Item]) -> list[dict[str, Any]]:
     """What the model said in one go. Calls end a message: their results must come directly after it."""
     messages: list[dict[str, Any]] = []
     current: dict[str, Any] = {}
@@ -134,11 +134,11 @@ def _assistant(items: Iterable[Item]) -> list[dict[str, Any]]:
             if current.get("content") and "tool_calls" not in current:
                 messages.append(current)
                 current = {}
-            current["content"] = current.get("content", "") + "\n".join(note(part) for part in item.content)
+            current["content"] = current.get("content", "") + "\n".join(describe_part(part) for part in item.content)
             if item.name:
                 current["name"] = item.name
         elif isinstance(item, FunctionCall):
-            current.setdefault("tool_calls", []).append({**_call(item), **signed.get(item.call_id, {})})
+            current.setdefault("tool_calls", []).append({**_encode_call(item), **signed.get(item.call_id, {})})
         elif isinstance(item, Reasoning):
             signed = item.opaque.get(SIGNED_KEY, {})
             if item.opaque.get(REASONING_KEY):
@@ -148,13 +148,13 @@ def _assistant(items: Iterable[Item]) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": message.pop("content", None), **message} for message in messages]
 
 
-def _call(call: FunctionCall) -> dict[str, Any]:
+def _encode_call(call: FunctionCall) -> dict[str, Any]:
     # Several servers parse these again, and refuse the whole request over one call that is no JSON object.
     arguments = orjson.dumps(arguments_object(call.arguments)).decode()
     return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def _results(outputs: Sequence[FunctionCallOutput], items: Sequence[Item]) -> list[dict[str, Any]]:
+def _build_result_messages(outputs: Sequence[FunctionCallOutput], items: Sequence[Item]) -> list[dict[str, Any]]:
     """A tool message holds text only, so pictures follow in a message of their own."""
     names = {item.call_id: item.name for item in items if isinstance(item, FunctionCall)}
     messages: list[dict[str, Any]] = []
@@ -162,14 +162,14 @@ def _results(outputs: Sequence[FunctionCallOutput], items: Sequence[Item]) -> li
     for output in outputs:
         lines = []
         for part in output.content:
-            if picture_url(part) is None:
-                lines.append(note(part))
+            if find_image_url(part) is None:
+                lines.append(describe_part(part))
                 continue
             number = len(pictures) // 2 + 1
             lines.append(f"[Image {number}: it is in the message after the tool results.]")
             pictures += [{"type": "text", "text": f"Image {number}, from {names.get(output.call_id, 'a tool')}:"}]
-            pictures += [_part(part)]
-        content = told(output, "\n".join(lines))
+            pictures += [_encode_part(part)]
+        content = output_text(output, "\n".join(lines))
         messages.append({"role": "tool", "tool_call_id": output.call_id, "content": content})
     if pictures:
         messages.append({"role": "user", "content": pictures})

@@ -14,36 +14,36 @@ from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ModelEvent, ModelRequest
 from holodeck.models.llm import API_KEY_VARIABLES, LLM, Provider
 from holodeck.providers.provider import ModelProvider
-from holodeck.providers.schemas import Dialect
+from holodeck.providers.schemas import SchemaRulesName
 
 OLLAMA_URL = "http://localhost:11434/v1"
 
 
-def model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+def build_model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     """Nothing is reached yet: a missing key or server is an error of the first question."""
     if llm.provider is Provider.REHEARSAL:
         return cast(ModelProvider, importlib.import_module("holodeck.providers.rehearsal").Rehearsal())
     if llm.provider is Provider.LOCAL:
         return cast(ModelProvider, importlib.import_module("holodeck.providers.local").Local(llm))
-    from holodeck.providers.adapting import Adapting
-    from holodeck.providers.breaker import Breaker
+    from holodeck.providers.adapting import SchemaAdapter
+    from holodeck.providers.breaker import CircuitBreaker
     from holodeck.providers.retrying import Retrying
     from holodeck.providers.timeouts import Timeouts
 
     # The time-outs stand around the retries: a model that is silent for minutes is not asked again for as many more.
     first, idle = llm.timeout or MODEL_FIRST_EVENT_TIMEOUT, llm.timeout or MODEL_IDLE_TIMEOUT
-    patient = Timeouts(Retrying(_dialect(llm, environ)), first=first, idle=idle)
-    return Adapting(Breaker(patient), schema_dialect(llm))
+    patient = Timeouts(Retrying(_build_model(llm, environ)), first=first, idle=idle)
+    return SchemaAdapter(CircuitBreaker(patient), choose_schema_rules(llm))
 
 
-def schema_dialect(llm: LLM) -> Dialect:
+def choose_schema_rules(llm: LLM) -> SchemaRulesName:
     """Which schemas the provider of a model accepts for tools."""
     if llm.provider is Provider.ANTHROPIC:
         return "anthropic"
     return "openai" if llm.provider in {Provider.OPENAI, Provider.AZURE_OPENAI} else "generic"
 
 
-class Unready:
+class UnconfiguredModel:
     """A model that cannot be asked, and says why to whoever tries."""
 
     def __init__(self, name: str, error: Callable[[], ModelError]) -> None:
@@ -61,7 +61,7 @@ class Unready:
         return None
 
 
-def _dialect(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
+def _build_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     name = llm.name or ""
     variable = API_KEY_VARIABLES.get(llm.provider)
     key = llm.api_key or (Secret(environ[variable]) if variable and environ.get(variable) else None)
@@ -69,7 +69,7 @@ def _dialect(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
         register_secrets(key.reveal())
     source = "model.api_key" if llm.api_key or not variable else variable
     if key is None and variable and (llm.endpoint is None or llm.provider is Provider.AZURE_OPENAI):
-        return Unready(name, lambda: _no_key(llm.provider, name, variable))
+        return UnconfiguredModel(name, lambda: _missing_key_error(llm.provider, name, variable))
     if llm.provider is Provider.ANTHROPIC:
         from holodeck.providers.anthropic import ANTHROPIC_URL, Anthropic
 
@@ -99,7 +99,7 @@ def _ollama_url(endpoint: str | None) -> str:
     return endpoint if urlsplit(endpoint).path.strip("/") else endpoint.rstrip("/") + "/v1"
 
 
-def _no_key(provider: Provider, name: str, variable: str) -> ModelError:
+def _missing_key_error(provider: Provider, name: str, variable: str) -> ModelError:
     return ModelError(
         f"Model '{name}' ({provider}) has no API key. Set the environment variable {variable}, or write "
         f"'api_key: ${{{variable}}}' under 'model'.",

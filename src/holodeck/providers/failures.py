@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from holodeck.lib.errors import BAD_QUESTION, RATE_LIMITED, UNAVAILABLE, ModelError
-from holodeck.providers.address import Address
+from holodeck.providers.address import ModelAddress
 
 RETRYABLE_STATUSES = frozenset({408, 409, 429})
 _FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # a 429 that no waiting helps
@@ -30,24 +30,28 @@ _RETRYABLE_CODES = frozenset(
 )
 
 
-def refused(address: Address, status: int, headers: Mapping[str, str], body: bytes, *, through: str = "") -> ModelError:
-    """The error for an answer with an HTTP status that is not success. `through`: the proxy that it came through."""
-    said, code = _explanation(body)
-    wait = retry_after(headers)
+def refusal_error(
+    address: ModelAddress, status: int, headers: Mapping[str, str], body: bytes, *, proxy: str = ""
+) -> ModelError:
+    """The error for an answer with an HTTP status that is not success. `proxy`: the proxy that it came through."""
+    said, code = _parse_refusal_body(body)
+    wait = parse_retry_after(headers)
     title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "unknown status"
-    what = address.quoted(f"it answered {status} {title}" + (f": {said}" if said else ""))
-    advice = _advice(address, status, wait, through)
+    what = address.redact(f"it answered {status} {title}" + (f": {said}" if said else ""))
+    advice = _advice(address, status, wait, proxy)
     return ModelError(
-        f"{address.who}: {what.rstrip('.')}." + (f" {advice}" if advice else ""),
+        f"{address.description}: {what.rstrip('.')}." + (f" {advice}" if advice else ""),
         provider=address.provider,
         status=status,
         retry_after=wait,
         is_retryable=_is_retryable(status, headers, code),
-        code=_TOO_LONG if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(said, code) else _meaning(status),
+        code=_TOO_LONG
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(said, code)
+        else _code_for_status(status),
     )
 
 
-def _meaning(status: int) -> str:
+def _code_for_status(status: int) -> str:
     """What whoever asks can do something about, in OpenAI's words; nothing for what is only the operator's business."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return RATE_LIMITED
@@ -56,9 +60,9 @@ def _meaning(status: int) -> str:
     return BAD_QUESTION if status in _BAD_QUESTIONS else ""
 
 
-def reported(address: Address, error: Any) -> ModelError:
+def stream_error(address: ModelAddress, error: Any) -> ModelError:
     """The error for an error that came inside a stream, in any of the shapes that servers use."""
-    said, code = _said(error)
+    said, code = _read_message_and_code(error)
     return address.error(
         f"it reported an error in the middle of its answer: {said or 'without a reason'}",
         is_retryable=code in _RETRYABLE_CODES,
@@ -66,21 +70,21 @@ def reported(address: Address, error: Any) -> ModelError:
     )
 
 
-def _is_too_long(said: str, code: str) -> bool:
+def _is_too_long(message: str, code: str) -> bool:
     """Whether the conversation does not fit: one has a code for it, the others only words."""
-    words = said.lower()
+    words = message.lower()
     return code == _TOO_LONG or any(each in words for each in _TOO_LONG_WORDS)
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the provider asks us to wait, as a number, a date or in milliseconds."""
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = _parse_seconds(headers.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000
     value = headers.get("retry-after")
     if value is None:
         return None
-    seconds = _number(value)
+    seconds = _parse_seconds(value)
     if seconds is not None:
         return seconds
     try:
@@ -91,7 +95,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
-def _number(value: str | None) -> float | None:
+def _parse_seconds(value: str | None) -> float | None:
     try:
         number = float(value) if value is not None else -1.0
     except ValueError:
@@ -106,9 +110,9 @@ def _is_retryable(status: int, headers: Mapping[str, str], code: str) -> bool:
     return (status in RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR) and code not in _FINAL_CODES
 
 
-def _advice(address: Address, status: int, wait: float | None, through: str) -> str:
-    if status == HTTPStatus.FORBIDDEN and through:  # either of them may have said so
-        return f"Check the key in {address.key_source}, and whether the proxy at {through} lets this model be asked."
+def _advice(address: ModelAddress, status: int, wait: float | None, proxy: str) -> str:
+    if status == HTTPStatus.FORBIDDEN and proxy:  # either of them may have said so
+        return f"Check the key in {address.key_source}, and whether the proxy at {proxy} lets this model be asked."
     if status in {401, 403}:
         return f"Check the key in {address.key_source}."
     if status == HTTPStatus.NOT_FOUND:
@@ -126,7 +130,7 @@ def _advice(address: Address, status: int, wait: float | None, through: str) -> 
     return ""
 
 
-def _explanation(body: bytes) -> tuple[str, str]:
+def _parse_refusal_body(body: bytes) -> tuple[str, str]:
     """The words and the code in the body of a refusal, which may be anything."""
     try:
         document = orjson.loads(body)
@@ -136,11 +140,11 @@ def _explanation(body: bytes) -> tuple[str, str]:
     if isinstance(document, list) and document:
         document = document[0]  # Google's endpoints wrap the error in a list
     if isinstance(document, dict):
-        return _said(document.get("error", document))
-    return _said(document)
+        return _read_message_and_code(document.get("error", document))
+    return _read_message_and_code(document)
 
 
-def _said(error: Any) -> tuple[str, str]:
+def _read_message_and_code(error: Any) -> tuple[str, str]:
     if isinstance(error, str):
         return error, ""
     if not isinstance(error, dict):

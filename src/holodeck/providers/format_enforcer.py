@@ -22,10 +22,10 @@ from holodeck.lib.errors import BAD_QUESTION, ModelError
 from holodeck.lib.json_schema import SchemaError
 from holodeck.lib.limits import MAX_CHECKED_BYTES
 from holodeck.lib.schema_worker import SchemaChecker, UncheckedError
-from holodeck.models.exchange import CUT_SHORT, Answered, ModelEvent, ModelRequest, TextDelta
-from holodeck.models.items import FunctionCall, Message, Usage, said
+from holodeck.models.exchange import CUT_SHORT, ModelAnswer, ModelEvent, ModelRequest, TextDelta
+from holodeck.models.items import FunctionCall, Message, Usage, text_message
 from holodeck.models.llm import LLM, Provider
-from holodeck.providers.batches import Batches, Batching, batches_of
+from holodeck.providers.batches import Batches, BatchingModel, stream_in_batches
 from holodeck.providers.offers import is_strict
 from holodeck.providers.provider import ModelProvider
 
@@ -39,7 +39,7 @@ Guarantee = Callable[[Mapping[str, Any]], bool]
 """Whether a provider itself makes sure that an answer fits this schema."""
 
 
-class FormatEnforcer(Batching):
+class FormatEnforcer(BatchingModel):
     """Wraps a model, and owns the checker of its answers."""
 
     def __init__(self, model: ModelProvider, *, is_guaranteed: Guarantee = lambda _: False) -> None:
@@ -56,12 +56,12 @@ class FormatEnforcer(Batching):
         """Whether the model is left alone for a while, because it kept failing."""
         return bool(getattr(self._model, "is_open", False))
 
-    def batches(self, request: ModelRequest) -> Batches:
+    def stream_batches(self, request: ModelRequest) -> Batches:
         schema = request.response_format
         if schema is None:
-            return batches_of(self._model, request)
+            return stream_in_batches(self._model, request)
         is_streamed = self._is_guaranteed(schema)
-        return self._stream_checked(request, schema) if is_streamed else self._ask_until_it_fits(request, schema)
+        return self._stream_checked(request, schema) if is_streamed else self._ask_until_valid(request, schema)
 
     async def close(self) -> None:
         await self._checker.close()
@@ -70,23 +70,23 @@ class FormatEnforcer(Batching):
     async def _stream_checked(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
         await self._require_usable(schema)
         is_refusal = False
-        async with aclosing(batches_of(self._model, request)) as batches:
+        async with aclosing(stream_in_batches(self._model, request)) as batches:
             async for batch in batches:
                 is_refusal = is_refusal or _has_refusal(batch)
                 last = batch[-1]
-                if isinstance(last, Answered) and not is_refusal:
+                if isinstance(last, ModelAnswer) and not is_refusal:
                     reason = await self._find_misfit(schema, last)
                     if reason is not None:
                         raise self._error(reason, 1)
                 yield batch
 
-    async def _ask_until_it_fits(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
+    async def _ask_until_valid(self, request: ModelRequest, schema: Mapping[str, Any]) -> Batches:
         await self._require_usable(schema)
         usage, asked = Usage(), request
         for attempt in range(1, MAX_CORRECTIONS + 2):
             heard: list[list[ModelEvent]] = []
             size = 0
-            async with aclosing(batches_of(self._model, asked)) as batches:
+            async with aclosing(stream_in_batches(self._model, asked)) as batches:
                 async for batch in batches:
                     heard.append(batch)
                     size += sum(len(event.text) for event in batch if isinstance(event, TextDelta))
@@ -99,7 +99,7 @@ class FormatEnforcer(Batching):
                             yield rest
                         return
             answered = heard[-1][-1] if heard else None
-            if not isinstance(answered, Answered):  # the caller says what that is
+            if not isinstance(answered, ModelAnswer):  # the caller says what that is
                 break
             usage += answered.usage
             is_refusal = any(_has_refusal(batch) for batch in heard)
@@ -109,7 +109,7 @@ class FormatEnforcer(Batching):
                 break
             # Not the reason itself: it quotes the answer, and no log line has any content.
             log.warning("model.answer_does_not_fit", model=self.name, attempt=attempt)
-            correction = said("user", _CORRECTION.format(reason=reason))
+            correction = text_message("user", _CORRECTION.format(reason=reason))
             asked = replace(request, items=(*request.items, *answered.items, correction))
         else:
             raise self._error(reason or "", MAX_CORRECTIONS + 1)
@@ -125,7 +125,7 @@ class FormatEnforcer(Batching):
         except UncheckedError:  # the answer's own check says so
             return
 
-    async def _find_misfit(self, schema: Mapping[str, Any], answered: Answered) -> str | None:
+    async def _find_misfit(self, schema: Mapping[str, Any], answered: ModelAnswer) -> str | None:
         """Why a final text does not fit; None for one that does, and for what is no final text."""
         if answered.finish in CUT_SHORT or any(isinstance(item, FunctionCall) for item in answered.items):
             return None
@@ -146,7 +146,7 @@ class FormatEnforcer(Batching):
         return ModelError(f"Model '{self.name}' gave no answer that fits 'response_format'{times}: {reason}.")
 
 
-def guaranteed_by(llm: LLM) -> Guarantee:
+def format_guarantee_of(llm: LLM) -> Guarantee:
     """What the provider of a model promises: local models always, OpenAI and Anthropic for a closed schema.
 
     Behind an endpoint of one's own is another program, which may ignore the format.

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class left_at_the_end(Generic[T]):  # noqa: N801 - it reads as what it does
+class ClosingIterator(Generic[T]):
     """Closes the iterator on the way out, if it can be closed: `async for` alone leaves that to the collector."""
 
     __slots__ = ("_events",)

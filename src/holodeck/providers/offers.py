@@ -12,7 +12,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 _MAX_NAME_CHARS = 64  # what the APIs accept
 
 
-def offered(request: ModelRequest) -> tuple[ToolSpec, ...]:
+def select_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
     """The tools of a dialect that cannot say "only these": the others are not shown to the model."""
     allowed = request.tool_choice.allowed
     if not allowed or request.tool_choice.name is not None:
@@ -20,7 +20,7 @@ def offered(request: ModelRequest) -> tuple[ToolSpec, ...]:
     return tuple(tool for tool in request.tools if tool.name in allowed)
 
 
-def json_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+def build_json_format(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema for the answer, with the name that it must have; strict when it can be."""
     title = schema.get("title")
     name = _NOT_IN_A_NAME.sub("_", title)[:_MAX_NAME_CHARS] if isinstance(title, str) else ""

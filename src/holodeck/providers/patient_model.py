@@ -11,16 +11,16 @@ from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_WAIT_FIRST_PAUSE, MODEL_WAIT_MAX_PAUSE
 from holodeck.models.exchange import ModelRequest
-from holodeck.providers.batches import Batches, Batching, batches_of
+from holodeck.providers.batches import Batches, BatchingModel, stream_in_batches
 from holodeck.providers.provider import ModelProvider
 
 
-class PatientModel(Batching):
+class LongRetrying(BatchingModel):
     """Repeats a turn that failed before the model said anything, while asking again may help.
 
     Stands around retries and breaker: the error of an open breaker is waited out, too. Each turn may be waited for
     `seconds` from its first failure on; then its last error is raised. Cancelling the task ends the wait at once.
-    `chance` (0 to 1) spreads the requests of many responses that wait for the same model.
+    `jitter` (0 to 1) spreads the requests of many responses that wait for the same model.
     """
 
     def __init__(
@@ -30,24 +30,24 @@ class PatientModel(Batching):
         seconds: float,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._inner = inner
         self._seconds = seconds
         self._sleep = sleep
         self._clock = clock
-        self._chance = chance
+        self._jitter = jitter
 
     @property
     def name(self) -> str:
         return self._inner.name
 
-    async def batches(self, request: ModelRequest) -> Batches:
+    async def stream_batches(self, request: ModelRequest) -> Batches:
         """Ask, and ask again while nothing was answered, it may help, and there is time."""
         failures, deadline = 0, 0.0
         while True:
             has_begun = False
-            batches = batches_of(self._inner, request)
+            batches = stream_in_batches(self._inner, request)
             try:
                 async for batch in batches:
                     has_begun = True
@@ -72,4 +72,4 @@ class PatientModel(Batching):
         """Seconds before the next attempt: as the provider wishes, and some more of our own choosing."""
         # Not 2.0 ** failures alone: a wait of hours has enough of them to overflow.
         longest = min(MODEL_WAIT_FIRST_PAUSE * 2.0 ** min(failures, 30), MODEL_WAIT_MAX_PAUSE)
-        return (error.retry_after or 0.0) + longest * (1 + self._chance()) / 2
+        return (error.retry_after or 0.0) + longest * (1 + self._jitter()) / 2

@@ -17,7 +17,7 @@ class ModelProvider(Protocol):
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Ask once. Deltas come as they are produced; the last event is `Answered`."""
+        """Ask once. Deltas come as they are produced; the last event is `ModelAnswer`."""
         ...
 
     async def close(self) -> None:

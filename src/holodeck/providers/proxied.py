@@ -14,14 +14,14 @@ import aiohttp
 
 from holodeck.lib import net
 from holodeck.lib.limits import HTTP_READ_CHUNK
-from holodeck.lib.posted import AnswerLostError, UnreadableAnswerError
-from holodeck.lib.posting import NotAURLError, NoWayThroughError, UnreachedError, header_lines
-from holodeck.lib.proxies import proxy_login, without_login
+from holodeck.lib.posted import ResponseLostError, UnreadableResponseError
+from holodeck.lib.posting import ConnectFailedError, InvalidURLError, ProxyError, encode_headers
+from holodeck.lib.proxies import proxy_login_headers, without_login
 from holodeck.providers.address import host_of
 from holodeck.providers.failures import RETRYABLE_STATUSES
 
 
-class ProxiedAnswer:
+class ProxiedResponse:
     """An answer that came through the proxy."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
@@ -35,14 +35,14 @@ class ProxiedAnswer:
         return self._response.content.at_eof()
 
     async def read(self) -> bytes:
-        with _explained():
+        with _convert_errors():
             return await self._response.content.readany()
 
     def close(self) -> None:
         self._response.close()
 
 
-class ProxiedPoster:
+class ProxiedTransport:
     """Posts to one URL through a proxy."""
 
     def __init__(self, url: str, proxy: str, *, connect_timeout: float) -> None:
@@ -52,23 +52,23 @@ class ProxiedPoster:
         self._client: aiohttp.ClientSession | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> ProxiedAnswer:
-        header_lines(headers)  # or say that they cannot be sent
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> ProxiedResponse:
+        encode_headers(headers)  # or say that they cannot be sent
         if not _is_http(self._url):
-            raise NotAURLError
+            raise InvalidURLError
         if not _is_http(self._proxy):
-            raise UnreachedError(NoWayThroughError("the proxy in the environment is no HTTP proxy", is_final=True))
+            raise ConnectFailedError(ProxyError("the proxy in the environment is no HTTP proxy", is_final=True))
         loop = asyncio.get_running_loop()
         client = self._client
         if client is None or self._loop is not loop:
-            before, client = (client, self._loop), net.http_client(connect_timeout=self._connect_timeout)
+            before, client = (client, self._loop), net.create_http_client(connect_timeout=self._connect_timeout)
             self._client, self._loop = client, loop
-            await _closed(*before)
+            await _close_client(*before)
         # What is large goes in several pieces, so that others get their turn.
         data = body if len(body) <= HTTP_READ_CHUNK else io.BytesIO(body)
-        login = proxy_login(self._proxy)
+        login = proxy_login_headers(self._proxy)
         is_tunnelled = urlsplit(self._url).scheme == "https"
-        with _explained(), self._explained():
+        with _convert_errors(), self._convert_proxy_errors():
             response = await client.post(
                 without_login(self._url) if "Authorization" in headers else self._url,
                 data=data,
@@ -79,38 +79,38 @@ class ProxiedPoster:
             )
         if response.status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:  # which no model says
             response.close()
-            raise self._refused(response.status, response.reason)
-        return ProxiedAnswer(response)
+            raise self._refusal_error(response.status, response.reason)
+        return ProxiedResponse(response)
 
     async def close(self) -> None:
         client, self._client = self._client, None
-        await _closed(client, self._loop)
+        await _close_client(client, self._loop)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _convert_proxy_errors(self) -> Iterator[None]:
         """What went wrong on the way to the proxy, or in it. It may need a password, which is not shown."""
         try:
             yield
         except aiohttp.ClientHttpProxyError as error:
-            raise self._refused(error.status, error.message) from None
+            raise self._refusal_error(error.status, error.message) from None
         except aiohttp.ClientSSLError as error:
-            raise UnreachedError(error.os_error) from error
+            raise ConnectFailedError(error.os_error) from error
         except aiohttp.ClientConnectorDNSError:
-            raise self._no_way("has a host name that is not known") from None
+            raise self._proxy_error("has a host name that is not known") from None
         except aiohttp.ClientConnectorError as error:
-            raise self._no_way(f"could not be reached ({_reason(error.os_error)})") from None
+            raise self._proxy_error(f"could not be reached ({_reason(error.os_error)})") from None
 
-    def _refused(self, status: int, reason: str | None) -> UnreachedError:
+    def _refusal_error(self, status: int, reason: str | None) -> ConnectFailedError:
         wants_login = status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED
         wish = ", it wants the login of somebody it knows: http://NAME:PASSWORD@HOST" if wants_login else ""
         is_final = status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in RETRYABLE_STATUSES
-        return self._no_way(f"refused ({status} {reason or ''}".rstrip() + f"){wish}", is_final=is_final)
+        return self._proxy_error(f"refused ({status} {reason or ''}".rstrip() + f"){wish}", is_final=is_final)
 
-    def _no_way(self, what: str, *, is_final: bool = False) -> UnreachedError:
-        return UnreachedError(NoWayThroughError(f"its proxy at {host_of(self._proxy)} {what}", is_final=is_final))
+    def _proxy_error(self, what: str, *, is_final: bool = False) -> ConnectFailedError:
+        return ConnectFailedError(ProxyError(f"its proxy at {host_of(self._proxy)} {what}", is_final=is_final))
 
 
-async def _closed(client: aiohttp.ClientSession | None, loop: asyncio.AbstractEventLoop | None) -> None:
+async def _close_client(client: aiohttp.ClientSession | None, loop: asyncio.AbstractEventLoop | None) -> None:
     if client is None or loop is None:
         return
     if loop is asyncio.get_running_loop() or loop.is_closed():  # the connections of a closed one went with it
@@ -134,14 +134,14 @@ def _reason(error: OSError) -> str | None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     try:
         yield
     except aiohttp.InvalidURL as error:
-        raise NotAURLError from error
+        raise InvalidURLError from error
     except aiohttp.ConnectionTimeoutError as error:
-        raise UnreachedError(TimeoutError()) from error
+        raise ConnectFailedError(TimeoutError()) from error
     except aiohttp.ClientResponseError as error:
-        raise UnreadableAnswerError("it is not HTTP") from error
+        raise UnreadableResponseError("it is not HTTP") from error
     except aiohttp.ClientError as error:
-        raise AnswerLostError(type(error).__name__) from error
+        raise ResponseLostError(type(error).__name__) from error

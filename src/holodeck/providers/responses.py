@@ -8,12 +8,12 @@ from typing import Any
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ModelRequest
-from holodeck.providers.address import Address, bearer, extended, host_of
+from holodeck.providers.address import ModelAddress, append_path, bearer_headers, host_of
 from holodeck.providers.batches import Batches
 from holodeck.providers.endpoint import Endpoint
-from holodeck.providers.responses_answer import ResponsesAnswer
-from holodeck.providers.responses_request import responses_body
-from holodeck.providers.wire import WireModel
+from holodeck.providers.responses_answer import ResponsesDecoder
+from holodeck.providers.responses_request import build_responses_body
+from holodeck.providers.wire import HTTPModel
 
 OPENAI_URL = "https://api.openai.com/v1"
 _BAD_REQUEST = 400
@@ -27,14 +27,14 @@ class ResponsesDialect:
         self.wants_encrypted = True
         """Models that do not reason refuse the wish, so it is given up after the first refusal."""
 
-    def body(self, request: ModelRequest) -> dict[str, Any]:
-        return responses_body(request, model=self._model, wants_encrypted=self.wants_encrypted)
+    def build_body(self, request: ModelRequest) -> dict[str, Any]:
+        return build_responses_body(request, model=self._model, wants_encrypted=self.wants_encrypted)
 
-    def answer(self, request: ModelRequest, address: Address) -> ResponsesAnswer:
-        return ResponsesAnswer(request, address)
+    def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ResponsesDecoder:
+        return ResponsesDecoder(request, address)
 
 
-class Responses(WireModel):
+class Responses(HTTPModel):
     """A model at a server that speaks the Responses API. `base_url` usually ends in `/v1`."""
 
     def __init__(
@@ -46,24 +46,28 @@ class Responses(WireModel):
         key_source: str = "model.api_key",
         provider: str = "openai",
     ) -> None:
-        address = Address(provider=provider, model=model, host=host_of(base_url), key=api_key, key_source=key_source)
-        endpoint = Endpoint(extended(base_url, "/responses"), address=address, headers=lambda: bearer(api_key))
-        self._spoken = ResponsesDialect(model)
-        super().__init__(endpoint, self._spoken)
+        address = ModelAddress(
+            provider=provider, model=model, host=host_of(base_url), key=api_key, key_source=key_source
+        )
+        endpoint = Endpoint(
+            append_path(base_url, "/responses"), address=address, headers=lambda: bearer_headers(api_key)
+        )
+        self._responses_dialect = ResponsesDialect(model)
+        super().__init__(endpoint, self._responses_dialect)
 
-    async def batches(self, request: ModelRequest) -> Batches:
+    async def stream_batches(self, request: ModelRequest) -> Batches:
         """Ask once; twice when the model turns out to have no encrypted thoughts."""
         try:
-            async with aclosing(super().batches(request)) as batches:
+            async with aclosing(super().stream_batches(request)) as batches:
                 async for batch in batches:
                     yield batch
         except ModelError as error:
-            if not (self._spoken.wants_encrypted and _is_about_encryption(error)):
+            if not (self._responses_dialect.wants_encrypted and _is_about_encryption(error)):
                 raise
-            self._spoken.wants_encrypted = False
+            self._responses_dialect.wants_encrypted = False
         else:
             return
-        async with aclosing(super().batches(request)) as batches:
+        async with aclosing(super().stream_batches(request)) as batches:
             async for batch in batches:
                 yield batch
 

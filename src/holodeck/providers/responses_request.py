@@ -9,8 +9,8 @@ from holodeck.models.content import TextContent
 from holodeck.models.exchange import ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
 from holodeck.providers.calls import NO_ARGUMENTS
-from holodeck.providers.offers import json_format
-from holodeck.providers.parts import note, picture_url, told, words
+from holodeck.providers.offers import build_json_format
+from holodeck.providers.parts import describe_part, describe_parts, find_image_url, output_text
 
 REASONING_KEY = "responses"
 """Under this name `Reasoning.opaque` keeps the item as the provider sent it."""
@@ -18,14 +18,14 @@ REASONING_KEY = "responses"
 ENCRYPTED = "reasoning.encrypted_content"
 
 
-def responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) -> dict[str, Any]:
+def build_responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) -> dict[str, Any]:
     """What is posted to `/responses`. What this API has no word for is refused, rather than left out."""
     if request.stop or request.seed is not None:
         wish = "stop" if request.stop else "seed"
         raise ModelError(f"The Responses API has no '{wish}'. Leave it out.", status=400)
     body: dict[str, Any] = {
         "model": model,
-        "input": [entry for item in request.items for entry in _entries(item)],
+        "input": [entry for item in request.items for entry in _encode_item(item)],
         "stream": True,
         "store": False,
     }
@@ -38,32 +38,32 @@ def responses_body(request: ModelRequest, *, model: str, wants_encrypted: bool) 
         "max_output_tokens": request.max_tokens,
         "presence_penalty": request.presence_penalty,
         "frequency_penalty": request.frequency_penalty,
-        "reasoning": _given(effort=request.effort, summary=request.summary) or None,
+        "reasoning": _without_none(effort=request.effort, summary=request.summary) or None,
     }
-    body.update(_given(**options))
-    text = _given(verbosity=request.verbosity)
+    body.update(_without_none(**options))
+    text = _without_none(verbosity=request.verbosity)
     if request.response_format is not None:
-        text["format"] = {"type": "json_schema", **json_format(request.response_format)}
+        text["format"] = {"type": "json_schema", **build_json_format(request.response_format)}
     if text:
         body["text"] = text
     if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
-        body["tool_choice"] = _choice(request.tool_choice)
+        body["tools"] = [_encode_tool(tool) for tool in request.tools]
+        body["tool_choice"] = _encode_tool_choice(request.tool_choice)
         body["parallel_tool_calls"] = request.parallel_tool_calls
     return body
 
 
-def _given(**options: Any) -> dict[str, Any]:
+def _without_none(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _encode_tool(tool: ToolSpec) -> dict[str, Any]:
     # `strict` is never left out: its default here is true, and most schemas of tools do not fit that mode.
     head = {"type": "function", "name": tool.name, "strict": tool.strict, "parameters": dict(tool.parameters)}
     return {**head, "description": tool.description} if tool.description else head
 
 
-def _choice(choice: ToolChoice) -> Any:
+def _encode_tool_choice(choice: ToolChoice) -> Any:
     if choice.name is not None:
         return {"type": "function", "name": choice.name}
     if choice.allowed == () or choice.mode == "none":
@@ -74,25 +74,29 @@ def _choice(choice: ToolChoice) -> Any:
     return choice.mode
 
 
-def _entries(item: Item) -> list[dict[str, Any]]:
+def _encode_item(item: Item) -> list[dict[str, Any]]:
     if isinstance(item, Message):
-        return [_message(item)]
+        return [_encode_message(item)]
     if isinstance(item, FunctionCall):
         arguments = item.arguments or NO_ARGUMENTS
         return [{"type": "function_call", "call_id": item.call_id, "name": item.name, "arguments": arguments}]
     if isinstance(item, FunctionCallOutput):
-        return [{"type": "function_call_output", "call_id": item.call_id, "output": _output(item)}]
-    return _thoughts(item)
+        return [{"type": "function_call_output", "call_id": item.call_id, "output": _encode_output(item)}]
+    return _encode_reasoning(item)
 
 
-def _message(message: Message) -> dict[str, Any]:
+def _encode_message(message: Message) -> dict[str, Any]:
     # Without ids: what was never stored cannot be looked up, and ids of other origins are refused.
-    content = words(message.content) if message.role == "assistant" else [_part(part) for part in message.content]
+    content = (
+        describe_parts(message.content)
+        if message.role == "assistant"
+        else [_encode_part(part) for part in message.content]
+    )
     return {"type": "message", "role": message.role, "content": content}
 
 
-def _part(part: Part) -> dict[str, Any]:
-    url = picture_url(part)
+def _encode_part(part: Part) -> dict[str, Any]:
+    url = find_image_url(part)
     if url is not None:
         detail = part.detail if isinstance(part, ImageLink) else "auto"
         return {"type": "input_image", "image_url": url, "detail": detail}
@@ -100,20 +104,20 @@ def _part(part: Part) -> dict[str, Any]:
         if part.url.startswith("data:"):
             return {"type": "input_file", "filename": part.filename or "file", "file_data": part.url}
         return {"type": "input_file", "file_url": part.url}
-    return {"type": "input_text", "text": note(part)}
+    return {"type": "input_text", "text": describe_part(part)}
 
 
-def _output(output: FunctionCallOutput) -> Any:
+def _encode_output(output: FunctionCallOutput) -> Any:
     """Text alone as a string, which every server takes; with pictures as parts."""
-    if all(picture_url(part) is None for part in output.content):
-        return told(output, words(output.content))
-    parts = [_part(part) for part in output.content if not isinstance(part, TextContent) or part.text]
+    if all(find_image_url(part) is None for part in output.content):
+        return output_text(output, describe_parts(output.content))
+    parts = [_encode_part(part) for part in output.content if not isinstance(part, TextContent) or part.text]
     if output.is_error:
         parts.insert(0, {"type": "input_text", "text": "Error:"})
     return parts
 
 
-def _thoughts(item: Reasoning) -> list[dict[str, Any]]:
+def _encode_reasoning(item: Reasoning) -> list[dict[str, Any]]:
     """Only what the provider can read again: it keeps nothing, so a bare id would lead nowhere."""
     entry = item.opaque.get(REASONING_KEY)
     if not isinstance(entry, dict) or not (entry.get("encrypted_content") or entry.get("content")):

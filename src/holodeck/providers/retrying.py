@@ -10,12 +10,12 @@ from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_ATTEMPTS, MODEL_FIRST_PAUSE, MODEL_MAX_PAUSE, MODEL_MAX_RETRY_AFTER
 from holodeck.models.exchange import ModelRequest
-from holodeck.providers.batches import Batches, Batching, batches_of
+from holodeck.providers.batches import Batches, BatchingModel, stream_in_batches
 from holodeck.providers.provider import ModelProvider
 
 
-class Retrying(Batching):
-    """A model that is asked up to `attempts` times. `chance` spreads the pauses of many clients: 0 to 1."""
+class Retrying(BatchingModel):
+    """A model that is asked up to `attempts` times. `jitter` spreads the pauses of many clients: 0 to 1."""
 
     def __init__(
         self,
@@ -23,23 +23,23 @@ class Retrying(Batching):
         *,
         attempts: int = MODEL_ATTEMPTS,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        chance: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         self._inner = inner
         self._attempts = attempts
         self._sleep = sleep
-        self._chance = chance
+        self._jitter = jitter
 
     @property
     def name(self) -> str:
         return self._inner.name
 
-    async def batches(self, request: ModelRequest) -> Batches:
+    async def stream_batches(self, request: ModelRequest) -> Batches:
         """Ask, and ask again while nothing was answered and it may help."""
         attempt = 1
         while True:
             has_begun = False
-            batches = batches_of(self._inner, request)
+            batches = stream_in_batches(self._inner, request)
             try:
                 async for batch in batches:
                     has_begun = True
@@ -66,4 +66,4 @@ class Retrying(Batching):
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= MODEL_MAX_RETRY_AFTER else None
         longest = min(MODEL_FIRST_PAUSE * 2.0 ** (attempt - 1), MODEL_MAX_PAUSE)
-        return longest * (1 + self._chance()) / 2
+        return longest * (1 + self._jitter()) / 2

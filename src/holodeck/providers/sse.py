@@ -11,7 +11,7 @@ class LineTooLongError(ValueError):
     """An event went over the limit; what was read of it is dropped."""
 
 
-class EventDecoder:
+class SSEDecoder:
     """Feed it what the network gave; it returns the data of each event that is complete.
 
     The names of events are not kept: every dialect that we speak repeats them inside its data.
@@ -19,7 +19,7 @@ class EventDecoder:
 
     def __init__(self, *, limit: int = MAX_MODEL_LINE_BYTES) -> None:
         self._limit = limit
-        self._pieces: list[bytes] = []  # of a line that has no end yet: joined once, not with every chunk
+        self._parts: list[bytes] = []  # of a line that has no end yet: joined once, not with every chunk
         self._size = 0
         self._data: list[bytes] = []
         self._data_size = 0
@@ -28,28 +28,28 @@ class EventDecoder:
     def feed(self, chunk: bytes) -> list[bytes]:
         """The data of the events that this chunk completes."""
         if self._size:
-            self._pieces.append(chunk)
+            self._parts.append(chunk)
             self._size += len(chunk)
-            if b"\n" not in chunk and b"\r" not in chunk and not self._pieces[-2].endswith(b"\r"):
-                self._check(self._size)
+            if b"\n" not in chunk and b"\r" not in chunk and not self._parts[-2].endswith(b"\r"):
+                self._check_size(self._size)
                 return []
-            chunk = b"".join(self._pieces)
+            chunk = b"".join(self._parts)
         if self._at_start and len(chunk) >= len(_BYTE_ORDER_MARK):
             self._at_start = False
             chunk = chunk.removeprefix(_BYTE_ORDER_MARK)
-        lines = chunk.split(b"\n") if b"\r" not in chunk else self._split(chunk)
+        lines = chunk.split(b"\n") if b"\r" not in chunk else self._split_lines(chunk)
         rest = lines.pop()
         self._size = len(rest)
-        self._pieces = [rest]
-        self._check(self._size)
+        self._parts = [rest]
+        self._check_size(self._size)
         return self._events(lines) if lines else lines
 
-    def end(self) -> list[bytes]:
+    def flush(self) -> list[bytes]:
         """The data of an event whose last line or blank line never came. It may be cut short."""
         return self.feed(b"\n\n")
 
     @staticmethod
-    def _split(text: bytes) -> list[bytes]:
+    def _split_lines(text: bytes) -> list[bytes]:
         # A return at the very end may be half of a CRLF: it is kept until the next chunk tells.
         held = b"\r" if text.endswith(b"\r") else b""
         lines = text.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
@@ -66,12 +66,12 @@ class EventDecoder:
                     self._data_size = 0
             elif line.startswith(b"data:"):
                 self._data_size += len(line)
-                self._check(self._data_size)
+                self._check_size(self._data_size)
                 self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
             elif line == b"data":
                 self._data.append(b"")
         return found
 
-    def _check(self, size: int) -> None:
+    def _check_size(self, size: int) -> None:
         if size > self._limit:
             raise LineTooLongError(f"an event of more than {self._limit} bytes")

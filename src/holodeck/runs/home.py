@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holodeck.durable.engine import WorkArchive, WorkEngine
-from holodeck.lib.busy_files import waiting_for
+from holodeck.lib.busy_files import warn_if_waiting
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint, is_installed
-from holodeck.storage.presence_files import FilePresence
+from holodeck.storage.presence_files import FileLiveness
 
-_EXECUTOR = "holodeck-"
+_EXECUTOR_PREFIX = "holodeck-"
 _OWNER_ONLY = 0o700  # questions and answers are nobody else's
 
 
-class Home:
+class LocalState:
     """The place. Nothing is made before it is needed."""
 
     def __init__(self, folder: Path) -> None:
@@ -30,23 +30,23 @@ class Home:
         """True before the first durable run."""
         return not self.database.exists() or not self.database.stat().st_size
 
-    def presence(self) -> FilePresence:
-        return FilePresence(self.folder / "alive")
+    def create_liveness(self) -> FileLiveness:
+        return FileLiveness(self.folder / "alive")
 
-    def engine(self, run_id: str, presence: FilePresence) -> WorkEngine:
+    def create_engine(self, run_id: str, liveness: FileLiveness) -> WorkEngine:
         """What keeps the steps of one run. Runs are done by the process that a person started for them, so each
         has a circle of its own."""
         from holodeck.durable.dbos_engine import DBOSEngine
 
-        return DBOSEngine(self._url, executor=executor_name(presence), at_once=1, circle=run_id)
+        return DBOSEngine(self._url, executor=executor_name(liveness), max_running=1, group=run_id)
 
-    def archive(self) -> WorkArchive:
+    def open_archive(self) -> WorkArchive:
         from holodeck.durable.dbos_archive import DBOSArchive
 
         return DBOSArchive(self._url)
 
     @contextmanager
-    def door(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """One process at a time makes the database or brings it up to date."""
         try:
             self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ class Home:
         except OSError as error:
             raise StorageError(f"Durable runs cannot be kept in {self.folder}: {error.strerror}.") from None
         try:
-            with waiting_for(self.database):
+            with warn_if_waiting(self.database):
                 fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
@@ -65,7 +65,7 @@ class Home:
         return f"sqlite:///{self.database.absolute()}"
 
 
-def find_home(environ: Mapping[str, str]) -> Home:
+def find_local_state(environ: Mapping[str, str]) -> LocalState:
     """`$HOLODECK_STATE`, else `$XDG_STATE_HOME/holodeck`, else `~/.local/state/holodeck`.
 
     Raises `ConfigError` when durable runs are not installed.
@@ -74,15 +74,15 @@ def find_home(environ: Mapping[str, str]) -> Home:
         raise ConfigError(f"Durable runs need an extra: {install_hint('durable')}.")
     own = environ.get("HOLODECK_STATE")
     if own:
-        return Home(Path(own).expanduser())
-    return Home(Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck")
+        return LocalState(Path(own).expanduser())
+    return LocalState(Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck")
 
 
-def executor_name(presence: FilePresence) -> str:
-    return f"{_EXECUTOR}{presence.number}"
+def executor_name(liveness: FileLiveness) -> str:
+    return f"{_EXECUTOR_PREFIX}{liveness.number}"
 
 
-def is_alive(executor: str, presence: FilePresence) -> bool:
+def is_executor_alive(executor: str, liveness: FileLiveness) -> bool:
     """Whether the process that has begun a run is still there."""
-    number = executor.removeprefix(_EXECUTOR)
-    return number.isdecimal() and presence.is_there(int(number))
+    number = executor.removeprefix(_EXECUTOR_PREFIX)
+    return number.isdecimal() and liveness.is_alive(int(number))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from holodeck.durable.engine import DamagedWorkError, KeptWork, Plain
+from holodeck.durable.engine import DamagedWorkError, JSONObject, StoredWork
 from holodeck.lib.errors import ExecutionError
 from holodeck.models.events import RunResult
 from holodeck.models.items import Message
@@ -18,7 +18,7 @@ RunStatus = Literal["running", "interrupted", "completed", "incomplete", "requir
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class RunInput:
     """All that it takes to make a run again."""
 
     agent: str
@@ -27,43 +27,43 @@ class Task:
     digest: str
     """Of the file as it was when the run began."""
     question: Message
-    began: float
+    started_at: float
     """Seconds since 1970."""
     max_turns: int | None = None
 
     @property
-    def has_changed(self) -> bool:
+    def has_file_changed(self) -> bool:
         """Whether the agent file is another than at the beginning. Raises `ExecutionError` when it is gone."""
         try:
-            return digest_of(self.file) != self.digest
+            return file_digest(self.file) != self.digest
         except OSError as error:
             raise ExecutionError(
                 f"The agent file of this run cannot be read: {self.file}: {error.strerror}. "
                 "Put it back to go on with the run."
             ) from None
 
-    def plain(self) -> Plain:
+    def to_json(self) -> JSONObject:
         return {
             "agent": self.agent,
             "file": str(self.file),
             "digest": self.digest,
             "question": encode_item(self.question),
-            "began": self.began,
+            "began": self.started_at,
             "max_turns": self.max_turns,
         }
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeptRun:
+class RunRecord:
     """One run."""
 
     id: str
-    task: Task
+    input: RunInput
     status: RunStatus
-    is_current: bool
+    is_current_version: bool
     """False for a run of a HoloDeck that kept its steps in another way: it cannot be gone on with."""
-    outcome: Plain
-    """What `outcome_of` said at its end; empty before."""
+    outcome: JSONObject
+    """What `outcome_to_json` said at its end; empty before."""
     steps: int
     """Turns and calls that are done."""
 
@@ -73,11 +73,11 @@ class KeptRun:
         return str(self.outcome.get("error") or self.outcome.get("reason") or "")
 
 
-def digest_of(file: Path) -> str:
+def file_digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def outcome_of(result: RunResult) -> dict[str, Any]:
+def outcome_to_json(result: RunResult) -> dict[str, Any]:
     """The end of a run as plain data. Its items are in its steps."""
     return {
         "status": result.status,
@@ -90,39 +90,39 @@ def outcome_of(result: RunResult) -> dict[str, Any]:
     }
 
 
-def read_task(given: Plain) -> Task:
-    question = decode_item(given["question"])
+def run_input_of(work_input: JSONObject) -> RunInput:
+    question = decode_item(work_input["question"])
     assert isinstance(question, Message)  # noqa: S101 - it was written as one
-    return Task(
-        agent=given["agent"],
-        file=Path(given["file"]),
-        digest=given["digest"],
+    return RunInput(
+        agent=work_input["agent"],
+        file=Path(work_input["file"]),
+        digest=work_input["digest"],
         question=question,
-        began=given["began"],
-        max_turns=given["max_turns"],
+        started_at=work_input["began"],
+        max_turns=work_input["max_turns"],
     )
 
 
-def damaged_run(run_id: str) -> DamagedWorkError:
+def damaged_run_error(run_id: str) -> DamagedWorkError:
     return DamagedWorkError(
         f"What is kept of {run_id} is damaged, and it is neither shown nor gone on with. Restore a copy of the "
         f"database, or begin the run anew."
     )
 
 
-def read_run(work: KeptWork, step_names: Sequence[str], *, is_alive: bool) -> KeptRun:
+def run_record_of(work: StoredWork, step_names: Sequence[str], *, is_alive: bool) -> RunRecord:
     """Raises `DamagedWorkError` when it cannot be read."""
     if work.is_damaged:
-        raise damaged_run(work.id)
+        raise damaged_run_error(work.id)
     try:
-        task = read_task(work.given)
+        task = run_input_of(work.work_input)
     except (LookupError, TypeError, ValueError, AssertionError) as error:
-        raise damaged_run(work.id) from error
-    return KeptRun(
+        raise damaged_run_error(work.id) from error
+    return RunRecord(
         id=work.id,
-        task=task,
-        status=_status(work, is_alive=is_alive),
-        is_current=work.is_current,
+        input=task,
+        status=_run_status(work, is_alive=is_alive),
+        is_current_version=work.is_current_version,
         outcome=work.outcome or {},
         steps=count_steps(step_names),
     )
@@ -133,8 +133,8 @@ def count_steps(names: Sequence[str]) -> int:
     return sum(name.startswith(("turn ", "call ")) for name in names)
 
 
-def _status(work: KeptWork, *, is_alive: bool) -> RunStatus:
-    if work.is_dropped:
+def _run_status(work: StoredWork, *, is_alive: bool) -> RunStatus:
+    if work.is_cancelled:
         return "cancelled"
     if work.stage == "running" and is_alive:
         return "running"

@@ -7,71 +7,71 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from holodeck.durable.engine import DamagedWorkError, KeptStep, KeptWork
+from holodeck.durable.engine import DamagedWorkError, StoredStep, StoredWork
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError
-from holodeck.lib.limits import DAY, KEPT_RUN_DAYS, MAX_RUNS_LISTED
-from holodeck.runs.home import Home, is_alive
-from holodeck.runs.kept_run import KeptRun, damaged_run, read_run
+from holodeck.lib.limits import DAY, MAX_RUNS_LISTED, STORED_RUN_DAYS
+from holodeck.runs.home import LocalState, is_executor_alive
+from holodeck.runs.kept_run import RunRecord, damaged_run_error, run_record_of
 
 NO_RUNS = "There are no durable runs yet. Begin one with: holodeck run --durable"
 
 
-class Shelf:
+class RunStore:
     """`with Shelf(home) as shelf: ...`. Nothing on it is run."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, state: LocalState) -> None:
         """Raises `ExecutionError` when there is nothing to look at."""
-        if home.is_empty:
+        if state.is_empty:
             raise ExecutionError(NO_RUNS)
-        self._presence = home.presence()
-        with home.door():
-            self._archive = home.archive()
+        self._liveness = state.create_liveness()
+        with state.lock():
+            self._archive = state.open_archive()
 
-    def runs(self, limit: int = MAX_RUNS_LISTED) -> Sequence[KeptRun]:
+    def list_runs(self, limit: int = MAX_RUNS_LISTED) -> Sequence[RunRecord]:
         """The newest first. Those that are damaged are left out, and the log names them."""
         found = []
-        for work in self._archive.list(limit):
+        for work in self._archive.list_work(limit):
             try:
-                found.append(self._run(work))
+                found.append(self._record_of(work))
             except DamagedWorkError as error:
                 log.warning("runs.damaged", run=work.id, error=error)
-        return sorted(found, key=lambda run: run.task.began, reverse=True)
+        return sorted(found, key=lambda run: run.input.started_at, reverse=True)
 
-    def find(self, run_id: str) -> KeptRun:
+    def require_run(self, run_id: str) -> RunRecord:
         """Raises `ExecutionError` when there is none, `DamagedWorkError` when it cannot be read."""
-        work = self._archive.find(run_id)
+        work = self._archive.find_work(run_id)
         if work is None:
             raise ExecutionError(f"There is no run '{run_id}'. See: holodeck runs list")
-        return self._run(work)
+        return self._record_of(work)
 
-    def last_interrupted(self) -> KeptRun:
+    def require_last_interrupted(self) -> RunRecord:
         """The newest run that can be gone on with."""
-        found = next((run for run in self.runs() if run.status == "interrupted"), None)
+        found = next((run for run in self.list_runs() if run.status == "interrupted"), None)
         if found is None:
             raise ExecutionError("No run was interrupted. See: holodeck runs list")
         return found
 
-    def steps(self, run_id: str) -> Sequence[KeptStep]:
+    def read_steps(self, run_id: str) -> Sequence[StoredStep]:
         """Raises `DamagedWorkError` when one cannot be read."""
         try:
-            return self._archive.steps(run_id)
+            return self._archive.read_steps(run_id)
         except DamagedWorkError as error:
-            raise damaged_run(run_id) from error
+            raise damaged_run_error(run_id) from error
 
-    def cancel(self, run: KeptRun) -> None:
+    def cancel(self, run: RunRecord) -> None:
         """End a run for good, wherever it is. Raises `ExecutionError` when it has ended."""
         if run.status not in {"running", "interrupted"}:
             raise ExecutionError(f"{run.id} has ended already: {run.status}.")
-        self._archive.drop(run.id)
+        self._archive.cancel(run.id)
 
-    def forget_old(self) -> int:
+    def delete_old(self) -> int:
         """Delete what ended long ago."""
-        return self._archive.forget(time.time() - KEPT_RUN_DAYS * DAY)
+        return self._archive.delete_older_than(time.time() - STORED_RUN_DAYS * DAY)
 
-    def _run(self, work: KeptWork) -> KeptRun:
-        names = self._archive.step_names(work.id)
-        return read_run(work, names, is_alive=is_alive(work.executor, self._presence))
+    def _record_of(self, work: StoredWork) -> RunRecord:
+        names = self._archive.list_step_names(work.id)
+        return run_record_of(work, names, is_alive=is_executor_alive(work.executor, self._liveness))
 
     def __enter__(self) -> Self:
         return self

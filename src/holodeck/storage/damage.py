@@ -16,11 +16,11 @@ from urllib.parse import quote
 from holodeck.lib import log
 from holodeck.lib.limits import FILE_CHECK_AGE, FILE_CHECK_SECONDS, FILE_CHECK_SPACING, FILE_CHECK_WAIT
 
-DAMAGED = (
+FILE_DAMAGED = (
     "The database cannot be used: its file is damaged, and nothing more is written. Stop the gateway, then restore a "
     "backup or recover what is left: see 'A damaged database' in deploy/README.md."
 )
-_STEPS_BETWEEN_LOOKS = 10_000  # of SQLite's machine, between two looks at the clock
+_STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's machine, between two looks at the clock
 
 
 def check_json(data: object, row: str) -> bytes:
@@ -29,16 +29,16 @@ def check_json(data: object, row: str) -> bytes:
     Ten times as fast as parsing it. JSON is UTF-8, and has no zeros, of which a lost page is full.
     """
     if not isinstance(data, bytes) or b"\0" in data:
-        raise _malformed(row)
+        raise _malformed_error(row)
     try:
         if not data.isascii():
             data.decode()
     except UnicodeDecodeError:
-        raise _malformed(row) from None
+        raise _malformed_error(row) from None
     return data
 
 
-def _malformed(row: str) -> sqlite3.DatabaseError:
+def _malformed_error(row: str) -> sqlite3.DatabaseError:
     return sqlite3.DatabaseError(f"malformed value in {row}")
 
 
@@ -58,19 +58,19 @@ class FileCheck:
         """Note that the file is damaged, and log it. From any thread."""
         if not self.damage:
             self.damage = damage
-            log.error("storage.file_damaged", file=self._path, found=damage, error=DAMAGED)
+            log.error("storage.file_damaged", file=self._path, found=damage, error=FILE_DAMAGED)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Check the file unless it was checked a short while ago."""
         if self._path is None or self.damage or self._is_closing:
             return
         is_running = self._task is not None and not self._task.done()
         if time.monotonic() > self._next_check and not is_running:
-            self._task = asyncio.create_task(asyncio.to_thread(self._look), name="check the database")
+            self._task = asyncio.create_task(asyncio.to_thread(self._check_file), name="check the database")
 
-    async def wait(self) -> None:
+    async def wait_checked(self) -> None:
         """Wait for a recent check, but not for ever: a large file takes longer than a client waits."""
-        self.begin()
+        self.start()
         if self._task is not None and not self._task.done():
             await asyncio.wait({self._task}, timeout=FILE_CHECK_WAIT)
 
@@ -79,7 +79,7 @@ class FileCheck:
         if self._task is not None:
             await asyncio.wait({self._task})
 
-    def _look(self) -> None:
+    def _check_file(self) -> None:
         began = time.monotonic()
         until = began + FILE_CHECK_SECONDS
         try:
@@ -87,7 +87,7 @@ class FileCheck:
             try:
                 connection.execute("PRAGMA query_only = ON")
                 connection.set_progress_handler(
-                    lambda: self._is_closing or time.monotonic() > until, _STEPS_BETWEEN_LOOKS
+                    lambda: self._is_closing or time.monotonic() > until, _STEPS_BETWEEN_CHECKS
                 )
                 (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
                 if found != "ok":

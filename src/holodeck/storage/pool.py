@@ -13,23 +13,23 @@ from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint
 from holodeck.lib.limits import (
     POSTGRES_ATTEMPTS,
+    POSTGRES_CLOSE_TIMEOUT,
     POSTGRES_CONNECTIONS,
     POSTGRES_FIRST_PAUSE,
-    POSTGRES_GOODBYE,
     POSTGRES_KEEPALIVE_COUNT,
     POSTGRES_KEEPALIVE_IDLE,
     POSTGRES_KEEPALIVE_INTERVAL,
     POSTGRES_TIMEOUT,
 )
-from holodeck.storage.presence import Presence
-from holodeck.storage.schema import for_postgres, steps_after
+from holodeck.storage.presence import PostgresLiveness
+from holodeck.storage.schema import for_postgres, migrations_after
 
 T = TypeVar("T")
 Connection = Any  # asyncpg has no types of its own
 Job = Callable[[Connection], Awaitable[T]]
 
 _MIGRATION_LOCK = 0x686F6C6F  # "holo": one gateway at a time brings the tables up to date
-_SETTINGS: dict[str, Any] = {
+_CONNECT_OPTIONS: dict[str, Any] = {
     "timeout": POSTGRES_TIMEOUT,
     "command_timeout": POSTGRES_TIMEOUT,
     "server_settings": {
@@ -65,13 +65,13 @@ class PostgresPool:
             raise ConfigError(f"PostgreSQL storage needs: {install_hint('postgres')}.") from None
         try:
             parts = urlsplit(url)
-            self._place = f"{parts.hostname or 'localhost'}:{parts.port or 5432}"
+            self._address = f"{parts.hostname or 'localhost'}:{parts.port or 5432}"
         except ValueError:  # it quotes the URL, and that has the password
             raise ConfigError("The 'storage.url' is not a postgresql://user:password@host:port/name.") from None
         self._asyncpg = asyncpg
         self._url = url
         self._pool: Any = None
-        self._opening = asyncio.Lock()
+        self._open_lock = asyncio.Lock()
         # A server's farewell that arrives between two statements leaves a connection that is not closed yet and takes
         # no statement any more: asyncpg calls that an internal error, which is neither of its two other kinds.
         self._lost_errors = (
@@ -82,7 +82,7 @@ class PostgresPool:
             OSError,
         )
         self._errors = (asyncpg.PostgresError, TimeoutError, *self._lost_errors)
-        self.presence = Presence(self._connected, self._errors)
+        self.liveness = PostgresLiveness(self._connect, self._errors)
 
     async def run(self, job: Job[T], *, is_repeatable: bool, attempts: int = POSTGRES_ATTEMPTS) -> T:
         """Do a job on a connection. One that may be done twice is tried again when the server was lost under it."""
@@ -91,7 +91,7 @@ class PostgresPool:
         for attempt in range(1, attempts + 1):
             is_begun = False
             try:
-                connection = await self._acquired()
+                connection = await self._acquire()
                 is_begun = True
                 try:
                     return await job(connection)
@@ -99,84 +99,84 @@ class PostgresPool:
                     connection.terminate()  # a server that does not answer would not hear that we are done, either
                     raise
                 finally:
-                    await self._released(connection)
+                    await self._release(connection)
             except self._errors as error:
                 can_repeat = is_repeatable or not is_begun
                 is_late = asyncio.get_running_loop().time() > patience  # it does not answer, which is not a restart
-                if attempt == attempts or is_late or not can_repeat or not self._is_lost(error):
-                    raise self._explained(error) from None
+                if attempt == attempts or is_late or not can_repeat or not self._is_connection_error(error):
+                    raise self._to_storage_error(error) from None
                 log.debug("storage.retry", attempt=attempt, error=type(error).__name__)
                 await asyncio.sleep(pause)
                 pause *= 2
         raise AssertionError  # the last attempt returns or raises
 
     async def close(self) -> None:
-        await self.presence.end()
+        await self.liveness.stop()
         pool, self._pool = self._pool, None
         if pool is not None:
             try:
-                await asyncio.wait_for(pool.close(), POSTGRES_GOODBYE)
+                await asyncio.wait_for(pool.close(), POSTGRES_CLOSE_TIMEOUT)
             except self._errors:
                 pool.terminate()
 
-    async def _acquired(self) -> Connection:
+    async def _acquire(self) -> Connection:
         if self._pool is None:
-            async with self._opening:
+            async with self._open_lock:
                 if self._pool is None:
-                    self._pool = await self._opened()
+                    self._pool = await self._open()
         return await self._pool.acquire(timeout=POSTGRES_TIMEOUT)
 
-    async def _released(self, connection: Connection) -> None:
+    async def _release(self, connection: Connection) -> None:
         try:
             await self._pool.release(connection, timeout=POSTGRES_TIMEOUT)
         except self._errors as error:
             log.debug("storage.connection_lost", error=type(error).__name__)
 
-    async def _opened(self) -> Any:
+    async def _open(self) -> Any:
         pool = self._asyncpg.create_pool(
             self._url,
             min_size=0,
             max_size=POSTGRES_CONNECTIONS,
-            **_SETTINGS,
+            **_CONNECT_OPTIONS,
         )
         try:
             await pool
             async with pool.acquire(timeout=POSTGRES_TIMEOUT) as connection:
                 await _migrate(connection)
-            await self.presence.begin()
+            await self.liveness.start()
         except ValueError as error:
             pool.terminate()
-            raise StorageError(f"The database cannot be used: {_mistake(error)}") from None
+            raise StorageError(f"The database cannot be used: {_url_problem(error)}") from None
         except BaseException:
             pool.terminate()
             raise
         return pool
 
-    async def _connected(self) -> Connection:
-        return await self._asyncpg.connect(self._url, **_SETTINGS)
+    async def _connect(self) -> Connection:
+        return await self._asyncpg.connect(self._url, **_CONNECT_OPTIONS)
 
-    def _is_lost(self, error: Exception) -> bool:
+    def _is_connection_error(self, error: Exception) -> bool:
         """Whether it was the connection, and not the statement."""
         return isinstance(error, self._lost_errors) and not isinstance(error, self._asyncpg.QueryCanceledError)
 
-    def _explained(self, error: Exception) -> StorageError:
+    def _to_storage_error(self, error: Exception) -> StorageError:
         if isinstance(error, StorageError):
             return error
         state = getattr(error, "sqlstate", None)
         if state in _REASONS:
             reason = _REASONS[state]
         elif isinstance(error, TimeoutError):
-            reason = f"the server at {self._place} did not answer within {POSTGRES_TIMEOUT:g} seconds."
-        elif isinstance(error, OSError) and _tls_reason(error):
-            reason = f"the server at {self._place} {_tls_reason(error)}"
-        elif self._is_lost(error):
-            reason = f"the server at {self._place} cannot be reached."
+            reason = f"the server at {self._address} did not answer within {POSTGRES_TIMEOUT:g} seconds."
+        elif isinstance(error, OSError) and _tls_problem(error):
+            reason = f"the server at {self._address} {_tls_problem(error)}"
+        elif self._is_connection_error(error):
+            reason = f"the server at {self._address} cannot be reached."
         else:  # its own words may quote what was stored
-            reason = f"the server at {self._place} reports {type(error).__name__} ({state})."
+            reason = f"the server at {self._address} reports {type(error).__name__} ({state})."
         return StorageError(f"The database cannot be used: {reason}")
 
 
-def _mistake(error: ValueError) -> str:
+def _url_problem(error: ValueError) -> str:
     """What is wrong with an address; the driver's own words may quote it."""
     if "certificate" in str(error):
         return (
@@ -185,7 +185,7 @@ def _mistake(error: ValueError) -> str:
     return "'storage.url' is not complete."
 
 
-def _tls_reason(error: OSError) -> str:
+def _tls_problem(error: OSError) -> str:
     """Empty: it is not about TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"has a certificate that is not accepted: {error.verify_message}. Check 'sslrootcert' of 'storage.url'."
@@ -203,7 +203,7 @@ async def _migrate(connection: Connection) -> None:
         await connection.execute("CREATE TABLE IF NOT EXISTS holodeck_schema (version INTEGER NOT NULL)")
         found = await connection.fetchval("SELECT MAX(version) FROM holodeck_schema")
         version = found or 0
-        steps = steps_after(version)
+        steps = migrations_after(version)
         for step in steps:
             for statement in step:
                 await connection.execute(for_postgres(statement))

@@ -12,77 +12,79 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_DOOR = "door"  # held while somebody comes in or clears away, so that a file nobody has locked yet is not cleared away
+_LOCK_FILE = (
+    "door"  # held while somebody comes in or clears away, so that a file nobody has locked yet is not cleared away
+)
 
-_MODE = 0o666  # less the umask: whoever may write to the folder may look at who is there; the files are empty
+_LOCK_FILE_MODE = 0o666  # less the umask: whoever may write to the folder may look at who is there; the files are empty
 
 
-class FilePresence:
+class FileLiveness:
     """This process's own lock, in a folder where others look for it. Everything is quick; `OSError` says what fails."""
 
     def __init__(self, folder: Path) -> None:
         self.number = secrets.randbelow(2**31 - 1) + 1
         self._folder = folder
-        self._held: int | None = None
+        self._handle: int | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Be there, from now on. What the dead have left is cleared away."""
-        if self._held is not None:
+        if self._handle is not None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._door():
-            self._clear()
-            handle = os.open(self._file(self.number), os.O_RDWR | os.O_CREAT, _MODE)
+        with self._lock_folder():
+            self._remove_stale_files()
+            handle = os.open(self._lock_file_of(self.number), os.O_RDWR | os.O_CREAT, _LOCK_FILE_MODE)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 os.close(handle)
                 raise
-            self._held = handle
+            self._handle = handle
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Be gone. Done twice, it is done once."""
-        handle, self._held = self._held, None
+        handle, self._handle = self._handle, None
         if handle is not None:
-            self._file(self.number).unlink(missing_ok=True)
+            self._lock_file_of(self.number).unlink(missing_ok=True)
             os.close(handle)
 
-    def is_there(self, number: int) -> bool:
+    def is_alive(self, number: int) -> bool:
         """Whether the process of this number is alive; it may be this one."""
         if number == self.number:
-            return self._held is not None
-        return _is_locked(self._file(number))
+            return self._handle is not None
+        return _is_locked(self._lock_file_of(number))
 
-    def _file(self, number: int) -> Path:
+    def _lock_file_of(self, number: int) -> Path:
         return self._folder / str(number)
 
     @contextmanager
-    def _door(self) -> Iterator[None]:
-        handle = os.open(self._folder / _DOOR, os.O_RDWR | os.O_CREAT, _MODE)
+    def _lock_folder(self) -> Iterator[None]:
+        handle = os.open(self._folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, _LOCK_FILE_MODE)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
         finally:
             os.close(handle)
 
-    def _clear(self) -> None:
+    def _remove_stale_files(self) -> None:
         for file in self._folder.iterdir():
             if file.name.isdecimal() and not _is_locked(file):
                 with suppress(PermissionError):  # another user's: unlocked, it says no more than if it were gone
                     file.unlink(missing_ok=True)
 
 
-class Alone:
+class SoleLiveness:
     """The presence of the only process there can be, for what no other one can open."""
 
     def __init__(self) -> None:
         self.number = secrets.randbelow(2**31 - 1) + 1
 
-    def begin(self) -> None: ...
+    def start(self) -> None: ...
 
-    def end(self) -> None: ...
+    def stop(self) -> None: ...
 
-    def is_there(self, number: int) -> bool:
+    def is_alive(self, number: int) -> bool:
         return number == self.number
 
 

@@ -9,41 +9,41 @@ from pathlib import Path
 
 from holodeck.lib import log
 
-LOST = (
+FILE_REPLACED = (
     "The database cannot be used: its file was deleted or replaced while the gateway had it open, and nothing more is "
     "written. Put that very file back. If it is gone for good, copy it and its '-wal' from /proc/PID/fd, as root, "
     "stop the gateway, remove what is left of them, put the copies or the right file in their place and start it again."
 )
 
 
-class SameFile:
+class ReplacedFileCheck:
     """A file by its name, and what that name meant at first. A look at it takes microseconds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._opened: tuple[int, int] | None = None
-        self._was_lost = False
+        self._identity: tuple[int, int] | None = None
+        self._was_replaced = False
 
-    def opened(self) -> None:
+    def remember_identity(self) -> None:
         """It has just been opened. What is opened later under its name may be another one."""
-        if self._opened is None:
+        if self._identity is None:
             with suppress(OSError):
-                self._opened = self._found()
+                self._identity = self._read_identity()
 
-    def is_lost(self) -> bool:
+    def check_replaced(self) -> bool:
         """True when what was opened is no longer there; the log hears of it. Where nobody may look, it is there."""
         try:
-            is_lost = self._opened is not None and self._found() != self._opened
+            is_lost = self._identity is not None and self._read_identity() != self._identity
         except OSError:
-            return self._was_lost
-        if is_lost and not self._was_lost:
-            log.error("storage.file_lost", file=self._path, error=LOST)
-        elif self._was_lost and not is_lost:
+            return self._was_replaced
+        if is_lost and not self._was_replaced:
+            log.error("storage.file_lost", file=self._path, error=FILE_REPLACED)
+        elif self._was_replaced and not is_lost:
             log.info("storage.file_back", file=self._path)
-        self._was_lost = is_lost
+        self._was_replaced = is_lost
         return is_lost
 
-    def _found(self) -> tuple[int, int] | None:
+    def _read_identity(self) -> tuple[int, int] | None:
         try:
             found = self._path.stat()
         except (FileNotFoundError, NotADirectoryError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holodeck.lib.errors import StorageError
 
 # What SQLite and PostgreSQL both read, except for the name of the type of bytes: see `for_postgres`.
-STEPS: tuple[tuple[str, ...], ...] = (
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE responses (
             id TEXT PRIMARY KEY, owner TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL, status TEXT NOT NULL,
@@ -65,14 +65,14 @@ STEPS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def steps_after(version: int) -> tuple[tuple[str, ...], ...]:
+def migrations_after(version: int) -> tuple[tuple[str, ...], ...]:
     """The steps that a database of this version still needs. Raises for one of the future."""
-    if version > len(STEPS):
+    if version > len(MIGRATIONS):
         raise StorageError(
-            f"The database was made by a newer HoloDeck (version {version}; this one knows {len(STEPS)}). "
+            f"The database was made by a newer HoloDeck (version {version}; this one knows {len(MIGRATIONS)}). "
             "Update HoloDeck, or use another database."
         )
-    return STEPS[version:]
+    return MIGRATIONS[version:]
 
 
 def for_postgres(statement: str) -> str:

@@ -8,16 +8,16 @@ import orjson
 
 from holodeck.lib.limits import MAX_SEARCHED_BYTES, MAX_SEARCHED_RESPONSES
 
-SIZES = f"""
+READ_SIZES = f"""
 SELECT id, length(resource) + length(input_items) FROM responses WHERE owner = $1
 ORDER BY created_at DESC LIMIT {MAX_SEARCHED_RESPONSES}"""  # noqa: S608 - a number of our own
 """Sizes first: what is too much is not read."""
-_ID = b'"id":"'
-Texts = tuple[bytes, bytes]
+_ID_FIELD = b'"id":"'
+ResponseTexts = tuple[bytes, bytes]
 """The resource and the input of a response."""
 
 
-def near(sizes: Iterable[tuple[str, int]]) -> list[str]:
+def choose_newest(sizes: Iterable[tuple[str, int]]) -> list[str]:
     """The newest, and those behind it as long as they are not too many bytes together."""
     chosen: list[str] = []
     total = 0
@@ -29,31 +29,31 @@ def near(sizes: Iterable[tuple[str, int]]) -> list[str]:
     return chosen
 
 
-class Search:
+class ItemSearch:
     """Looks for ids in one response after the other, until each of them was found."""
 
     def __init__(self, ids: Iterable[str]) -> None:
-        self._left = {orjson.dumps(each)[1:] for each in ids}
-        self.found: list[Texts] = []
+        self._missing = {orjson.dumps(each)[1:] for each in ids}
+        self.found: list[ResponseTexts] = []
 
     @property
-    def is_over(self) -> bool:
-        return not self._left
+    def is_complete(self) -> bool:
+        return not self._missing
 
-    def look(self, resource: bytes, input_items: bytes) -> None:
-        here = self._left.intersection((*_ids_in(resource), *_ids_in(input_items)))
+    def search_response(self, resource: bytes, input_items: bytes) -> None:
+        here = self._missing.intersection((*_ids_in(resource), *_ids_in(input_items)))
         if here:
-            self._left -= here
+            self._missing -= here
             self.found.append((resource, input_items))
 
 
 def _ids_in(text: bytes) -> Iterator[bytes]:
     """All ids that stand in JSON, each with the quote behind it. One pass, however many are looked for."""
-    place = text.find(_ID)
+    place = text.find(_ID_FIELD)
     while place >= 0:
-        start = place + len(_ID)
+        start = place + len(_ID_FIELD)
         end = text.find(b'"', start)
         while end > 0 and text[end - 1 : end] == b"\\":
             end = text.find(b'"', end + 1)
         yield text[start : end + 1]
-        place = text.find(_ID, start)
+        place = text.find(_ID_FIELD, start)

@@ -9,7 +9,7 @@ from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.lib.record import record
 
 Order = Literal["asc", "desc"]
-UNFINISHED = ("queued", "in_progress")
+UNFINISHED_STATUSES = ("queued", "in_progress")
 """The statuses of responses in the making."""
 
 
@@ -54,29 +54,29 @@ class ConversationItem:
 
 
 @record
-class Thread:
+class ConversationContents:
     """A conversation as it stood at one moment, with the calls that wait in it."""
 
     items: Sequence[ConversationItem] = ()
-    end: int = 0
+    last_position: int = 0
     """The place of the last item that was read."""
-    waiting: bytes | None = None
+    pending_calls: bytes | None = None
     """Calls that wait for the client or for an approval; JSON, made by the gateway."""
-    taken_by: str | None = None
+    leased_by: str | None = None
     """The response that goes on with them, or was about to when its gateway died."""
-    is_taken_here: bool = False
+    is_leased_here: bool = False
     """True when this very process has taken them."""
-    is_taker_there: bool = False
+    is_leaseholder_alive: bool = False
     """True when the process that has taken them is alive."""
 
 
 @record
-class WaitingCall:
+class PendingCall:
     """A call that waits for a person or a client, or did."""
 
     digest: bytes | None = None
     """Of what was asked for, made by the gateway. None: nobody has said."""
-    taken_by: str | None = None
+    claimed_by: str | None = None
     """The response that has gone on with it."""
 
 
@@ -84,12 +84,12 @@ class ResponseStore(Protocol):
     """Keeps responses and conversations. Every failure is a `StorageError`."""
 
     @property
-    def keeper(self) -> int:
+    def gateway_id(self) -> int:
         """The number of this process; the unfinished responses that it saves are its own to finish."""
         ...
 
     @property
-    def refusal(self) -> str:
+    def unavailable_reason(self) -> str:
         """Why nothing can be kept, as far as that is known without trying. Empty: it is not."""
         ...
 
@@ -100,8 +100,8 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def enter(self, record: StoredResponse, *, most: int, is_durable: bool) -> int | None:
-        """Keep a new response in the making, unless its owner has `most` of them, whoever makes them.
+    async def insert_within_quota(self, record: StoredResponse, *, quota: int, is_durable: bool) -> int | None:
+        """Keep a new response in the making, unless its owner has `max_bytes` of them, whoever makes them.
 
         None: it has, and nothing is kept. Else the turn of the response among those that wait for room: owners take
         turns, and what somebody asks for later has a later one. The very same call again is not one more.
@@ -109,7 +109,7 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def count_unfinished(self, owner: str) -> int:
+    async def count_unfinished(self, caller_id: str) -> int:
         """How many responses of an owner are in the making, whoever makes them."""
         ...
 
@@ -120,44 +120,46 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def get(self, response_id: str, owner: str) -> StoredResponse | None: ...
+    async def get(self, response_id: str, caller_id: str) -> StoredResponse | None: ...
 
-    async def delete(self, response_id: str, owner: str) -> bool: ...
+    async def delete(self, response_id: str, caller_id: str) -> bool: ...
 
-    async def context(self, response_id: str, owner: str, *, most: int = DEFAULT_CONTEXT_BYTES) -> list[bytes] | None:
-        """The `items` of the response and of all before it, oldest first. None: there is no such response.
+    async def read_context(
+        self, response_id: str, caller_id: str, *, max_bytes: int = DEFAULT_CONTEXT_BYTES
+    ) -> list[bytes] | None:
+        """The `list_items` of the response and of all before it, oldest first. None: there is no such response.
 
-        With the first that makes it more than `most` bytes, it ends.
+        With the first that makes it more than `max_bytes` bytes, it ends.
         """
         ...
 
-    async def with_items(self, ids: Collection[str], owner: str) -> list[tuple[bytes, bytes]]:
+    async def find_responses_containing(self, ids: Collection[str], caller_id: str) -> list[tuple[bytes, bytes]]:
         """The resource and the input of those among the owner's latest responses in which items of these ids stand.
 
         For each of them it is the newest one. How much is searched has a limit.
         """
         ...
 
-    async def unfinished(self) -> list[StoredResponse]:
+    async def read_orphans(self) -> list[StoredResponse]:
         """Responses that were queued or in progress when the gateway that made them ended."""
         ...
 
-    async def orphans(self) -> dict[str, int | None]:
+    async def find_orphans(self) -> dict[str, int | None]:
         """The ids of those same responses, each with the number of the keeper that is gone. None: it never had one."""
         ...
 
-    async def in_the_making(self, ids: Collection[str]) -> set[str]:
+    async def find_unfinished(self, ids: Collection[str]) -> set[str]:
         """Those of the ids whose responses are not finished, whoever makes them."""
         ...
 
-    async def adopt(self, response_id: str, keeper: int | None = None) -> None:
+    async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
         """Give an unfinished response another keeper: this process, or whom it names. A finished one is left alone."""
         ...
 
-    async def grow(
+    async def append_events(
         self,
         response_id: str,
-        first: int,
+        first_number: int,
         events: Sequence[bytes],
         *,
         resource: bytes | None = None,
@@ -165,119 +167,123 @@ class ResponseStore(Protocol):
     ) -> bool:
         """Add events to the stream of an unfinished response, and its newer state with them, all or none.
 
-        `first` is the number of the first one, counted from 0. This process is its keeper then.
-        False, and nothing is changed: there is no such unfinished response, or `first` is not the next number, because
-        another writer was here. The very same call again is True: its answer may have been lost on the way.
+        `first_number` is the number of the first one, counted from 0. This process is its keeper then.
+        False, and nothing is changed: there is no such unfinished response, or `first_number` is not the next number,
+        because another writer was here. The very same call again is True: its answer may have been lost on the way.
         `status` is an unfinished one; to finish, `save`. No event has a line break in it.
         """
         ...
 
-    async def grown(self, response_id: str, owner: str, starting_after: int = -1) -> list[bytes] | None:
+    async def read_events(self, response_id: str, caller_id: str, starting_after: int = -1) -> list[bytes] | None:
         """The events after a number that an unfinished response has so far. None: there is no such response.
 
         Empty for a finished one: its `events` have them.
         """
         ...
 
-    async def ask_cancel(self, response_id: str, owner: str) -> bool:
+    async def request_cancel(self, response_id: str, caller_id: str) -> bool:
         """Ask whoever makes a response to stop. False: there is no such unfinished response."""
         ...
 
-    async def cancels(self) -> list[str]:
+    async def read_cancel_requests(self) -> list[str]:
         """The ids of the unfinished responses of this keeper that somebody asked to stop. Cheap: it is asked often."""
         ...
 
     async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None: ...
 
-    async def conversation(self, conversation_id: str, owner: str) -> Conversation | None: ...
+    async def get_conversation(self, conversation_id: str, caller_id: str) -> Conversation | None: ...
 
-    async def update_conversation(self, conversation_id: str, owner: str, metadata: bytes) -> bool: ...
+    async def update_conversation(self, conversation_id: str, caller_id: str, metadata: bytes) -> bool: ...
 
-    async def delete_conversation(self, conversation_id: str, owner: str) -> bool: ...
+    async def delete_conversation(self, conversation_id: str, caller_id: str) -> bool: ...
 
     async def add_items(
         self,
         conversation_id: str,
-        owner: str,
+        caller_id: str,
         items: Sequence[ConversationItem],
         *,
-        by: str | None = None,
-        waiting: bytes | None = None,
+        response_id: str | None = None,
+        pending_calls: bytes | None = None,
     ) -> bool:
         """Append, all or none, in order. An item whose id is there already stays as it is.
 
-        `by` is the response whose items they are, if they are one's; `waiting` are then the calls that it leaves to
-        the next. What it had taken is gone with that.
+        `response_id` is the response whose items they are, if they are one's; `pending_calls` are then the calls that
+        it leaves to the next. What it had taken is gone with that.
         """
         ...
 
-    async def thread(
-        self, conversation_id: str, owner: str, *, limit: int, most: int = DEFAULT_CONTEXT_BYTES
-    ) -> Thread | None:
-        """Its first items and what waits in it, all of one moment. `most`: as in `context`."""
+    async def read_conversation(
+        self, conversation_id: str, caller_id: str, *, limit: int, max_bytes: int = DEFAULT_CONTEXT_BYTES
+    ) -> ConversationContents | None:
+        """Its first items and what waits in it, all of one moment. `max_bytes`: as in `read_context`."""
         ...
 
-    async def take(self, conversation_id: str, owner: str, seen: Thread, taker: str) -> bool:
+    async def lease_conversation(
+        self, conversation_id: str, caller_id: str, expected: ConversationContents, response_id: str
+    ) -> bool:
         """Take what waits in a conversation for a response. False: it is not any more as it was seen.
 
         The very same call again is True.
         """
         ...
 
-    async def give_back(self, conversation_id: str, owner: str, taker: str) -> None:
+    async def release_conversation(self, conversation_id: str, caller_id: str, response_id: str) -> None:
         """The response has not gone on with what it took: another may."""
         ...
 
-    async def remember_calls(
-        self, owner: str, response_id: str, digests: Mapping[str, bytes], *, turn: Collection[str] = ()
+    async def add_pending_calls(
+        self, caller_id: str, response_id: str, digests: Mapping[str, bytes], *, client_call_ids: Collection[str] = ()
     ) -> None:
-        """Calls that wait from now on, by their ids. `turn`: the client's own calls, by which `paused_in` finds it."""
+        """Calls that wait from now on, by their ids. `client_call_ids`:
+        the client's own calls, by which `find_paused_responses` finds it.
+        """
         ...
 
-    async def waiting_calls(self, owner: str, ids: Collection[str]) -> dict[str, WaitingCall]:
+    async def read_pending_calls(self, caller_id: str, ids: Collection[str]) -> dict[str, PendingCall]:
         """What is known of calls; nothing of some, perhaps."""
         ...
 
-    async def take_calls(self, owner: str, ids: Collection[str], taker: str) -> dict[str, str]:
+    async def claim_calls(self, caller_id: str, ids: Collection[str], response_id: str) -> dict[str, str]:
         """Take calls for a response, all or none. Empty: it has them, and nobody else ever will.
 
         Else those that others have, each with the response that has it. The very same call again is empty.
         """
         ...
 
-    async def return_calls(self, owner: str, taker: str, ids: Collection[str] | None = None) -> None:
+    async def release_calls(self, caller_id: str, response_id: str, ids: Collection[str] | None = None) -> None:
         """A response has not begun with calls that it took, or with none of them: another may."""
         ...
 
-    async def paused_in(self, owner: str, call_id: str) -> list[str]:
+    async def find_paused_responses(self, caller_id: str, call_id: str) -> list[str]:
         """The responses that paused with this call of the client, the newest first."""
         ...
 
-    async def items(
+    async def list_items(
         self,
         conversation_id: str,
-        owner: str,
+        caller_id: str,
         *,
         after: str | None = None,
         limit: int = 100,
         order: Order = "asc",
-        most: int = DEFAULT_CONTEXT_BYTES,
+        max_bytes: int = DEFAULT_CONTEXT_BYTES,
     ) -> list[ConversationItem] | None:
-        """Items in this order. `most`: as in `context`."""
+        """Items in this order. `max_bytes`: as in `read_context`."""
         ...
 
-    async def item(self, conversation_id: str, owner: str, item_id: str) -> ConversationItem | None: ...
+    async def get_item(self, conversation_id: str, caller_id: str, item_id: str) -> ConversationItem | None: ...
 
-    async def find_item(self, item_id: str, owner: str) -> ConversationItem | None:
+    async def find_item(self, item_id: str, caller_id: str) -> ConversationItem | None:
         """The newest item of this id, in whichever of the owner's conversations it is."""
         ...
 
-    async def delete_item(self, conversation_id: str, owner: str, item_id: str) -> bool: ...
+    async def delete_item(self, conversation_id: str, caller_id: str, item_id: str) -> bool: ...
 
-    async def forget(self, before: float) -> int:
+    async def delete_older_than(self, before: float) -> int:
         """Delete what is older and not in the making, a little at a time, and say how much it was."""
         ...
 
-    async def is_healthy(self) -> bool: ...
+    async def check_health(self) -> bool: ...
 
     async def close(self) -> None: ...

@@ -97,7 +97,7 @@ def encode(message: Message) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode("ascii")
 
 
-def notification(method: str, **params: Any) -> Message:
+def build_notification(method: str, **params: Any) -> Message:
     """Return a notification; without parameters the key is left out, as servers do."""
     message: Message = {"jsonrpc": "2.0", "method": method}
     if params:

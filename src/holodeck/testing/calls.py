@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from holodeck.testing.actions import Action, Ask, Message, Notify, Push, Release, Reply, Wait, notification
-from holodeck.testing.content import BLOCKS, result, text
+from holodeck.testing.actions import Action, Ask, Message, Notify, Push, Release, Reply, Wait, build_notification
+from holodeck.testing.content import BLOCKS, text_block, tool_result
 from holodeck.testing.faults import Era
 
 INVALID_PARAMS = -32602
 TOOL_BROKE = -32050
 """A code of this server's own, outside those that the protocol reserves."""
-_STATE = "faulty-state/1 +=\u00e9"
+_REQUEST_STATE = "faulty-state/1 +=\u00e9"
 _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 
 QUESTIONS: dict[str, tuple[str, str, Message]] = {
     "ask_sampling": (
         "sampling",
         "sampling/createMessage",
-        {"messages": [{"role": "user", "content": text("What is 2 + 2?")}], "maxTokens": 64},
+        {"messages": [{"role": "user", "content": text_block("What is 2 + 2?")}], "maxTokens": 64},
     ),
     "ask_elicitation": (
         "elicitation",
@@ -46,7 +46,7 @@ class CallRefused(Exception):  # noqa: N818 - it becomes an error answer, it is 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ToolCall:
     """One `tools/call`, with what a tool may need to answer it."""
 
     id: int | str
@@ -60,53 +60,53 @@ class Call:
     """Makes the answer of a result."""
 
 
-def answer_call(call: Call) -> list[Action]:
+def answer_call(call: ToolCall) -> list[Action]:
     """Return what the tool does. Raises `CallRefused` where a JSON-RPC error is the answer."""
     match call.name:
         case name if name in BLOCKS:
-            return [call.reply(result(*BLOCKS[name]))]
+            return [call.reply(tool_result(*BLOCKS[name]))]
         case name if name in QUESTIONS:
-            return _ask(call)
+            return _ask_actions(call)
         case "slow":
-            return _slow(call)
+            return _slow_actions(call)
         case "release":
-            return [Release(), call.reply(result(text("released")))]
+            return [Release(), call.reply(tool_result(text_block("released")))]
         case "grow":
-            return [Push("notifications/tools/list_changed"), call.reply(result(text("grown")))]
+            return [Push("notifications/tools/list_changed"), call.reply(tool_result(text_block("grown")))]
         case "log":
-            return _log(call)
+            return _log_actions(call)
         case "protocol_error":
             raise CallRefused(int(call.arguments.get("code", TOOL_BROKE)), "The tool broke.")
         case _:
-            return [call.reply(_plain(call))]
+            return [call.reply(_plain_result(call))]
 
 
-def _plain(call: Call) -> Message:
+def _plain_result(call: ToolCall) -> Message:
     given = call.arguments
     match call.name:
         case "add":
-            return _add(given)
+            return _add_result(given)
         case "structured":
-            blocks = [text('{"total":3}')] if given.get("text", True) else []
-            return result(*blocks, structuredContent={"total": 3})
+            blocks = [text_block('{"total":3}')] if given.get("text", True) else []
+            return tool_result(*blocks, structuredContent={"total": 3})
         case "big":
-            return result(text("x" * int(given.get("bytes", 0))))
+            return tool_result(text_block("x" * int(given.get("bytes", 0))))
         case "fail":
-            return result(text(str(given.get("message", "It did not work."))), isError=True)
+            return tool_result(text_block(str(given.get("message", "It did not work."))), isError=True)
         case "regional":
-            return result(text(f"{given.get('region')}: {given.get('text', '')}"))
+            return tool_result(text_block(f"{given.get('region')}: {given.get('text', '')}"))
         case _:
-            return result(text(str(given.get("text", call.name))))
+            return tool_result(text_block(str(given.get("text", call.name))))
 
 
-def _add(given: dict[str, Any]) -> Message:
+def _add_result(given: dict[str, Any]) -> Message:
     numbers: Iterable[Any] = (given.get("a"), given.get("b"))
     if not all(isinstance(number, int | float) for number in numbers):
-        return result(text("Give two numbers, a and b."), isError=True)
-    return result(text(str(given["a"] + given["b"])))
+        return tool_result(text_block("Give two numbers, a and b."), isError=True)
+    return tool_result(text_block(str(given["a"] + given["b"])))
 
 
-def _slow(call: Call) -> list[Action]:
+def _slow_actions(call: ToolCall) -> list[Action]:
     seconds = float(call.arguments.get("seconds", 1))
     steps = max(1, int(call.arguments.get("steps", 4)))
     token = call.params.get("_meta", {}).get("progressToken")
@@ -114,43 +114,43 @@ def _slow(call: Call) -> list[Action]:
     for step in range(1, steps + 1):
         if token is not None:
             progress = {"progressToken": token, "progress": step, "total": steps, "message": f"step {step}"}
-            actions.append(Notify(notification("notifications/progress", **progress)))
+            actions.append(Notify(build_notification("notifications/progress", **progress)))
         actions.append(Wait(seconds / steps))
-    return [*actions, call.reply(result(text("done")))]
+    return [*actions, call.reply(tool_result(text_block("done")))]
 
 
-def _log(call: Call) -> list[Action]:
+def _log_actions(call: ToolCall) -> list[Action]:
     level = str(call.arguments.get("level", "info"))
     said = str(call.arguments.get("text", f"a {level} message"))
-    answer = call.reply(result(text("logged")))
+    answer = call.reply(tool_result(text_block("logged")))
     if call.era == "modern" and _LOG_LEVEL not in call.params.get("_meta", {}):
         return [answer]
-    return [Notify(notification("notifications/message", level=level, logger="faulty", data=said)), answer]
+    return [Notify(build_notification("notifications/message", level=level, logger="faulty", data=said)), answer]
 
 
-def _ask(call: Call) -> list[Action]:
+def _ask_actions(call: ToolCall) -> list[Action]:
     capability, method, params = QUESTIONS[call.name]
     if capability not in call.client and not call.arguments.get("anyway"):
-        return [call.reply(result(text(f"The client has no {capability}."), isError=True))]
+        return [call.reply(tool_result(text_block(f"The client has no {capability}."), isError=True))]
     if call.era == "modern":
-        return [call.reply(_ask_in_result(call, method, params))]
+        return [call.reply(_input_required_result(call, method, params))]
 
-    def answered(answer: Message) -> list[Action]:
+    def reply_with_answer(answer: Message) -> list[Action]:
         said = answer["result"] if "result" in answer else {"error": answer.get("error")}
-        return [call.reply(result(text(json.dumps(said))))]
+        return [call.reply(tool_result(text_block(json.dumps(said))))]
 
     question: Message = {"jsonrpc": "2.0", "id": f"ask-{call.id}", "method": method}
-    return [Ask({**question, "params": params} if params else question, answered)]
+    return [Ask({**question, "params": params} if params else question, reply_with_answer)]
 
 
-def _ask_in_result(call: Call, method: str, params: Message) -> Message:
+def _input_required_result(call: ToolCall, method: str, params: Message) -> Message:
     answers = call.params.get("inputResponses")
     if answers is None:
         return {
             "resultType": "input_required",
             "inputRequests": {"answer": {"method": method, "params": params} if params else {"method": method}},
-            "requestState": _STATE,
+            "requestState": _REQUEST_STATE,
         }
-    if call.params.get("requestState") != _STATE:
+    if call.params.get("requestState") != _REQUEST_STATE:
         raise CallRefused(INVALID_PARAMS, "requestState is not the one that was sent.")
-    return result(text(json.dumps(answers.get("answer"))))
+    return tool_result(text_block(json.dumps(answers.get("answer"))))

@@ -16,7 +16,7 @@ class CommandOptions(TypedDict, total=False):
 
     era: Era
     on: str | None
-    """The request that the fault strikes, as in `Plan`."""
+    """The request that the fault strikes, as in `FaultSchedule`."""
     after: int
     """So many of those requests are answered well first."""
     every: int | None

@@ -14,7 +14,7 @@ BLOB = "AAECAwT/"
 """The bytes 0, 1, 2, 3, 4, 255, in base64."""
 
 
-def text(value: str) -> Message:
+def text_block(value: str) -> Message:
     """Return a text block."""
     return {"type": "text", "text": value}
 
@@ -42,11 +42,11 @@ BLOCKS: dict[str, list[Message]] = {
     "resource_text": [RESOURCE_TEXT],
     "resource_blob": [RESOURCE_BLOB],
     "resource_link": [RESOURCE_LINK],
-    "many_blocks": [text("first"), IMAGE, AUDIO, RESOURCE_TEXT, RESOURCE_BLOB, RESOURCE_LINK, text("last")],
+    "many_blocks": [text_block("first"), IMAGE, AUDIO, RESOURCE_TEXT, RESOURCE_BLOB, RESOURCE_LINK, text_block("last")],
 }
 """The tools whose answer is the same every time."""
 
 
-def result(*blocks: Message, **more: Any) -> Message:
+def tool_result(*blocks: Message, **more: Any) -> Message:
     """Return a tool's result with these blocks."""
     return {"content": list(blocks), **more}

@@ -8,7 +8,7 @@ import orjson
 
 from holodeck.models.exchange import FinishReason
 from holodeck.models.items import Usage
-from holodeck.testing.script import Call, ErrorEvent, Say, Think, pieces
+from holodeck.testing.script import Call, ErrorEvent, Say, Think, split_text
 
 Event = dict[str, Any]
 
@@ -22,11 +22,11 @@ class Writer(Protocol):
     def call(self, step: Call) -> list[Event]: ...
     def error(self, step: ErrorEvent) -> list[Event]: ...
     def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]: ...
-    def framed(self, event: Event) -> str:
+    def encode_event(self, event: Event) -> str:
         """The lines of an event, each with its end."""
         ...
 
-    def last_words(self) -> str:
+    def end_of_stream(self) -> str:
         """What stands after the last event."""
         ...
 
@@ -42,15 +42,17 @@ class ChatWriter:
         return [self._choice({"role": "assistant", "content": ""})]
 
     def say(self, step: Say) -> list[Event]:
-        return [self._choice({"content": piece}) for piece in pieces(step.text, self._chunk)]
+        return [self._choice({"content": piece}) for piece in split_text(step.text, self._chunk)]
 
     def think(self, step: Think) -> list[Event]:
-        return [self._choice({"reasoning_content": piece}) for piece in pieces(step.text, self._chunk)]
+        return [self._choice({"reasoning_content": piece}) for piece in split_text(step.text, self._chunk)]
 
     def call(self, step: Call) -> list[Event]:
         index, self._calls = self._calls, self._calls + 1
         head: Event = {"id": step.call_id, "type": "function", "function": {"name": step.name, "arguments": ""}}
-        fragments: list[Event] = [{"function": {"arguments": piece}} for piece in pieces(step.arguments, self._chunk)]
+        fragments: list[Event] = [
+            {"function": {"arguments": piece}} for piece in split_text(step.arguments, self._chunk)
+        ]
         return [self._choice({"tool_calls": [{"index": index, **part}]}) for part in (head, *fragments)]
 
     def error(self, step: ErrorEvent) -> list[Event]:
@@ -70,10 +72,10 @@ class ChatWriter:
             events.append(self._event(choices=[], usage=counted))
         return events
 
-    def framed(self, event: Event) -> str:
+    def encode_event(self, event: Event) -> str:
         return f"data: {orjson.dumps(event).decode()}\n\n"
 
-    def last_words(self) -> str:
+    def end_of_stream(self) -> str:
         return "data: [DONE]\n\n"
 
     def _choice(self, delta: Event) -> Event:
@@ -94,38 +96,46 @@ class ResponsesWriter:
 
     def start(self) -> list[Event]:
         return [
-            self._event(f"response.{what}", response=self._response("in_progress"))
+            self._event(f"response.{what}", response=self._response_resource("in_progress"))
             for what in ("created", "in_progress")
         ]
 
     def say(self, step: Say) -> list[Event]:
         part: Event = {"type": "output_text", "text": step.text, "annotations": [], "logprobs": []}
-        item = self._item("message", "msg", role="assistant", content=[part])
+        item = self._add_item("message", "msg", role="assistant", content=[part])
         place = {"item_id": item["id"], "content_index": 0}
-        return self._around(
+        return self._wrap_in_item_events(
             item,
             {**item, "content": []},
             [
-                self._at("response.content_part.added", **place, part={**part, "text": ""}),
-                *(self._at("response.output_text.delta", **place, delta=p) for p in pieces(step.text, self._chunk)),
-                self._at("response.output_text.done", **place, text=step.text),
-                self._at("response.content_part.done", **place, part=part),
+                self._item_event("response.content_part.added", **place, part={**part, "text": ""}),
+                *(
+                    self._item_event("response.output_text.delta", **place, delta=p)
+                    for p in split_text(step.text, self._chunk)
+                ),
+                self._item_event("response.output_text.done", **place, text=step.text),
+                self._item_event("response.content_part.done", **place, part=part),
             ],
         )
 
     def think(self, step: Think) -> list[Event]:
         content = [{"type": "reasoning_text", "text": step.text}]
-        item = self._item("reasoning", "rs", summary=[], content=content, **step.opaque)
+        item = self._add_item("reasoning", "rs", summary=[], content=content, **step.opaque)
         place = {"item_id": item["id"], "content_index": 0}
-        deltas = [self._at("response.reasoning_text.delta", **place, delta=p) for p in pieces(step.text, self._chunk)]
-        return self._around(item, {**item, "content": []}, deltas)
+        deltas = [
+            self._item_event("response.reasoning_text.delta", **place, delta=p)
+            for p in split_text(step.text, self._chunk)
+        ]
+        return self._wrap_in_item_events(item, {**item, "content": []}, deltas)
 
     def call(self, step: Call) -> list[Event]:
-        item = self._item("function_call", "fc", call_id=step.call_id, name=step.name, arguments=step.arguments)
+        item = self._add_item("function_call", "fc", call_id=step.call_id, name=step.name, arguments=step.arguments)
         kind, place = "response.function_call_arguments", {"item_id": item["id"]}
-        deltas = [self._at(f"{kind}.delta", **place, delta=piece) for piece in pieces(step.arguments, self._chunk)]
-        done = self._at(f"{kind}.done", **place, arguments=step.arguments)
-        return self._around(item, {**item, "arguments": ""}, [*deltas, done])
+        deltas = [
+            self._item_event(f"{kind}.delta", **place, delta=piece) for piece in split_text(step.arguments, self._chunk)
+        ]
+        done = self._item_event(f"{kind}.done", **place, arguments=step.arguments)
+        return self._wrap_in_item_events(item, {**item, "arguments": ""}, [*deltas, done])
 
     def error(self, step: ErrorEvent) -> list[Event]:
         return [self._event("error", code=step.code, message=step.message, param=None)]
@@ -133,7 +143,7 @@ class ResponsesWriter:
     def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]:
         reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
         status = "incomplete" if finish in reasons else "completed"
-        response = self._response(status)
+        response = self._response_resource(status)
         if status == "incomplete":
             response["incomplete_details"] = {"reason": reasons[finish or ""]}
         if usage is not None:
@@ -146,25 +156,25 @@ class ResponsesWriter:
             }
         return [self._event(f"response.{status}", response=response)]
 
-    def framed(self, event: Event) -> str:
-        return _named(event)
+    def encode_event(self, event: Event) -> str:
+        return _encode_named_event(event)
 
-    def last_words(self) -> str:
+    def end_of_stream(self) -> str:
         return "data: [DONE]\n\n"
 
-    def _item(self, kind: str, prefix: str, **fields: Any) -> Event:
+    def _add_item(self, kind: str, prefix: str, **fields: Any) -> Event:
         item = {"type": kind, "id": f"{prefix}_{len(self._output)}", "status": "completed", **fields}
         self._output.append(item)
         return item
 
-    def _around(self, item: Event, empty: Event, inner: list[Event]) -> list[Event]:
-        added = self._at("response.output_item.added", item={**empty, "status": "in_progress"})
-        return [added, *inner, self._at("response.output_item.done", item=item)]
+    def _wrap_in_item_events(self, item: Event, empty: Event, inner: list[Event]) -> list[Event]:
+        added = self._item_event("response.output_item.added", item={**empty, "status": "in_progress"})
+        return [added, *inner, self._item_event("response.output_item.done", item=item)]
 
-    def _at(self, kind: str, **fields: Any) -> Event:
+    def _item_event(self, kind: str, **fields: Any) -> Event:
         return self._event(kind, output_index=len(self._output) - 1, **fields)
 
-    def _response(self, status: str) -> Event:
+    def _response_resource(self, status: str) -> Event:
         return {
             "id": "resp_1",
             "object": "response",
@@ -195,21 +205,23 @@ class AnthropicWriter:
         ]
 
     def say(self, step: Say) -> list[Event]:
-        deltas = [{"type": "text_delta", "text": piece} for piece in pieces(step.text, self._chunk)]
-        return self._block({"type": "text", "text": ""}, deltas)
+        deltas = [{"type": "text_delta", "text": piece} for piece in split_text(step.text, self._chunk)]
+        return self._block_events({"type": "text", "text": ""}, deltas)
 
     def think(self, step: Think) -> list[Event]:
         if "data" in step.opaque:
-            return self._block({"type": "redacted_thinking", **step.opaque}, [])
-        deltas: list[Event] = [{"type": "thinking_delta", "thinking": p} for p in pieces(step.text, self._chunk)]
+            return self._block_events({"type": "redacted_thinking", **step.opaque}, [])
+        deltas: list[Event] = [{"type": "thinking_delta", "thinking": p} for p in split_text(step.text, self._chunk)]
         if "signature" in step.opaque:
             deltas.append({"type": "signature_delta", **step.opaque})
-        return self._block({"type": "thinking", "thinking": "", "signature": ""}, deltas)
+        return self._block_events({"type": "thinking", "thinking": "", "signature": ""}, deltas)
 
     def call(self, step: Call) -> list[Event]:
         self._calls += 1
-        deltas = [{"type": "input_json_delta", "partial_json": p} for p in ("", *pieces(step.arguments, self._chunk))]
-        return self._block({"type": "tool_use", "id": step.call_id, "name": step.name, "input": {}}, deltas)
+        deltas = [
+            {"type": "input_json_delta", "partial_json": p} for p in ("", *split_text(step.arguments, self._chunk))
+        ]
+        return self._block_events({"type": "tool_use", "id": step.call_id, "name": step.name, "input": {}}, deltas)
 
     def error(self, step: ErrorEvent) -> list[Event]:
         return [{"type": "error", "error": {"type": step.code, "message": step.message}}]
@@ -229,13 +241,13 @@ class AnthropicWriter:
         delta = {"stop_reason": reason, "stop_sequence": None}
         return [{"type": "message_delta", "delta": delta, "usage": counted}, {"type": "message_stop"}]
 
-    def framed(self, event: Event) -> str:
-        return _named(event)
+    def encode_event(self, event: Event) -> str:
+        return _encode_named_event(event)
 
-    def last_words(self) -> str:
+    def end_of_stream(self) -> str:
         return ""
 
-    def _block(self, block: Event, deltas: list[Event]) -> list[Event]:
+    def _block_events(self, block: Event, deltas: list[Event]) -> list[Event]:
         index, self._blocks = self._blocks, self._blocks + 1
         return [
             {"type": "content_block_start", "index": index, "content_block": block},
@@ -244,5 +256,5 @@ class AnthropicWriter:
         ]
 
 
-def _named(event: Event) -> str:
+def _encode_named_event(event: Event) -> str:
     return f"event: {event.get('type')}\ndata: {orjson.dumps(event).decode()}\n\n"

@@ -16,10 +16,10 @@ from holodeck.testing.actions import (
     Stay,
     Stderr,
     Wait,
+    build_notification,
     encode,
-    notification,
 )
-from holodeck.testing.content import result, text
+from holodeck.testing.content import text_block, tool_result
 from holodeck.testing.faults import Fault
 from holodeck.testing.sizes import BIG_EVENT_BYTES, FLOOD, HUGE_BYTES, LATE_SECONDS, NESTING
 
@@ -37,15 +37,15 @@ def distort(fault: Fault, actions: list[Action]) -> list[Action]:
     return distortion(actions) if distortion else actions
 
 
-def _instead(*actions: Action) -> Distortion:
+def _replace_with(*actions: Action) -> Distortion:
     return lambda _: list(actions)
 
 
-def _before(*actions: Action) -> Distortion:
+def _prepend(*actions: Action) -> Distortion:
     return lambda good: [*actions, *good]
 
 
-def _after(*actions: Action) -> Distortion:
+def _append(*actions: Action) -> Distortion:
     return lambda good: [*good, *actions]
 
 
@@ -53,36 +53,40 @@ def _each_reply(change: Callable[[Message], Action]) -> Distortion:
     return lambda good: [change(action.message) if isinstance(action, Reply) else action for action in good]
 
 
-def _result(made: object) -> Distortion:
+def _replace_result(made: object) -> Distortion:
     return _each_reply(lambda message: Reply({"jsonrpc": "2.0", "id": message["id"], "result": made}))
 
 
-def _more_in_result(**more: object) -> Distortion:
+def _extend_result(**more: object) -> Distortion:
     def change(message: Message) -> Action:
         return Reply({**message, "result": {**message.get("result", {}), **more}})
 
     return _each_reply(change)
 
 
-def _bytes(change: Callable[[Message], bytes]) -> Distortion:
+def _replace_with_bytes(change: Callable[[Message], bytes]) -> Distortion:
     return _each_reply(lambda message: Raw(change(message)))
 
 
-def _hole_filled_with(filling: bytes, *, quoted: bool) -> Distortion:
+def _fill_hole(filling: bytes, *, quoted: bool) -> Distortion:
     hole = _HOLE.encode() if not quoted else json.dumps(_HOLE).encode()
 
     def change(message: Message) -> bytes:
-        made = result(text(f"a {_HOLE}")) if not quoted else result(text("deep"), structuredContent=_HOLE)
+        made = (
+            tool_result(text_block(f"a {_HOLE}"))
+            if not quoted
+            else tool_result(text_block("deep"), structuredContent=_HOLE)
+        )
         return encode({"jsonrpc": "2.0", "id": message["id"], "result": made}).replace(hole, filling)
 
-    return _bytes(change)
+    return _replace_with_bytes(change)
 
 
 def _answer_twice(good: list[Action]) -> list[Action]:
     return [*good, *(action for action in good if isinstance(action, Reply))]
 
 
-def _unfinished(good: list[Action]) -> list[Action]:
+def _half_answer(good: list[Action]) -> list[Action]:
     def half(message: Message) -> Action:
         data = encode(message)
         return Raw(data[: len(data) // 2], ended=False)
@@ -90,25 +94,27 @@ def _unfinished(good: list[Action]) -> list[Action]:
     return [*_each_reply(half)(good), Stay()]
 
 
-def _huge(good: list[Action]) -> list[Action]:
-    return _result(result(text("x" * HUGE_BYTES)))(good)  # made only when it is wanted: 50 MB is no constant
+def _huge_answer(good: list[Action]) -> list[Action]:
+    return _replace_result(tool_result(text_block("x" * HUGE_BYTES)))(
+        good
+    )  # made only when it is wanted: 50 MB is no constant
 
 
-def _wrong_id(message: Message) -> Action:
+def _reply_with_wrong_id(message: Message) -> Action:
     return Reply({**message, "id": f"not-{message['id']}"})
 
 
-def _no_id(message: Message) -> Action:
+def _reply_without_id(message: Message) -> Action:
     error = {"code": _PARSE_ERROR, "message": "Parse error"}
     return Reply({"jsonrpc": "2.0", "id": None, "error": error})
 
 
-def _error(message: Message) -> Action:
+def _error_reply(message: Message) -> Action:
     error = {"code": -32603, "message": "Internal error", "data": {"reason": "out of luck"}}
     return Reply({"jsonrpc": "2.0", "id": message["id"], "error": error})
 
 
-def _unknown_version(message: Message) -> Action:
+def _reply_with_unknown_version(message: Message) -> Action:
     given = message.get("result", {})
     if "supportedVersions" in given:
         data = {"supported": ["2999-01-01"], "requested": "2026-07-28"}
@@ -135,42 +141,42 @@ _QUESTION = {
 }
 
 _DISTORTIONS: dict[Fault, Distortion] = {
-    Fault.DIES_AFTER_INIT: _after(Die(stderr=_FATAL)),
-    Fault.DIES_MID_CALL: _instead(Die(stderr=_FATAL)),
-    Fault.CRASH_LOOP: _instead(Die(stderr=_FATAL)),
-    Fault.EXITS_ON_DISCOVER: _instead(Die(stderr=_EXPECTED_INITIALIZE)),
-    Fault.SILENT_ON_DISCOVER: _instead(Stay()),
-    Fault.HANGS_AT_START: _instead(Stay()),
-    Fault.HANGS: _instead(Stay()),
-    Fault.LATE: _before(Wait(LATE_SECONDS)),
-    Fault.HUGE_STDERR: _before(Stderr(HUGE_BYTES)),
+    Fault.DIES_AFTER_INIT: _append(Die(stderr=_FATAL)),
+    Fault.DIES_MID_CALL: _replace_with(Die(stderr=_FATAL)),
+    Fault.CRASH_LOOP: _replace_with(Die(stderr=_FATAL)),
+    Fault.EXITS_ON_DISCOVER: _replace_with(Die(stderr=_EXPECTED_INITIALIZE)),
+    Fault.SILENT_ON_DISCOVER: _replace_with(Stay()),
+    Fault.HANGS_AT_START: _replace_with(Stay()),
+    Fault.HANGS: _replace_with(Stay()),
+    Fault.LATE: _prepend(Wait(LATE_SECONDS)),
+    Fault.HUGE_STDERR: _prepend(Stderr(HUGE_BYTES)),
     Fault.ANSWERS_TWICE: _answer_twice,
-    Fault.WRONG_ID: _each_reply(_wrong_id),
-    Fault.ERROR_ID_NULL: _each_reply(_no_id),
-    Fault.GARBAGE: _before(*_GARBAGE),
-    Fault.INVALID_UTF8: _hole_filled_with(b"caf\xe9", quoted=False),
-    Fault.LONE_SURROGATE: _hole_filled_with(b"\\ud83d half", quoted=False),
-    Fault.DEEP_NESTING: _hole_filled_with(b"[" * NESTING + b"]" * NESTING, quoted=True),
-    Fault.PRETTY_PRINTED: _bytes(lambda message: json.dumps(message, indent=2).encode()),
-    Fault.BATCH: _bytes(lambda message: b"[" + encode(message) + b"]"),
-    Fault.UNFINISHED: _unfinished,
-    Fault.HUGE_LINE: _huge,
-    Fault.UNASKED: _before(Notify(_UNASKED), Notify(notification("notifications/unheard_of", x=1))),
-    Fault.FLOOD: _before(Push("notifications/tools/list_changed", FLOOD)),
-    Fault.PROTOCOL_ERROR: _each_reply(_error),
-    Fault.UNKNOWN_VERSION: _each_reply(_unknown_version),
-    Fault.UNKNOWN_CONTENT: _more_in_result(content=[text("known"), _UNKNOWN_BLOCK]),
-    Fault.EMPTY_CONTENT: _more_in_result(content=[]),
-    Fault.MISSING_CONTENT: _result({}),
-    Fault.NULL_CONTENT: _more_in_result(content=None),
-    Fault.ERROR_RESULT: _more_in_result(content=[text("The disk is full.")], isError=True),
-    Fault.NOT_A_RESULT: _result("a string"),
-    Fault.SCHEMA_MISMATCH: _more_in_result(structuredContent={"total": "three"}),
-    Fault.UNKNOWN_RESULT_TYPE: _more_in_result(resultType="x-unheard-of"),
-    Fault.ENDLESS_INPUT: _result(_QUESTION),
-    Fault.BIG_EVENT: _result(result(text("x" * BIG_EVENT_BYTES))),
+    Fault.WRONG_ID: _each_reply(_reply_with_wrong_id),
+    Fault.ERROR_ID_NULL: _each_reply(_reply_without_id),
+    Fault.GARBAGE: _prepend(*_GARBAGE),
+    Fault.INVALID_UTF8: _fill_hole(b"caf\xe9", quoted=False),
+    Fault.LONE_SURROGATE: _fill_hole(b"\\ud83d half", quoted=False),
+    Fault.DEEP_NESTING: _fill_hole(b"[" * NESTING + b"]" * NESTING, quoted=True),
+    Fault.PRETTY_PRINTED: _replace_with_bytes(lambda message: json.dumps(message, indent=2).encode()),
+    Fault.BATCH: _replace_with_bytes(lambda message: b"[" + encode(message) + b"]"),
+    Fault.UNFINISHED: _half_answer,
+    Fault.HUGE_LINE: _huge_answer,
+    Fault.UNASKED: _prepend(Notify(_UNASKED), Notify(build_notification("notifications/unheard_of", x=1))),
+    Fault.FLOOD: _prepend(Push("notifications/tools/list_changed", FLOOD)),
+    Fault.PROTOCOL_ERROR: _each_reply(_error_reply),
+    Fault.UNKNOWN_VERSION: _each_reply(_reply_with_unknown_version),
+    Fault.UNKNOWN_CONTENT: _extend_result(content=[text_block("known"), _UNKNOWN_BLOCK]),
+    Fault.EMPTY_CONTENT: _extend_result(content=[]),
+    Fault.MISSING_CONTENT: _replace_result({}),
+    Fault.NULL_CONTENT: _extend_result(content=None),
+    Fault.ERROR_RESULT: _extend_result(content=[text_block("The disk is full.")], isError=True),
+    Fault.NOT_A_RESULT: _replace_result("a string"),
+    Fault.SCHEMA_MISMATCH: _extend_result(structuredContent={"total": "three"}),
+    Fault.UNKNOWN_RESULT_TYPE: _extend_result(resultType="x-unheard-of"),
+    Fault.ENDLESS_INPUT: _replace_result(_QUESTION),
+    Fault.BIG_EVENT: _replace_result(tool_result(text_block("x" * BIG_EVENT_BYTES))),
     # The faults of HTTP bodies, on a stream that carries both directions
-    Fault.CUT_STREAM: _instead(Die()),
-    Fault.STREAM_ENDS: _instead(Die()),
-    Fault.TRICKLE: _unfinished,
+    Fault.CUT_STREAM: _replace_with(Die()),
+    Fault.STREAM_ENDS: _replace_with(Die()),
+    Fault.TRICKLE: _half_answer,
 }

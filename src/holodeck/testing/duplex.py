@@ -6,17 +6,17 @@ import asyncio
 
 from holodeck.testing.actions import Message
 from holodeck.testing.faults import Fault
-from holodeck.testing.performer import Listener, Outlet, Performer
-from holodeck.testing.protocol import Conversation
+from holodeck.testing.performer import ActionRunner, Listener, MessageWriter
+from holodeck.testing.protocol import ServerSession
 
 
-class Duplex:
+class DuplexConnection:
     """Answers what comes in, each request in a task of its own, until it is closed."""
 
-    def __init__(self, conversation: Conversation, performer: Performer, outlet: Outlet) -> None:
-        self._conversation = conversation
-        self._performer = performer
-        self._outlet = outlet
+    def __init__(self, session: ServerSession, action_runner: ActionRunner, writer: MessageWriter) -> None:
+        self._session = session
+        self._action_runner = action_runner
+        self._writer = writer
         self._tasks: dict[asyncio.Task[None], int | str | None] = {}
         self._listener: Listener | None = None
 
@@ -24,24 +24,24 @@ class Duplex:
         """Take one message, and the fault that strikes it: a request, a notification, or an answer to a question."""
         method = message.get("method")
         if method is None:
-            self._performer.answered(message)
+            self._action_runner.receive_answer(message)
             return
         if method == "notifications/cancelled":
             self._cancel((message.get("params") or {}).get("requestId"))
         if "id" not in message:
             return
         if method == "initialize" and self._listener is None:
-            self._listener = Listener(self._outlet)
-            self._performer.add(self._listener)
-        actions = self._conversation.handle(message, fault)
-        task = asyncio.ensure_future(self._performer.perform(actions, self._outlet))
+            self._listener = Listener(self._writer)
+            self._action_runner.add_listener(self._listener)
+        actions = self._session.actions_for(message, fault)
+        task = asyncio.ensure_future(self._action_runner.run(actions, self._writer))
         self._tasks[task] = message["id"]
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._on_task_done)
 
     async def close(self) -> None:
         """End everything under way."""
         if self._listener is not None:
-            self._performer.remove(self._listener)
+            self._action_runner.remove_listener(self._listener)
         running = list(self._tasks)
         for task in running:
             task.cancel()
@@ -52,7 +52,7 @@ class Duplex:
             if number == request:
                 task.cancel()
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
         if not task.cancelled() and (fault := task.exception()) is not None and not isinstance(fault, OSError):
             raise fault

@@ -12,18 +12,18 @@ from typing import get_args
 from holodeck.testing.command import Transport
 from holodeck.testing.faults import Era, Fault
 from holodeck.testing.journal import Journal
-from holodeck.testing.plan import Plan
-from holodeck.testing.processes import note_pid, run_wrapped, strike_at_start, wrapped_argv
-from holodeck.testing.protocol import Conversation
+from holodeck.testing.plan import FaultSchedule
+from holodeck.testing.processes import append_pid, run_start_fault, run_wrapped, wrapped_argv
+from holodeck.testing.protocol import ServerSession
 from holodeck.testing.server import FaultyMCPServer
-from holodeck.testing.stdio_server import STDOUT, input_lines, serve_stdio, write_all
+from holodeck.testing.stdio_server import STDOUT, read_input_lines, serve_stdio, write_all
 
 
 def main() -> int:
     """Serve one client, and misbehave as told."""
-    options = _parser().parse_args()
+    options = _build_parser().parse_args()
     fault = Fault(options.mode)
-    note_pid(options.pid_file, os.getpid())
+    append_pid(options.pid_file, os.getpid())
     if (options.wrapped or fault is Fault.WRAPPER) and not options.inner:
         return run_wrapped(wrapped_argv())
     if options.transport:
@@ -32,20 +32,20 @@ def main() -> int:
     journal = Journal(options.journal) if options.journal else None
     if journal is not None:
         journal.write("start", argv=sys.argv[1:])
-    plan = Plan(
+    plan = FaultSchedule(
         fault,
         era=options.era,
         on=options.on,
         after=options.after,
         every=options.every,
         times=options.times,
-        struck=(lambda: len(journal.events("fault"))) if journal is not None else None,
+        count_strikes=(lambda: len(journal.events("fault"))) if journal is not None else None,
     )
     struck = plan.strike_at_start()
     if struck is not None and journal is not None:
         journal.write("fault", fault=str(struck))
-    strike_at_start(struck, options.pid_file, journal)
-    conversation = Conversation(era=options.era, version=options.protocol_version, ttl_ms=options.ttl_ms)
+    run_start_fault(struck, options.pid_file, journal)
+    conversation = ServerSession(era=options.era, version=options.protocol_version, ttl_ms=options.ttl_ms)
     asyncio.run(serve_stdio(conversation, plan, journal))
     if journal is not None:
         journal.write("end", code=0)
@@ -67,11 +67,11 @@ async def _serve_network(options: argparse.Namespace) -> None:
     )
     async with server:
         write_all(STDOUT, server.url.encode() + b"\n")
-        async for _ in input_lines():  # until the test that started it has gone
+        async for _ in read_input_lines():  # until the test that started it has gone
             pass
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     modes = "\n".join(f"  {fault.value:24}{fault.explanation}" for fault in Fault)
     parser = argparse.ArgumentParser(
         prog="python -m holodeck.testing.faulty",

@@ -8,39 +8,39 @@ from collections.abc import Mapping
 
 from holodeck.testing.actions import Message
 from holodeck.testing.protocol import META
-from holodeck.testing.toolbox import tools
+from holodeck.testing.toolbox import list_tool_entries
 
-_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _ENCODED, _END = "=?base64?", "?="
 
 
-def mismatch(headers: Mapping[str, str], message: Message) -> str | None:
+def find_header_mismatch(headers: Mapping[str, str], message: Message) -> str | None:
     """Return what is wrong with the headers of a request, or None."""
     method, params = str(message.get("method")), message.get("params") or {}
     expected = {
         "MCP-Protocol-Version": (params.get("_meta") or {}).get(f"{META}protocolVersion"),
         "Mcp-Method": method,
-        **_mirrored(method, params),
+        **_expected_headers(method, params),
     }
     for name, value in expected.items():
-        if _decoded(headers.get(name)) != value:
+        if _decode_header(headers.get(name)) != value:
             return f"Header mismatch: {name} is {headers.get(name)!r}, the body says {value!r}"
     return None
 
 
-def _mirrored(method: str, params: Message) -> dict[str, str | None]:
+def _expected_headers(method: str, params: Message) -> dict[str, str | None]:
     mirrored: dict[str, str | None] = {}
-    if method in _NAMED:
-        mirrored["Mcp-Name"] = params.get(_NAMED[method])
+    if method in _NAME_PARAMS:
+        mirrored["Mcp-Name"] = params.get(_NAME_PARAMS[method])
     if method == "tools/call":
-        for name, header in _annotations(str(params.get("name"))).items():
+        for name, header in _header_annotations(str(params.get("name"))).items():
             value = (params.get("arguments") or {}).get(name)
             mirrored[f"Mcp-Param-{header}"] = None if value is None else str(value)
     return mirrored
 
 
-def _annotations(tool: str) -> dict[str, str]:
-    schemas = [each["inputSchema"]["properties"] for each in tools("modern") if each["name"] == tool]
+def _header_annotations(tool: str) -> dict[str, str]:
+    schemas = [each["inputSchema"]["properties"] for each in list_tool_entries("modern") if each["name"] == tool]
     return {
         name: schema["x-mcp-header"]
         for properties in schemas
@@ -49,7 +49,7 @@ def _annotations(tool: str) -> dict[str, str]:
     }
 
 
-def _decoded(value: str | None) -> str | None:
+def _decode_header(value: str | None) -> str | None:
     if value is None or not (value.startswith(_ENCODED) and value.endswith(_END)):
         return value
     try:

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from holodeck.testing.actions import Action, Message, Reply, encode
 from holodeck.testing.faults import Fault
-from holodeck.testing.http_outlet import EVENTS, JSON, HttpOutlet
-from holodeck.testing.protocol import error
+from holodeck.testing.http_outlet import EVENTS, JSON, HTTPMessageWriter
+from holodeck.testing.protocol import error_reply
 from holodeck.testing.sizes import RETRY_AFTER_SECONDS, TRICKLE_SECONDS
 
 ELSEWHERE = "/elsewhere"
@@ -42,7 +42,7 @@ _PAGES: dict[Fault, tuple[int, str, str, dict[str, str]]] = {
 }
 
 
-def page(fault: Fault, request: web.BaseRequest) -> web.Response | None:
+def find_fault_response(fault: Fault, request: web.BaseRequest) -> web.Response | None:
     """Return the answer of a fault that needs to know nothing of the message, or None if it is another fault."""
     if fault in _PAGES:
         status, content_type, body, headers = _PAGES[fault]
@@ -57,12 +57,12 @@ def page(fault: Fault, request: web.BaseRequest) -> web.Response | None:
     return None
 
 
-def refusal(status: int, request: int | str | None, code: int, message: str) -> web.Response:
+def error_response(status: int, request: int | str | None, code: int, message: str) -> web.Response:
     """Return an HTTP error whose body is a JSON-RPC error."""
-    return web.Response(status=status, body=encode(error(request, code, message).message), content_type=JSON)
+    return web.Response(status=status, body=encode(error_reply(request, code, message).message), content_type=JSON)
 
 
-async def trickle(request: web.BaseRequest, *, always_sse: bool) -> web.StreamResponse:
+async def send_trickle(request: web.BaseRequest, *, always_sse: bool) -> web.StreamResponse:
     """Send a body byte by byte that begins like an answer and never ends."""
     response = web.StreamResponse(headers={"Content-Type": EVENTS if always_sse else JSON})
     await response.prepare(request)
@@ -75,7 +75,7 @@ async def trickle(request: web.BaseRequest, *, always_sse: bool) -> web.StreamRe
         await asyncio.sleep(TRICKLE_SECONDS)
 
 
-async def cut(actions: Sequence[Action], outlet: HttpOutlet) -> None:
+async def send_half_answer(actions: Sequence[Action], writer: HTTPMessageWriter) -> None:
     """Send half of the answer and hang up."""
     answers: list[Message] = [action.message for action in actions if isinstance(action, Reply)]
-    await outlet.cut(b"data: " + encode(answers[-1]) if answers else b"data: nothing")
+    await writer.send_half(b"data: " + encode(answers[-1]) if answers else b"data: nothing")

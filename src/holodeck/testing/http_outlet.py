@@ -14,7 +14,7 @@ _STATUS_OF_ERROR = {-32700: 400, -32600: 400, -32602: 400, -32020: 400, -32021: 
 """The statuses that the modern era prescribes."""
 
 
-class HttpOutlet:
+class HTTPMessageWriter:
     """Decides on JSON or events with its first message, and starts the response only then."""
 
     def __init__(
@@ -32,21 +32,23 @@ class HttpOutlet:
         self._headers = headers or {}
         self._modern = modern
         self._response: web.StreamResponse | None = None
-        self._events = False
+        self._is_event_stream = False
 
-    async def message(self, message: Message) -> None:
+    async def send_message(self, message: Message) -> None:
         """Send a message."""
-        await self._write(encode(message), ended=True, is_answer="method" not in message, status=self._status(message))
+        await self._write(
+            encode(message), ended=True, is_answer="method" not in message, status=self._status_of(message)
+        )
 
-    async def raw(self, data: bytes, *, ended: bool) -> None:
+    async def send_raw(self, data: bytes, *, ended: bool) -> None:
         """Send bytes where a message should be."""
         await self._write(data, ended=ended, is_answer=True)
 
-    async def event(self, text: str) -> None:
+    async def send_event(self, text: str) -> None:
         """Send an event exactly as written."""
-        await (await self._started(EVENTS)).write(text.encode())
+        await (await self._start_response(EVENTS)).write(text.encode())
 
-    async def stderr(self, data: bytes) -> None:
+    async def write_stderr(self, data: bytes) -> None:
         """Do nothing: a network server has no stderr that its client can see."""
 
     async def die(self, code: int, stderr: str) -> None:
@@ -55,7 +57,7 @@ class HttpOutlet:
             self._request.transport.abort()
         await asyncio.Event().wait()
 
-    async def cut(self, data: bytes) -> None:
+    async def send_half(self, data: bytes) -> None:
         """Promise the whole body, send half of it and hang up."""
         content_type = EVENTS if self._always_sse else JSON
         response = web.StreamResponse(headers={"Content-Type": content_type, **self._headers})
@@ -66,32 +68,32 @@ class HttpOutlet:
             self._request.transport.close()
         await asyncio.Event().wait()
 
-    async def open(self) -> None:
+    async def open_stream(self) -> None:
         """Start a stream of events before there is one."""
-        await self._started(EVENTS)
+        await self._start_response(EVENTS)
 
     async def finish(self) -> web.StreamResponse:
         """End the response. Where nothing was sent, the body is empty."""
-        response = await self._started(EVENTS if self._always_sse else JSON)
+        response = await self._start_response(EVENTS if self._always_sse else JSON)
         await response.write_eof()
         return response
 
-    def _status(self, message: Message) -> int:
+    def _status_of(self, message: Message) -> int:
         code = message.get("error", {}).get("code") if self._modern else None
         return _STATUS_OF_ERROR.get(code, 200) if isinstance(code, int) else 200
 
     async def _write(self, data: bytes, *, ended: bool, is_answer: bool, status: int = 200) -> None:
         as_json = is_answer and not self._always_sse
-        response = await self._started(JSON if as_json else EVENTS, status if as_json else 200)
-        if not self._events:
+        response = await self._start_response(JSON if as_json else EVENTS, status if as_json else 200)
+        if not self._is_event_stream:
             await response.write(data + b"\n" if ended else data)
             return
         lines = b"\n".join(b"data: " + line for line in data.split(b"\n"))
         await response.write(b"event: message\n" + lines + (b"\n\n" if ended else b""))
 
-    async def _started(self, content_type: str, status: int = 200) -> web.StreamResponse:
+    async def _start_response(self, content_type: str, status: int = 200) -> web.StreamResponse:
         if self._response is None:
-            self._events = content_type == EVENTS
+            self._is_event_stream = content_type == EVENTS
             headers = {"Content-Type": self._content_type or content_type, **self._headers}
             self._response = web.StreamResponse(status=status, headers=headers)
             await self._response.prepare(self._request)

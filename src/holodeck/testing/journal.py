@@ -37,7 +37,7 @@ class Received:
         return name if isinstance(name, str) else None
 
 
-def received(message: Message, headers: Mapping[str, str] | None = None, http_method: str = "") -> Received:
+def to_received(message: Message, headers: Mapping[str, str] | None = None, http_method: str = "") -> Received:
     """Make a record of a message."""
     params = message.get("params")
     return Received(
@@ -49,7 +49,7 @@ def received(message: Message, headers: Mapping[str, str] | None = None, http_me
     )
 
 
-class Record:
+class ReceivedLog:
     """Everything received so far, in order, in memory."""
 
     def __init__(self) -> None:
@@ -62,14 +62,14 @@ class Record:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def wait(self, matches: Callable[[Received], bool], count: int, within: float) -> list[Received]:
+    async def wait_matching(self, matches: Callable[[Received], bool], count: int, within: float) -> list[Received]:
         """Return the first `count` that match, as soon as there are so many."""
         try:
             async with asyncio.timeout(within):
                 while sum(map(matches, self.all)) < count:
                     await self._changed.wait()
         except TimeoutError:
-            raise TimeoutError(_waited(within, self.all)) from None
+            raise TimeoutError(_timeout_message(within, self.all)) from None
         return [one for one in self.all if matches(one)][:count]
 
 
@@ -102,7 +102,7 @@ class Journal:
     @property
     def requests(self) -> list[Received]:
         """Everything received so far, in order."""
-        return [received(each["message"]) for each in self.events("message")]
+        return [to_received(each["message"]) for each in self.events("message")]
 
     async def received(self, method: str, *, count: int = 1, within: float = WAIT_SECONDS) -> list[Received]:
         """Wait until the method was received `count` times, and return those; `start` waits for starts."""
@@ -116,8 +116,8 @@ class Journal:
                         return found[:count]
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            raise TimeoutError(_waited(within, self.requests)) from None
+            raise TimeoutError(_timeout_message(within, self.requests)) from None
 
 
-def _waited(seconds: float, got: list[Received]) -> str:
+def _timeout_message(seconds: float, got: list[Received]) -> str:
     return f"Waited {seconds:g} s in vain. Received so far: {[one.method for one in got]}"

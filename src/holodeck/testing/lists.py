@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holodeck.testing.actions import Message
 from holodeck.testing.faults import Fault
 from holodeck.testing.sizes import MANY_TOOLS, PAGES, REF_DOUBLINGS, TOOLS_PER_PAGE, VERY_MANY_TOOLS
-from holodeck.testing.toolbox import tool
+from holodeck.testing.toolbox import tool_entry
 
 Page = Callable[[list[Message], str | None], Message]
 """Makes one page out of the normal tools and the cursor that was asked for."""
@@ -16,7 +16,7 @@ REMOTE_SCHEMA_URL = "http://127.0.0.1:9/schema.json"
 """Where `remote-ref` points; nothing listens there. The HTTP form refers to itself, so that a fetch is recorded."""
 
 
-def _pages(count: int, size: int) -> Page:
+def _paged_list(count: int, size: int) -> Page:
     def page(tools: list[Message], cursor: str | None) -> Message:
         first = int(cursor or 0)
         last = min(first + size, count)
@@ -24,7 +24,7 @@ def _pages(count: int, size: int) -> Page:
             (
                 tools[number]
                 if number < len(tools)
-                else tool(f"tool_{number}", "One of many.", {"n": {"type": "integer"}})
+                else tool_entry(f"tool_{number}", "One of many.", {"n": {"type": "integer"}})
             )
             for number in range(first, last)
         ]
@@ -33,16 +33,16 @@ def _pages(count: int, size: int) -> Page:
     return page
 
 
-def _looping(tools: list[Message], cursor: str | None) -> Message:
+def _looping_page(tools: list[Message], cursor: str | None) -> Message:
     return {"tools": tools if cursor is None else [], "nextCursor": "again"}
 
 
-def _endless(tools: list[Message], cursor: str | None) -> Message:
+def _endless_page(tools: list[Message], cursor: str | None) -> Message:
     number = int(cursor or 0) + 1
     return {"tools": tools if cursor is None else [], "nextCursor": str(number)}
 
 
-def _invalid(tools: list[Message], cursor: str | None) -> Message:
+def _invalid_page(tools: list[Message], cursor: str | None) -> Message:
     bad: list[object] = [
         {"name": "no_schema", "description": "Has no input schema."},
         {"name": "schema_not_object", "inputSchema": {"type": "string"}},
@@ -56,22 +56,24 @@ def _invalid(tools: list[Message], cursor: str | None) -> Message:
     return {"tools": [*bad[:4], *tools, *bad[4:]]}
 
 
-def _duplicates(tools: list[Message], cursor: str | None) -> Message:
-    return {"tools": [*tools, tool("add", "Another tool of the same name.", {"x": {"type": "string"}})]}
+def _duplicates_page(tools: list[Message], cursor: str | None) -> Message:
+    return {"tools": [*tools, tool_entry("add", "Another tool of the same name.", {"x": {"type": "string"}})]}
 
 
-def _bad_annotations(tools: list[Message], cursor: str | None) -> Message:
-    def annotated(name: str, *annotations: Message) -> Message:
-        return tool(name, "Has a bad annotation.", {f"p{number}": given for number, given in enumerate(annotations)})
+def _bad_annotations_page(tools: list[Message], cursor: str | None) -> Message:
+    def tool_with(name: str, *annotations: Message) -> Message:
+        return tool_entry(
+            name, "Has a bad annotation.", {f"p{number}": given for number, given in enumerate(annotations)}
+        )
 
     nested = {"type": "array", "items": {"type": "string", "x-mcp-header": "Deep"}}
     twice = {"type": "string", "x-mcp-header": "Same"}
     bad = [
-        annotated("header_empty", {"type": "string", "x-mcp-header": ""}),
-        annotated("header_no_token", {"type": "string", "x-mcp-header": "two words"}),
-        annotated("header_number", {"type": "number", "x-mcp-header": "Number"}),
-        annotated("header_twice", twice, {"type": "string", "x-mcp-header": "SAME"}),
-        annotated("header_nested", nested),
+        tool_with("header_empty", {"type": "string", "x-mcp-header": ""}),
+        tool_with("header_no_token", {"type": "string", "x-mcp-header": "two words"}),
+        tool_with("header_number", {"type": "number", "x-mcp-header": "Number"}),
+        tool_with("header_twice", twice, {"type": "string", "x-mcp-header": "SAME"}),
+        tool_with("header_nested", nested),
     ]
     return {"tools": [*tools, *bad]}
 
@@ -103,20 +105,20 @@ def _with_schema(schema: Message) -> Page:
     return page
 
 
-def remote_schema(url: str) -> Page:
+def remote_schema_list(url: str) -> Page:
     """Return the list whose output schema is to be had only from a URL."""
     return _with_schema({"type": "object", "$ref": url})
 
 
 LISTS: dict[Fault, Page] = {
-    Fault.LOOPING_CURSOR: _looping,
-    Fault.ENDLESS_PAGES: _endless,
-    Fault.THOUSAND_PAGES: _pages(PAGES, 1),
-    Fault.THOUSAND_TOOLS: _pages(MANY_TOOLS, TOOLS_PER_PAGE),
-    Fault.TEN_THOUSAND_TOOLS: _pages(VERY_MANY_TOOLS, TOOLS_PER_PAGE),
-    Fault.INVALID_TOOL: _invalid,
-    Fault.DUPLICATE_TOOLS: _duplicates,
-    Fault.BAD_HEADER_ANNOTATION: _bad_annotations,
+    Fault.LOOPING_CURSOR: _looping_page,
+    Fault.ENDLESS_PAGES: _endless_page,
+    Fault.THOUSAND_PAGES: _paged_list(PAGES, 1),
+    Fault.THOUSAND_TOOLS: _paged_list(MANY_TOOLS, TOOLS_PER_PAGE),
+    Fault.TEN_THOUSAND_TOOLS: _paged_list(VERY_MANY_TOOLS, TOOLS_PER_PAGE),
+    Fault.INVALID_TOOL: _invalid_page,
+    Fault.DUPLICATE_TOOLS: _duplicates_page,
+    Fault.BAD_HEADER_ANNOTATION: _bad_annotations_page,
     **{fault: _with_schema(schema) for fault, schema in SCHEMAS.items()},
 }
 """What `tools/list` answers under each fault of lists."""

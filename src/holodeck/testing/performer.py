@@ -23,21 +23,21 @@ from holodeck.testing.actions import (
     Stderr,
     Wait,
 )
-from holodeck.testing.protocol import pushed
+from holodeck.testing.protocol import notification_of
 
 _STDERR_LINE = b"x" * 99 + b"\n"
 
 
-class Outlet(Protocol):
+class MessageWriter(Protocol):
     """Where the messages about one request go."""
 
-    async def message(self, message: Message) -> None:
+    async def send_message(self, message: Message) -> None:
         """Send a message."""
 
-    async def raw(self, data: bytes, *, ended: bool) -> None:
+    async def send_raw(self, data: bytes, *, ended: bool) -> None:
         """Send bytes as if they were a message; without its end if it has not ended."""
 
-    async def stderr(self, data: bytes) -> None:
+    async def write_stderr(self, data: bytes) -> None:
         """Write to stderr, where there is one."""
 
     async def die(self, code: int, stderr: str) -> None:
@@ -48,36 +48,36 @@ class Outlet(Protocol):
 class Listener:
     """A stream that gets what is pushed; all of it, or what a modern client has subscribed to."""
 
-    outlet: Outlet
-    wanted: frozenset[str] | None = None
+    writer: MessageWriter
+    methods: frozenset[str] | None = None
     subscription: int | str | None = None
 
 
-class Performer:
+class ActionRunner:
     """What all connections to one server share: who listens, who waits, which questions are open."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
-        self._released = asyncio.Event()
-        self._answers: dict[str, asyncio.Future[Message]] = {}
+        self._release_event = asyncio.Event()
+        self._pending_answers: dict[str, asyncio.Future[Message]] = {}
         self._questions = count(1)
         self._changed = asyncio.Event()
 
-    async def perform(self, actions: Sequence[Action], outlet: Outlet) -> None:
+    async def run(self, actions: Sequence[Action], writer: MessageWriter) -> None:
         """Do these things in order."""
         for action in actions:
-            await self._one(action, outlet)
+            await self._run_action(action, writer)
 
-    async def _one(self, action: Action, outlet: Outlet) -> None:
+    async def _run_action(self, action: Action, writer: MessageWriter) -> None:
         match action:
             case Reply(message) | Notify(message):
-                await outlet.message(message)
+                await writer.send_message(message)
             case Raw(data, ended):
-                await outlet.raw(data, ended=ended)
+                await writer.send_raw(data, ended=ended)
             case Push():
                 await self.push(action)
             case Ask(message, then):
-                await self.perform(then(await self._ask(message, outlet)), outlet)
+                await self.run(then(await self._ask_client(message, writer)), writer)
             case Wait(seconds):
                 await self._wait(seconds)
             case Release():
@@ -85,11 +85,11 @@ class Performer:
             case Stay():
                 await asyncio.Event().wait()
             case Stderr(size):
-                await outlet.stderr(_STDERR_LINE * (size // len(_STDERR_LINE)))
+                await writer.write_stderr(_STDERR_LINE * (size // len(_STDERR_LINE)))
             case Die(code, stderr):
-                await outlet.die(code, stderr)
+                await writer.die(code, stderr)
             case Listen(subscription, wanted):
-                await self._listen(Listener(outlet, wanted, subscription))
+                await self._listen(Listener(writer, wanted, subscription))
             case _:
                 assert_never(action)
 
@@ -97,65 +97,65 @@ class Performer:
         """Send a notification to every stream that wants it, and say how many those are."""
         reached = 0
         for listener in list(self.listeners):
-            if listener.wanted is not None and push.method not in listener.wanted:
+            if listener.methods is not None and push.method not in listener.methods:
                 continue
-            message = pushed(push, listener.subscription)
+            message = notification_of(push, listener.subscription)
             try:
                 for _ in range(push.times):
-                    await listener.outlet.message(message)
+                    await listener.writer.send_message(message)
             except ConnectionError:  # its client has just gone
-                self.remove(listener)
+                self.remove_listener(listener)
                 continue
             reached += 1
         return reached
 
     def release(self) -> None:
         """End every pause that is under way."""
-        self._released.set()
-        self._released = asyncio.Event()
+        self._release_event.set()
+        self._release_event = asyncio.Event()
 
-    def answered(self, message: Message) -> None:
+    def receive_answer(self, message: Message) -> None:
         """Take a client's answer to a question."""
-        waiting = self._answers.get(str(message.get("id")))
+        waiting = self._pending_answers.get(str(message.get("id")))
         if waiting is not None and not waiting.done():
             waiting.set_result(message)
 
-    def add(self, listener: Listener) -> None:
+    def add_listener(self, listener: Listener) -> None:
         """Let a stream listen, and wake whoever waits for that."""
         self.listeners.append(listener)
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def remove(self, listener: Listener) -> None:
+    def remove_listener(self, listener: Listener) -> None:
         """Let a stream listen no longer."""
         if listener in self.listeners:
             self.listeners.remove(listener)
 
-    async def listening(self, streams: int) -> None:
+    async def wait_listeners(self, streams: int) -> None:
         """Wait until so many streams listen."""
         while len(self.listeners) < streams:
             await self._changed.wait()
 
     async def _listen(self, listener: Listener) -> None:
-        self.add(listener)
+        self.add_listener(listener)
         try:
             await asyncio.Event().wait()
         finally:
-            self.remove(listener)
+            self.remove_listener(listener)
 
     async def _wait(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._released.wait()
+                await self._release_event.wait()
         except TimeoutError:
             return
 
-    async def _ask(self, question: Message, outlet: Outlet) -> Message:
+    async def _ask_client(self, question: Message, writer: MessageWriter) -> Message:
         number = f"ask-{next(self._questions)}"
         waiting: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._answers[number] = waiting
+        self._pending_answers[number] = waiting
         try:
-            await outlet.message({**question, "id": number})
+            await writer.send_message({**question, "id": number})
             return await waiting
         finally:
-            del self._answers[number]
+            del self._pending_answers[number]

@@ -9,7 +9,7 @@ from holodeck.testing.faults import ANY, HANDSHAKE, ONCE, START, Era, Fault
 from holodeck.testing.sizes import CRASH_EVERY
 
 
-class Plan:
+class FaultSchedule:
     """Counts the requests that match and says for each whether the fault strikes.
 
     `on` is a method (`tools/call`), a method and a tool or prompt (`tools/call:echo`), `*` for every request,
@@ -26,7 +26,7 @@ class Plan:
         after: int = 0,
         every: int | None = None,
         times: int | None = None,
-        struck: Callable[[], int] | None = None,
+        count_strikes: Callable[[], int] | None = None,
     ) -> None:
         self.fault = fault
         self._era = era
@@ -36,7 +36,7 @@ class Plan:
         self._times = times if times is not None else (1 if fault in ONCE else None)
         self._seen = 0
         self._strikes = 0
-        self._struck = struck or (lambda: self._strikes)
+        self._count_strikes = count_strikes or (lambda: self._strikes)
 
     def strike(self, method: str, name: str | None = None) -> Fault | None:
         """Return the fault if it strikes this request, and count it."""
@@ -44,7 +44,7 @@ class Plan:
             return None
         self._seen += 1
         due = self._seen > self._after and (self._seen - self._after) % self._every == 0
-        if not due or (self._times is not None and self._struck() >= self._times):
+        if not due or (self._times is not None and self._count_strikes() >= self._times):
             return None
         self._strikes += 1
         return self.fault

@@ -10,13 +10,13 @@ from pathlib import Path
 from holodeck.testing.faults import Fault
 from holodeck.testing.journal import Journal
 from holodeck.testing.sizes import CHILD_SECONDS
-from holodeck.testing.stdio_server import end
+from holodeck.testing.stdio_server import exit_now
 
 _MISSING_KEY = "FATAL: API_KEY is not set"
 _SILENT_CODE = 3
 
 
-def note_pid(pid_file: Path | None, pid: int) -> None:
+def append_pid(pid_file: Path | None, pid: int) -> None:
     """Add a process of this server's to the file, one per line; the first is the one that was started."""
     if pid_file is not None:
         with pid_file.open("a") as file:
@@ -28,19 +28,19 @@ def read_pids(pid_file: Path) -> list[int]:
     return [int(line) for line in pid_file.read_text().split()]
 
 
-def strike_at_start(fault: Fault | None, pid_file: Path | None, journal: Journal | None) -> None:
+def run_start_fault(fault: Fault | None, pid_file: Path | None, journal: Journal | None) -> None:
     """Do what the fault does before any request. May not return."""
     match fault:
         case Fault.DIES_AT_START:
-            end(1, _MISSING_KEY, journal)
+            exit_now(1, _MISSING_KEY, journal)
         case Fault.DIES_AT_START_SILENTLY:
-            end(_SILENT_CODE, "", journal)
+            exit_now(_SILENT_CODE, "", journal)
         case Fault.IGNORES_TERM:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         case Fault.LEAVES_CHILD:
-            note_pid(pid_file, _helper(holds_pipe=False))
+            append_pid(pid_file, _start_helper(holds_pipe=False))
         case Fault.CHILD_HOLDS_PIPE:
-            note_pid(pid_file, _helper(holds_pipe=True))
+            append_pid(pid_file, _start_helper(holds_pipe=True))
         case _:
             return
 
@@ -59,7 +59,7 @@ def wrapped_argv() -> list[str]:
     return [sys.executable, "-m", "holodeck.testing.faulty", *sys.argv[1:], "--inner"]
 
 
-def _helper(*, holds_pipe: bool) -> int:
+def _start_helper(*, holds_pipe: bool) -> int:
     elsewhere = None if holds_pipe else subprocess.DEVNULL
     waits = f"import time; time.sleep({CHILD_SECONDS})"
     helper = subprocess.Popen(

@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holodeck.testing.actions import Action, Listen, Message, Notify, Push, Reply, notification
-from holodeck.testing.calls import INVALID_PARAMS, Call, CallRefused, answer_call
+from holodeck.testing.actions import Action, Listen, Message, Notify, Push, Reply, build_notification
+from holodeck.testing.calls import INVALID_PARAMS, CallRefused, ToolCall, answer_call
 from holodeck.testing.distortions import distort
 from holodeck.testing.faults import Era, Fault
-from holodeck.testing.lists import LISTS, REMOTE_SCHEMA_URL, Page, remote_schema
+from holodeck.testing.lists import LISTS, REMOTE_SCHEMA_URL, Page, remote_schema_list
 from holodeck.testing.sizes import REGEX_CHARS
 from holodeck.testing.toolbox import (
     INSTRUCTIONS,
     LEGACY_VERSIONS,
     MODERN_VERSION,
     SERVER_INFO,
-    capabilities,
+    list_prompt_entries,
+    list_tool_entries,
     prompt_text,
-    prompts,
-    tools,
+    server_capabilities,
 )
 
 META = "io.modelcontextprotocol/"
@@ -34,7 +34,7 @@ _TOPICS = {
 
 
 @dataclass(kw_only=True)
-class Conversation:
+class ServerSession:
     """One client's view of the server: a connection or a session; in the modern era there is one for all."""
 
     era: Era
@@ -42,35 +42,35 @@ class Conversation:
     """The newest version that a legacy server speaks."""
     ttl_ms: int = 0
     """For how long a modern client may keep a list."""
-    grown: list[str] = field(default_factory=list)
+    added_tools: list[str] = field(default_factory=list)
     """The tools that were added while the server ran; several conversations may share the list."""
-    initialized: bool = False
-    client: Message = field(default_factory=dict)
+    is_initialized: bool = False
+    client_capabilities: Message = field(default_factory=dict)
     schema_url: str = REMOTE_SCHEMA_URL
     """Where the schema is that nobody may fetch."""
-    _listed: Fault | None = None
+    _list_fault: Fault | None = None
 
-    def handle(self, message: Message, fault: Fault | None = None) -> list[Action]:
+    def actions_for(self, message: Message, fault: Fault | None = None) -> list[Action]:
         """Return what the server does about a request or a notification, distorted by the fault."""
         if "method" not in message or "id" not in message:
             return []
         try:
             actions = self._answer(message, fault)
         except CallRefused as refusal:
-            actions = [error(message["id"], refusal.code, str(refusal))]
+            actions = [error_reply(message["id"], refusal.code, str(refusal))]
         return distort(fault, actions) if fault else actions
 
     def _answer(self, message: Message, fault: Fault | None) -> list[Action]:
         method, params = message["method"], message.get("params") or {}
         if self.era == "modern":
             self._check_modern(method, params)
-        elif not self.initialized and method not in ("initialize", "ping", "server/discover"):
+        elif not self.is_initialized and method not in ("initialize", "ping", "server/discover"):
             raise CallRefused(INVALID_REQUEST, "The client has not initialized this session.")
         answer = self._methods().get(method)
         if answer is None:
             raise CallRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
         if method == "tools/list":
-            self._listed = fault
+            self._list_fault = fault
         return answer(message["id"], params)
 
     def _methods(self) -> dict[str, Callable[[int | str, Message], list[Action]]]:
@@ -85,8 +85,8 @@ class Conversation:
         return {
             **shared,
             "initialize": self._initialize,
-            "ping": self._empty,
-            "logging/setLevel": self._empty,
+            "ping": self._reply_empty,
+            "logging/setLevel": self._reply_empty,
         }
 
     def _check_modern(self, method: str, params: Message) -> None:
@@ -96,7 +96,7 @@ class Conversation:
             raise CallRefused(UNSUPPORTED_VERSION, "Unsupported protocol version")
         if version is None or f"{META}clientCapabilities" not in meta:
             raise CallRefused(INVALID_PARAMS, "_meta needs protocolVersion and clientCapabilities.")
-        self.client = meta[f"{META}clientCapabilities"]
+        self.client_capabilities = meta[f"{META}clientCapabilities"]
 
     def _reply(self, request: int | str, result: Message, *, cacheable: bool = False) -> Reply:
         if self.era == "modern":
@@ -106,16 +106,16 @@ class Conversation:
             result = {**extra, **result}
         return Reply({"jsonrpc": "2.0", "id": request, "result": result})
 
-    def _empty(self, request: int | str, params: Message) -> list[Action]:
+    def _reply_empty(self, request: int | str, params: Message) -> list[Action]:
         return [self._reply(request, {})]
 
     def _initialize(self, request: int | str, params: Message) -> list[Action]:
         known = LEGACY_VERSIONS[: LEGACY_VERSIONS.index(self.version) + 1] if self.version else LEGACY_VERSIONS
         asked = params.get("protocolVersion")
-        self.initialized, self.client = True, params.get("capabilities") or {}
+        self.is_initialized, self.client_capabilities = True, params.get("capabilities") or {}
         result = {
             "protocolVersion": asked if asked in known else known[-1],
-            "capabilities": capabilities(),
+            "capabilities": server_capabilities(),
             "serverInfo": SERVER_INFO,
             "instructions": INSTRUCTIONS,
         }
@@ -124,7 +124,7 @@ class Conversation:
     def _discover(self, request: int | str, params: Message) -> list[Action]:
         result = {
             "supportedVersions": [MODERN_VERSION],
-            "capabilities": capabilities(),
+            "capabilities": server_capabilities(),
             "instructions": INSTRUCTIONS,
         }
         return [self._reply(request, result, cacheable=True)]
@@ -132,7 +132,7 @@ class Conversation:
     def _listen(self, request: int | str, params: Message) -> list[Action]:
         asked = params.get("notifications") or {}
         honoured = {topic: True for topic in _TOPICS if asked.get(topic)}
-        ack = notification(
+        ack = build_notification(
             "notifications/subscriptions/acknowledged",
             notifications=honoured,
             _meta={f"{META}subscriptionId": request},
@@ -140,15 +140,15 @@ class Conversation:
         return [Notify(ack), Listen(request, frozenset(_TOPICS[topic] for topic in honoured))]
 
     def _list_tools(self, request: int | str, params: Message) -> list[Action]:
-        own = tools(self.era, self.grown)
-        pages: Page | None = LISTS.get(self._listed) if self._listed else None
-        if self._listed is Fault.REMOTE_REF:
-            pages = remote_schema(self.schema_url)
+        own = list_tool_entries(self.era, self.added_tools)
+        pages: Page | None = LISTS.get(self._list_fault) if self._list_fault else None
+        if self._list_fault is Fault.REMOTE_REF:
+            pages = remote_schema_list(self.schema_url)
         page = pages(own, params.get("cursor")) if pages else {"tools": own}
         return [self._reply(request, page, cacheable=True)]
 
     def _list_prompts(self, request: int | str, params: Message) -> list[Action]:
-        return [self._reply(request, {"prompts": prompts()}, cacheable=True)]
+        return [self._reply(request, {"prompts": list_prompt_entries()}, cacheable=True)]
 
     def _get_prompt(self, request: int | str, params: Message) -> list[Action]:
         name = str(params.get("name"))
@@ -160,26 +160,28 @@ class Conversation:
 
     def _call_tool(self, request: int | str, params: Message) -> list[Action]:
         name = str(params.get("name"))
-        if name not in {each["name"] for each in tools(self.era, self.grown)} and not name.startswith("tool_"):
+        if name not in {each["name"] for each in list_tool_entries(self.era, self.added_tools)} and not name.startswith(
+            "tool_"
+        ):
             raise CallRefused(INVALID_PARAMS, f"Unknown tool: {name}")
-        if name == "structured" and self._listed is Fault.SLOW_SCHEMA_REGEX:
+        if name == "structured" and self._list_fault is Fault.SLOW_SCHEMA_REGEX:
             hard: dict[str, Any] = {"content": [], "structuredContent": {"total": "a" * REGEX_CHARS}}
             return [self._reply(request, hard)]
         if name == "grow":
-            self.grown.append(f"grown_{len(self.grown) + 1}")
-        call = Call(
+            self.added_tools.append(f"grown_{len(self.added_tools) + 1}")
+        call = ToolCall(
             id=request,
             name=name,
             arguments=params.get("arguments") or {},
             params=params,
             era=self.era,
-            client=self.client,
+            client=self.client_capabilities,
             reply=lambda result: self._reply(request, result),
         )
         return answer_call(call)
 
 
-def error(request: int | str | None, code: int, message: str) -> Reply:
+def error_reply(request: int | str | None, code: int, message: str) -> Reply:
     """Return an error answer; for an unsupported version with the versions that are."""
     details: Message = {"code": code, "message": message}
     if code == UNSUPPORTED_VERSION:
@@ -187,8 +189,8 @@ def error(request: int | str | None, code: int, message: str) -> Reply:
     return Reply({"jsonrpc": "2.0", "id": request, "error": details})
 
 
-def pushed(push: Push, subscription: int | str | None = None) -> Message:
+def notification_of(push: Push, subscription: int | str | None = None) -> Message:
     """Return the notification of a push, marked with the subscription where there is one."""
     if subscription is None:
-        return notification(push.method)
-    return notification(push.method, _meta={f"{META}subscriptionId": subscription})
+        return build_notification(push.method)
+    return build_notification(push.method, _meta={f"{META}subscriptionId": subscription})

@@ -181,7 +181,7 @@ def steps_of(turn: Turn) -> list[Step]:
     return list(turn) if isinstance(turn, Sequence) else [turn]
 
 
-def pieces(text: str, size: int | None) -> list[str]:
+def split_text(text: str, size: int | None) -> list[str]:
     """The text in pieces of this many characters."""
     if not size:
         return [text]

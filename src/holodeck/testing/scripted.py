@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import (
-    Answered,
     CallDelta,
     FinishReason,
+    ModelAnswer,
     ModelEvent,
     ModelRequest,
     ReasoningDelta,
     TextDelta,
 )
-from holodeck.models.items import FunctionCall, Item, Reasoning, Usage, said
+from holodeck.models.items import FunctionCall, Item, Reasoning, Usage, text_message
 from holodeck.testing.script import (
     Call,
     Fail,
@@ -29,7 +29,7 @@ from holodeck.testing.script import (
     Think,
     Turn,
     Wait,
-    pieces,
+    split_text,
     steps_of,
 )
 
@@ -51,13 +51,13 @@ class ScriptedModel:
         self.is_closed = False
         self.chunk = chunk
         self._turns = turns
-        self._asked = 0
+        self._request_count = 0
         self._ids = count(1)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Play the next turn."""
         self.requests.append(request)
-        async with aclosing(_Player(self, self.next_turn(request)).play()) as events:
+        async with aclosing(_TurnPlayer(self, self.next_turn(request)).play()) as events:
             async for event in events:
                 yield event
 
@@ -80,14 +80,14 @@ class ScriptedModel:
 
     def next_turn(self, request: Any) -> list[Step]:
         """The steps of the next turn."""
-        self._asked += 1
+        self._request_count += 1
         if len(self._turns) == 1 and callable(self._turns[0]):
             return steps_of(self._turns[0](request))
-        if self._asked > len(self._turns):
+        if self._request_count > len(self._turns):
             raise ModelError(
                 f"The script of model '{self.name}' has {len(self._turns)} turns: there is no further one."
             )
-        turn = self._turns[self._asked - 1]
+        turn = self._turns[self._request_count - 1]
         return steps_of(turn(request) if callable(turn) else turn)
 
     def next_id(self) -> str:
@@ -95,7 +95,7 @@ class ScriptedModel:
         return f"call_{next(self._ids)}"
 
 
-class _Player:
+class _TurnPlayer:
     """One turn, in process."""
 
     def __init__(self, model: ScriptedModel, steps: list[Step]) -> None:
@@ -111,22 +111,22 @@ class _Player:
             if isinstance(step, Wait):
                 step.reached.set()
                 await step.until.wait()
-            for event in self._events(step):
-                is_answered = is_answered or isinstance(event, Answered)
+            for event in self._events_of(step):
+                is_answered = is_answered or isinstance(event, ModelAnswer)
                 yield event
         if not is_answered:
-            yield self._answered()
+            yield self._final_answer()
 
-    def _events(self, step: Step) -> list[ModelEvent]:
+    def _events_of(self, step: Step) -> list[ModelEvent]:
         match step:
             case Say(text=text):
-                self._items.append(said("assistant", text))
-                return [TextDelta(text=piece) for piece in pieces(text, self._model.chunk)]
+                self._items.append(text_message("assistant", text))
+                return [TextDelta(text=piece) for piece in split_text(text, self._model.chunk)]
             case Think(text=text, opaque=opaque):
                 self._items.append(Reasoning(text=text, opaque=opaque))
-                return [ReasoningDelta(text=piece) for piece in pieces(text, self._model.chunk)]
+                return [ReasoningDelta(text=piece) for piece in split_text(text, self._model.chunk)]
             case Call():
-                return self._call(step)
+                return self._call_events(step)
             case Raw(events=events):
                 return [event for event in events if not isinstance(event, dict | bytes)]
             case Finish(reason=reason):
@@ -141,15 +141,15 @@ class _Player:
                 raise TypeError(f"{type(step).__name__} happens over HTTP only: use ScriptedModel.serve()")
         return []
 
-    def _call(self, step: Call) -> list[ModelEvent]:
+    def _call_events(self, step: Call) -> list[ModelEvent]:
         call_id = step.call_id or self._model.next_id()
         index = sum(isinstance(item, FunctionCall) for item in self._items)
         self._items.append(FunctionCall(call_id=call_id, name=step.name, arguments=step.arguments))
-        first, *others = pieces(step.arguments, self._model.chunk)
+        first, *others = split_text(step.arguments, self._model.chunk)
         head = CallDelta(index=index, call_id=call_id, name=step.name, arguments=first)
         return [head, *(CallDelta(index=index, arguments=piece) for piece in others)]
 
-    def _answered(self) -> Answered:
+    def _final_answer(self) -> ModelAnswer:
         has_calls = any(isinstance(item, FunctionCall) for item in self._items)
         finish: FinishReason = self._finish or ("tool_calls" if has_calls else "stop")
-        return Answered(items=tuple(self._items), finish=finish, usage=self._usage, model=self._model.name)
+        return ModelAnswer(items=tuple(self._items), finish=finish, usage=self._usage, model=self._model.name)

@@ -108,7 +108,7 @@ class ScriptedServer:
                 status=first.code, body=first.body, headers={"content-type": "application/json", **first.headers}
             )
         try:
-            return await _Stream(self._writer(), request, self._writing, self._newline).play(steps)
+            return await _AnswerStream(self._writer(), request, self._writing, self._newline).play(steps)
         except asyncio.CancelledError:
             self.left.set()
             raise
@@ -130,7 +130,7 @@ class ScriptedServer:
         return _WRITERS[self._dialect](self._model.name, self._model.chunk)
 
 
-class _Stream:
+class _AnswerStream:
     """One answer on its way."""
 
     def __init__(self, writer: Writer, request: web.Request, writing: Writing, newline: str) -> None:
@@ -138,17 +138,17 @@ class _Stream:
         self._request = request
         self._writing = writing
         self._newline = newline
-        self._held: list[bytes] = []
+        self._deferred: list[bytes] = []
         self._response = web.StreamResponse(headers={"content-type": "text/event-stream", "cache-control": "no-cache"})
         self._finish: FinishReason | None = None
         self._usage: Usage | None = None
 
     async def play(self, steps: list[Step]) -> web.StreamResponse:
         with suppress(ConnectionResetError):  # whoever asked is gone
-            await self._play(steps)
+            await self._play_steps(steps)
         return self._response
 
-    async def _play(self, steps: list[Step]) -> None:
+    async def _play_steps(self, steps: list[Step]) -> None:
         await self._response.prepare(self._request)
         is_raw = bool(steps) and all(isinstance(step, Raw | Wait | Cut) for step in steps)
         if not is_raw:
@@ -159,13 +159,13 @@ class _Stream:
                 if not step.clean and self._request.transport:
                     self._request.transport.close()
                 return
-            await self._step(step)
+            await self._play_step(step)
         if not is_raw:
             await self._send(self._writer.end(self._finish, self._usage))
-            await self._write(self._writer.last_words().encode())
+            await self._write(self._writer.end_of_stream().encode())
         await self._flush()
 
-    async def _step(self, step: Step) -> None:
+    async def _play_step(self, step: Step) -> None:
         match step:
             case Say():
                 await self._send(self._writer.say(step))
@@ -194,12 +194,12 @@ class _Stream:
 
     async def _send(self, events: list[dict[str, Any]]) -> None:
         for event in events:
-            await self._write(self._writer.framed(event).encode())
+            await self._write(self._writer.encode_event(event).encode())
 
     async def _write(self, data: bytes) -> None:
         data = data.replace(b"\n", self._newline.encode())
         if self._writing == "whole":
-            self._held.append(data)
+            self._deferred.append(data)
         elif self._writing == "bytes":
             for byte in data:
                 await self._response.write(bytes([byte]))
@@ -207,7 +207,7 @@ class _Stream:
             await self._response.write(data)
 
     async def _flush(self) -> None:
-        held, self._held = b"".join(self._held), []
+        held, self._deferred = b"".join(self._deferred), []
         if held:
             await self._response.write(held)
 

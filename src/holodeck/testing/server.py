@@ -11,12 +11,12 @@ from holodeck.testing.actions import Push
 from holodeck.testing.command import CommandOptions, Transport, faulty_command
 from holodeck.testing.faults import Era, Fault
 from holodeck.testing.journal import Received
-from holodeck.testing.plan import Plan
+from holodeck.testing.plan import FaultSchedule
 from holodeck.testing.sizes import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from holodeck.testing.network import Network
-    from holodeck.testing.port import Port
+    from holodeck.testing.network import TransportRouter
+    from holodeck.testing.port import ReservedPort
     from holodeck.testing.state import ServerState
 
 _PATHS: dict[Transport, tuple[str, str]] = {
@@ -34,8 +34,8 @@ class FaultyMCPServer:
         plugin = ...  # connect to server.url
         await server.received("tools/call")
     ```
-    `on`, `after`, `every` and `times` say when the fault strikes, as in `Plan`. All transports are served at once;
-    `transport` chooses the one that `url` names. With `sse=True` every answer over streamable HTTP is a stream.
+    `on`, `after`, `every` and `times` say when the fault strikes, as in `FaultSchedule`. All transports are served at
+    once; `transport` chooses the one that `url` names. With `sse=True` every answer over streamable HTTP is a stream.
     With `down=True` connections are refused until `come_up()`. For a server that is a process, see `command`.
     """
 
@@ -58,32 +58,32 @@ class FaultyMCPServer:
     ) -> None:
         self._era: Era = era
         self._transport: Transport = transport
-        self._plan = Plan(Fault(mode), era=era, on=on, after=after, every=every, times=times)
+        self._schedule = FaultSchedule(Fault(mode), era=era, on=on, after=after, every=every, times=times)
         self._protocol_version = protocol_version
         self._ttl_ms = ttl_ms
         self._always_sse = sse
         self._token = token
-        self._down = down
+        self._starts_down = down
         self._wanted_port = port
 
     async def __aenter__(self) -> Self:
         # Imported here because the stdio form, which starts a process each time, needs no web server.
-        from holodeck.testing.network import Network
-        from holodeck.testing.port import Port
+        from holodeck.testing.network import TransportRouter
+        from holodeck.testing.port import ReservedPort
         from holodeck.testing.state import ServerState
 
         self._state: ServerState = ServerState(
             era=self._era,
-            plan=self._plan,
+            schedule=self._schedule,
             token=self._token,
             version=self._protocol_version,
             ttl_ms=self._ttl_ms,
             always_sse=self._always_sse,
         )
-        self._network: Network = Network(self._state)
-        self._port: Port = Port(self._network.serve, self._wanted_port)
+        self._router: TransportRouter = TransportRouter(self._state)
+        self._port: ReservedPort = ReservedPort(self._router.serve, self._wanted_port)
         self._state.schema_url = self._state.stateless.schema_url = f"http://127.0.0.1:{self.port}/schema.json"
-        if not self._down:
+        if not self._starts_down:
             await self._port.open()
         return self
 
@@ -119,7 +119,7 @@ class FaultyMCPServer:
         had its answer; `(unauthorized)`; `(elsewhere)` when a client followed the redirect to another origin;
         `(schema)` when a client fetched a schema by reference.
         """
-        return list(self._state.record.all)
+        return list(self._state.received_log.all)
 
     def calls(self, tool: str | None = None) -> list[Received]:
         """Return the tool calls received so far, of one tool or of all."""
@@ -129,7 +129,7 @@ class FaultyMCPServer:
         self, method: str, *, name: str | None = None, count: int = 1, within: float = WAIT_SECONDS
     ) -> list[Received]:
         """Wait until a method (for a tool or prompt of this name) was received `count` times, and return those."""
-        return await self._state.record.wait(
+        return await self._state.received_log.wait_matching(
             lambda one: one.method == method and name in (None, one.name), count, within
         )
 
@@ -138,7 +138,7 @@ class FaultyMCPServer:
     @property
     def mode(self) -> Fault:
         """The fault. Setting it starts a new plan, with the fault's own trigger."""
-        return self._plan.fault
+        return self._schedule.fault
 
     @mode.setter
     def mode(self, mode: Fault | str) -> None:
@@ -154,8 +154,8 @@ class FaultyMCPServer:
         times: int | None = None,
     ) -> None:
         """Change the fault and when it strikes."""
-        self._plan = Plan(Fault(mode), era=self._era, on=on, after=after, every=every, times=times)
-        self._state.plan = self._plan
+        self._schedule = FaultSchedule(Fault(mode), era=self._era, on=on, after=after, every=every, times=times)
+        self._state.schedule = self._schedule
 
     @property
     def token(self) -> str:
@@ -175,7 +175,7 @@ class FaultyMCPServer:
         """Forget every session, as a restart does: the next request on one is answered with the status."""
         self._state.stale_status = status
         for session in self.sessions:
-            self._network.http.drop_session(session)
+            self._router.http.drop_session(session)
 
     async def go_down(self) -> None:
         """Cut every connection and refuse new ones. Sessions are forgotten."""
@@ -188,22 +188,22 @@ class FaultyMCPServer:
 
     def release(self) -> None:
         """Let every slow call under way answer now."""
-        self._state.performer.release()
+        self._state.action_runner.release()
 
     async def push(self, method: str, *, times: int = 1) -> int:
         """Send a notification to every client that listens, and return how many streams that were."""
-        return await self._state.performer.push(Push(method, times))
+        return await self._state.action_runner.push(Push(method, times))
 
     async def grow(self) -> str:
         """Add a tool, tell who listens, and return its name."""
-        self._state.grown.append(f"grown_{len(self._state.grown) + 1}")
+        self._state.added_tools.append(f"grown_{len(self._state.added_tools) + 1}")
         await self.push("notifications/tools/list_changed")
-        return self._state.grown[-1]
+        return self._state.added_tools[-1]
 
     async def listening(self, streams: int = 1, *, within: float = WAIT_SECONDS) -> None:
         """Wait until so many streams are open for what is pushed."""
         async with asyncio.timeout(within):
-            await self._state.performer.listening(streams)
+            await self._state.action_runner.wait_listeners(streams)
 
     # As a process
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from holodeck.testing.actions import Action
 from holodeck.testing.faults import Era
-from holodeck.testing.journal import Record
+from holodeck.testing.journal import ReceivedLog
 from holodeck.testing.lists import REMOTE_SCHEMA_URL
-from holodeck.testing.performer import Performer
-from holodeck.testing.plan import Plan
-from holodeck.testing.protocol import Conversation
+from holodeck.testing.performer import ActionRunner
+from holodeck.testing.plan import FaultSchedule
+from holodeck.testing.protocol import ServerSession
 
 NOT_FOUND = 404
 
@@ -22,7 +22,7 @@ class ServerState:
     """Shared by the HTTP, SSE and WebSocket faces of one server."""
 
     era: Era
-    plan: Plan
+    schedule: FaultSchedule
     token: str
     version: str | None = None
     ttl_ms: int = 0
@@ -30,33 +30,33 @@ class ServerState:
     schema_url: str = REMOTE_SCHEMA_URL
     stale_status: int = NOT_FOUND
     """The status for a session that the server does not know."""
-    record: Record = field(default_factory=Record)
-    performer: Performer = field(default_factory=Performer)
-    grown: list[str] = field(default_factory=list)
-    sessions: dict[str, Conversation] = field(default_factory=dict)
+    received_log: ReceivedLog = field(default_factory=ReceivedLog)
+    action_runner: ActionRunner = field(default_factory=ActionRunner)
+    added_tools: list[str] = field(default_factory=list)
+    sessions: dict[str, ServerSession] = field(default_factory=dict)
     resumable: dict[str, Sequence[Action]] = field(default_factory=dict)
     """What a broken stream still owed, by the last event id of that stream."""
 
     def __post_init__(self) -> None:
-        self.stateless = self.conversation()
+        self.stateless = self.new_session()
 
-    def conversation(self) -> Conversation:
+    def new_session(self) -> ServerSession:
         """Return a new conversation; all of them offer the same tools."""
-        return Conversation(
+        return ServerSession(
             era=self.era,
             version=self.version,
             ttl_ms=self.ttl_ms,
-            grown=self.grown,
+            added_tools=self.added_tools,
             schema_url=self.schema_url,
         )
 
     def open_session(self) -> str:
         """Return the id of a new session."""
         session = uuid.uuid4().hex
-        self.sessions[session] = self.conversation()
+        self.sessions[session] = self.new_session()
         return session
 
-    def owe(self, actions: Sequence[Action]) -> str:
+    def store_unsent(self, actions: Sequence[Action]) -> str:
         """Keep what a stream will not deliver, and return the event id under which it can be asked for."""
         event = f"event-{len(self.resumable) + 1}"
         self.resumable[event] = actions

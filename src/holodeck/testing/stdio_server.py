@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from typing import NoReturn
 
 from holodeck.testing.actions import Message, encode
-from holodeck.testing.duplex import Duplex
+from holodeck.testing.duplex import DuplexConnection
 from holodeck.testing.faults import Fault
 from holodeck.testing.journal import Journal
-from holodeck.testing.performer import Performer
-from holodeck.testing.plan import Plan
-from holodeck.testing.protocol import Conversation
+from holodeck.testing.performer import ActionRunner
+from holodeck.testing.plan import FaultSchedule
+from holodeck.testing.protocol import ServerSession
 from holodeck.testing.sizes import CHILD_SECONDS, MAX_MESSAGE_BYTES
 
 STDOUT, _STDERR = 1, 2
@@ -33,30 +33,30 @@ def write_all(descriptor: int, data: bytes) -> None:
             select.select([], [descriptor], [])
 
 
-class StdioOutlet:
+class StdioMessageWriter:
     """Standard output, one message per line."""
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
 
-    async def message(self, message: Message) -> None:
+    async def send_message(self, message: Message) -> None:
         """Write a message and the end of its line."""
         write_all(STDOUT, encode(message) + b"\n")
 
-    async def raw(self, data: bytes, *, ended: bool) -> None:
+    async def send_raw(self, data: bytes, *, ended: bool) -> None:
         """Write these bytes."""
         write_all(STDOUT, data + b"\n" if ended else data)
 
-    async def stderr(self, data: bytes) -> None:
+    async def write_stderr(self, data: bytes) -> None:
         """Write to stderr."""
         write_all(_STDERR, data)
 
     async def die(self, code: int, stderr: str) -> NoReturn:
         """End this process at once, with its last words."""
-        end(code, stderr, self._journal)
+        exit_now(code, stderr, self._journal)
 
 
-def end(code: int, stderr: str, journal: Journal | None) -> NoReturn:
+def exit_now(code: int, stderr: str, journal: Journal | None) -> NoReturn:
     """Write the last words and be gone, without any clean-up, as a crash is."""
     if stderr:
         write_all(_STDERR, stderr.encode() + b"\n")
@@ -65,10 +65,10 @@ def end(code: int, stderr: str, journal: Journal | None) -> NoReturn:
     os._exit(code)
 
 
-async def serve_stdio(conversation: Conversation, plan: Plan, journal: Journal | None) -> None:
+async def serve_stdio(session: ServerSession, schedule: FaultSchedule, journal: Journal | None) -> None:
     """Answer until standard input ends."""
-    connection = Duplex(conversation, Performer(), StdioOutlet(journal))
-    async for line in input_lines():
+    connection = DuplexConnection(session, ActionRunner(), StdioMessageWriter(journal))
+    async for line in read_input_lines():
         try:
             message = json.loads(line)
         except ValueError:
@@ -76,16 +76,16 @@ async def serve_stdio(conversation: Conversation, plan: Plan, journal: Journal |
             continue
         if journal is not None:
             journal.write("message", message=message)
-        fault = plan.strike_message(message)
+        fault = schedule.strike_message(message)
         if fault is not None and journal is not None:
             journal.write("fault", fault=str(fault))
         connection.receive(message, fault)
-    if plan.fault in (Fault.IGNORES_TERM, Fault.IGNORES_EOF):
+    if schedule.fault in (Fault.IGNORES_TERM, Fault.IGNORES_EOF):
         await asyncio.sleep(CHILD_SECONDS)
     await connection.close()
 
 
-async def input_lines() -> AsyncIterator[bytes]:
+async def read_input_lines() -> AsyncIterator[bytes]:
     """Yield the lines of standard input until it ends."""
     kind = os.fstat(sys.stdin.fileno()).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or sys.stdin.isatty()):

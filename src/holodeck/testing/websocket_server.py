@@ -8,9 +8,9 @@ import json
 from aiohttp import WSMsgType, web
 
 from holodeck.testing.actions import Message, encode
-from holodeck.testing.duplex import Duplex
-from holodeck.testing.http_faults import page
-from holodeck.testing.journal import ABANDONED, Received, received
+from holodeck.testing.duplex import DuplexConnection
+from holodeck.testing.http_faults import find_fault_response
+from holodeck.testing.journal import ABANDONED, Received, to_received
 from holodeck.testing.sizes import MAX_MESSAGE_BYTES
 from holodeck.testing.state import ServerState
 
@@ -18,18 +18,18 @@ _TEXT_FRAME = 0x81
 _LENGTH_IN_TWO_BYTES = 126
 
 
-class WebSocketOutlet:
+class WebSocketMessageWriter:
     """A socket to one client."""
 
     def __init__(self, socket: web.WebSocketResponse, request: web.BaseRequest) -> None:
         self._socket = socket
         self._request = request
 
-    async def message(self, message: Message) -> None:
+    async def send_message(self, message: Message) -> None:
         """Send a message in a frame."""
         await self._socket.send_frame(encode(message), WSMsgType.TEXT)
 
-    async def raw(self, data: bytes, *, ended: bool) -> None:
+    async def send_raw(self, data: bytes, *, ended: bool) -> None:
         """Send bytes in a text frame, or the first half of such a frame."""
         if ended:
             await self._socket.send_frame(data, WSMsgType.TEXT)
@@ -38,7 +38,7 @@ class WebSocketOutlet:
         if self._request.transport is not None:
             self._request.transport.write(bytes([_TEXT_FRAME, _LENGTH_IN_TWO_BYTES]) + promised + data)
 
-    async def stderr(self, data: bytes) -> None:
+    async def write_stderr(self, data: bytes) -> None:
         """Do nothing: a network server has no stderr that its client can see."""
 
     async def die(self, code: int, stderr: str) -> None:
@@ -56,22 +56,22 @@ class WebSocketServer:
 
     async def serve(self, request: web.BaseRequest, headers: dict[str, str]) -> web.StreamResponse:
         """Speak until the socket is closed."""
-        self._state.record.add(Received(method="GET", headers=headers, http_method="GET"))
-        struck = self._state.plan.strike("GET")
-        if struck is not None and (answer := page(struck, request)) is not None:
+        self._state.received_log.add(Received(method="GET", headers=headers, http_method="GET"))
+        struck = self._state.schedule.strike("GET")
+        if struck is not None and (answer := find_fault_response(struck, request)) is not None:
             return answer
         socket = web.WebSocketResponse(protocols=("mcp",), max_msg_size=MAX_MESSAGE_BYTES, compress=False)
         await socket.prepare(request)
-        outlet = WebSocketOutlet(socket, request)
-        connection = Duplex(self._state.conversation(), self._state.performer, outlet)
+        outlet = WebSocketMessageWriter(socket, request)
+        connection = DuplexConnection(self._state.new_session(), self._state.action_runner, outlet)
         try:
             async for frame in socket:
                 if frame.type is not WSMsgType.TEXT:
                     continue
                 message = json.loads(frame.data)
-                self._state.record.add(received(message, headers))
-                connection.receive(message, self._state.plan.strike_message(message))
+                self._state.received_log.add(to_received(message, headers))
+                connection.receive(message, self._state.schedule.strike_message(message))
         finally:
-            self._state.record.add(Received(method=ABANDONED))
+            self._state.received_log.add(Received(method=ABANDONED))
             await connection.close()
         return socket

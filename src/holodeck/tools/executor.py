@@ -31,7 +31,7 @@ class ToolCall:
     arguments: Mapping[str, Any]
     key: str = ""
     """The same for every attempt at this call, so that a server can tell a repetition from a second call."""
-    is_permitted: bool = False
+    is_approved: bool = False
     """A person was asked and said yes."""
     on_progress: Callable[[str], None] | None = None
     """Hears how a long call is getting on."""
@@ -47,7 +47,7 @@ class ToolResult:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def failed(cls, call_id: str, reason: str, **metadata: Any) -> ToolResult:
+    def failure(cls, call_id: str, reason: str, **metadata: Any) -> ToolResult:
         """An error in words for the model."""
         return cls(call_id=call_id, content=(TextContent(text=reason),), is_error=True, metadata=metadata)
 

@@ -23,13 +23,13 @@ from holodeck.models.exchange import ToolSpec
 from holodeck.models.tool import FunctionTool
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 
-_BLOCKS = (TextContent, ImageContent, AudioContent, BinaryContent)
-_OWN = (Exception, SystemExit)
+_CONTENT_TYPES = (TextContent, ImageContent, AudioContent, BinaryContent)
+_PROJECT_ERRORS = (Exception, SystemExit)
 """What code of the project may raise without ending more than its call: scripts like to exit."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Loaded:
+class _LoadedFunction:
     tool: FunctionTool
     function: Callable[..., Any]
     spec: ToolSpec
@@ -41,14 +41,14 @@ class FunctionExecutor:
     def __init__(self, tools: Sequence[FunctionTool], folder: Path) -> None:
         self._tools = tuple(tools)
         self._folder = folder
-        self._loaded: dict[str, _Loaded] | None = None
+        self._loaded: dict[str, _LoadedFunction] | None = None
         self._failure = ""
 
     @property
     def kind(self) -> ToolKind:
         return ToolKind.FUNCTION
 
-    def prepare(self) -> None:
+    def import_files(self) -> None:
         """Import the files now, as long as nobody has to wait for it: a large library takes seconds.
 
         Raises `ExecutionError`, and from then on whoever wants a function hears the same.
@@ -69,39 +69,39 @@ class FunctionExecutor:
     async def execute(self, call: ToolCall) -> ToolResult:
         item = self._load().get(call.name)
         if item is None:
-            return ToolResult.failed(call.call_id, f"There is no function '{call.name}'.")
+            return ToolResult.failure(call.call_id, f"There is no function '{call.name}'.")
         limit = item.tool.request_timeout
         clock = asyncio.timeout(limit)
         try:
             async with clock:
-                value = await _called(item.function, call.arguments)
-        except _OWN as error:  # the project's own code: whatever it raises is the result of the call
+                value = await _call_function(item.function, call.arguments)
+        except _PROJECT_ERRORS as error:  # the project's own code: whatever it raises is the result of the call
             if clock.expired():
                 reason = f"The function '{call.name}' took longer than {limit} seconds."
             else:
                 reason = f"The function '{call.name}' failed: {type(error).__name__}: {error}"
-            return ToolResult.failed(call.call_id, _sendable(reason))
-        return ToolResult(call_id=call.call_id, content=_content(value), metadata={"function": item.tool.function})
+            return ToolResult.failure(call.call_id, _replace_surrogates(reason))
+        return ToolResult(call_id=call.call_id, content=_to_content(value), metadata={"function": item.tool.function})
 
-    def _load(self) -> dict[str, _Loaded]:
+    def _load(self) -> dict[str, _LoadedFunction]:
         if self._failure:
             raise ExecutionError(self._failure)
         if self._loaded is None:
-            self._loaded = {tool.name: self._one(tool) for tool in self._tools}
+            self._loaded = {tool.name: self._load_function(tool) for tool in self._tools}
         return self._loaded
 
-    def _one(self, tool: FunctionTool) -> _Loaded:
+    def _load_function(self, tool: FunctionTool) -> _LoadedFunction:
         path = self._folder / tool.file
-        function = getattr(_imported(path), tool.function, None)
+        function = getattr(_import_file(path), tool.function, None)
         if not callable(function):
             raise ExecutionError(f"{tool.file} has no function '{tool.function}' (tool '{tool.name}').")
         description = tool.description or inspect.getdoc(function) or ""
-        parameters = tool.parameters if tool.parameters is not None else _parameters(function, tool)
+        parameters = tool.parameters if tool.parameters is not None else _build_parameters_schema(function, tool)
         spec = ToolSpec(name=tool.name, description=description, parameters=parameters)
-        return _Loaded(tool=tool, function=function, spec=spec)
+        return _LoadedFunction(tool=tool, function=function, spec=spec)
 
 
-def _imported(path: Path) -> ModuleType:
+def _import_file(path: Path) -> ModuleType:
     name = f"holodeck_project_{path.stem}_{abs(hash(path.resolve()))}"
     if name in sys.modules:
         return sys.modules[name]
@@ -115,13 +115,13 @@ def _imported(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except _OWN as error:
+    except _PROJECT_ERRORS as error:
         del sys.modules[name]
         raise ExecutionError(f"{path.name} cannot be imported: {type(error).__name__}: {error}") from error
     return module
 
 
-def _parameters(function: Callable[..., Any], tool: FunctionTool) -> Mapping[str, Any]:
+def _build_parameters_schema(function: Callable[..., Any], tool: FunctionTool) -> Mapping[str, Any]:
     import pydantic
 
     try:
@@ -134,29 +134,31 @@ def _parameters(function: Callable[..., Any], tool: FunctionTool) -> Mapping[str
         ) from error
 
 
-async def _called(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+async def _call_function(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()
 
-    def work() -> None:
+    def run_function() -> None:
         value, failure = None, None
         try:
             value = context.run(function, **arguments)
         except BaseException as error:  # it is raised again where the function is waited for
-            is_plain = isinstance(error, _OWN) and not isinstance(error, StopIteration)  # which no future takes
+            is_plain = isinstance(error, _PROJECT_ERRORS) and not isinstance(
+                error, StopIteration
+            )  # which no future takes
             failure = error if is_plain else RuntimeError(type(error).__name__)
         with suppress(RuntimeError):  # the loop has gone: nobody waits any more
-            loop.call_soon_threadsafe(_settle, future, value, failure)
+            loop.call_soon_threadsafe(_resolve_future, future, value, failure)
 
     # A thread of its own: one that never comes back takes nobody's place, and does not keep the process from its end.
-    threading.Thread(target=work, name="function", daemon=True).start()
+    threading.Thread(target=run_function, name="function", daemon=True).start()
     return await future
 
 
-def _settle(future: asyncio.Future[Any], value: Any, failure: BaseException | None) -> None:
+def _resolve_future(future: asyncio.Future[Any], value: Any, failure: BaseException | None) -> None:
     if future.done():  # given up
         return
     if failure is None:
@@ -165,23 +167,23 @@ def _settle(future: asyncio.Future[Any], value: Any, failure: BaseException | No
         future.set_exception(failure)
 
 
-def _sendable(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """The text without halves of characters, as names of files have them, which cannot be sent or kept."""
     return text.encode(errors="replace").decode()
 
 
-def _content(value: Any) -> tuple[ContentBlock, ...]:
-    if isinstance(value, _BLOCKS):
+def _to_content(value: Any) -> tuple[ContentBlock, ...]:
+    if isinstance(value, _CONTENT_TYPES):
         return (value,)
-    if isinstance(value, list | tuple) and value and all(isinstance(item, _BLOCKS) for item in value):
+    if isinstance(value, list | tuple) and value and all(isinstance(item, _CONTENT_TYPES) for item in value):
         return tuple(value)
     if value is None or value == "":
         return (TextContent(text="(the function gave an empty answer)"),)
     if isinstance(value, str):
-        return (TextContent(text=_sendable(value)),)
+        return (TextContent(text=_replace_surrogates(value)),)
     if isinstance(value, bytes):
         return (BinaryContent(data=value),)
     try:
         return (TextContent(text=orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()),)
     except TypeError:
-        return (TextContent(text=_sendable(str(value))),)
+        return (TextContent(text=_replace_surrogates(str(value))),)

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
-from holodeck.lib.limits import MAX_KEPT_RESULTS, MODEL_RESULT_CHARS
+from holodeck.lib.limits import MAX_STORED_RESULTS, MODEL_RESULT_CHARS
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.exchange import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 
 READ_RESULT = "read_result"
-_SPEC = ToolSpec(
+_READ_RESULT_SPEC = ToolSpec(
     name=READ_RESULT,
     description="Read more of a tool result that was cut. Give the result's id, and lines or characters to read.",
     parameters={
@@ -38,7 +38,7 @@ class ResultReader:
         """`budget`: for what is kept until `close`. What does not fit is cut all the same, and cannot be read on."""
         self._limit = limit
         self._budget = budget or ByteBudget()
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._stored_texts: OrderedDict[str, str] = OrderedDict()
 
     @property
     def kind(self) -> ToolKind:
@@ -46,45 +46,47 @@ class ResultReader:
 
     def close(self) -> None:
         """Keep nothing any more: the run has ended. May be called twice."""
-        while self._kept:
-            self._drop(next(iter(self._kept)))
+        while self._stored_texts:
+            self._delete(next(iter(self._stored_texts)))
 
-    def _keep(self, key: str, text: str) -> None:
+    def _store(self, key: str, text: str) -> None:
         self._budget.acquire(len(text))
-        self._drop(key)  # there are models that give one id to several calls
-        self._kept[key] = text
-        while len(self._kept) > MAX_KEPT_RESULTS:
-            self._drop(next(iter(self._kept)))
+        self._delete(key)  # there are models that give one id to several calls
+        self._stored_texts[key] = text
+        while len(self._stored_texts) > MAX_STORED_RESULTS:
+            self._delete(next(iter(self._stored_texts)))
 
-    def _drop(self, key: str) -> None:
-        self._budget.release(len(self._kept.pop(key, "")))
+    def _delete(self, key: str) -> None:
+        self._budget.release(len(self._stored_texts.pop(key, "")))
 
     async def specs(self) -> Sequence[ToolSpec]:
-        return (_SPEC,) if self._kept else ()
+        return (_READ_RESULT_SPEC,) if self._stored_texts else ()
 
     def can_execute(self, name: str) -> bool:
-        return name == READ_RESULT and bool(self._kept)
+        return name == READ_RESULT and bool(self._stored_texts)
 
     def may_repeat(self, name: str) -> bool:
         """Reading changes nothing."""
         return name == READ_RESULT
 
-    def shortened(self, result: ToolResult) -> ToolResult:
+    def shorten_result(self, result: ToolResult) -> ToolResult:
         """The result with its long texts cut and kept for reading on, under its call's id."""
         if sum(len(block.text) for block in result.content if isinstance(block, TextContent)) <= self._limit:
             return result
         texts = [block for block in result.content if isinstance(block, TextContent) and len(block.text) > self._limit]
         keys = {id(block): result.call_id + (f".{place}" if place else "") for place, block in enumerate(texts)}
-        return replace(result, content=tuple(self._short(block, keys.get(id(block))) for block in result.content))
+        return replace(
+            result, content=tuple(self._shorten_block(block, keys.get(id(block))) for block in result.content)
+        )
 
     async def execute(self, call: ToolCall) -> ToolResult:
-        text = self._kept.get(str(call.arguments.get("id")))
+        text = self._stored_texts.get(str(call.arguments.get("id")))
         if text is None:
-            known = ", ".join(self._kept) or "none"
-            return ToolResult.failed(call.call_id, f"There is no kept result of this id. Kept: {known}.")
-        return ToolResult(call_id=call.call_id, content=(TextContent(text=self._excerpt(text, call)),))
+            known = ", ".join(self._stored_texts) or "none"
+            return ToolResult.failure(call.call_id, f"There is no kept result of this id. Kept: {known}.")
+        return ToolResult(call_id=call.call_id, content=(TextContent(text=self._build_excerpt(text, call)),))
 
-    def _excerpt(self, text: str, call: ToolCall) -> str:
+    def _build_excerpt(self, text: str, call: ToolCall) -> str:
         start_char = call.arguments.get("start_char")
         if isinstance(start_char, int):
             size = min(int(call.arguments.get("chars", self._limit)), self._limit)
@@ -99,11 +101,11 @@ class ResultReader:
             return f"{part[: self._limit]}\n{note} [cut: read characters instead, with start_char]"
         return f"{part}\n{note}"
 
-    def _short(self, block: ContentBlock, key: str | None) -> ContentBlock:
+    def _shorten_block(self, block: ContentBlock, key: str | None) -> ContentBlock:
         if key is None or not isinstance(block, TextContent):
             return block
         try:
-            self._keep(key, block.text)
+            self._store(key, block.text)
         except OverBudgetError:
             note = (
                 f"[cut: the first {self._limit} of {len(block.text)} characters. There is no room for the others now.]"

@@ -37,14 +37,19 @@ def exercise(client: Any, model: str) -> dict[str, Any]:
     seen["continue"] = client.responses.create(model=model, input="count", previous_response_id=made.id).output_text
     seen["input_items"] = [item.content[0].text for item in client.responses.input_items.list(made.id)]
     client.responses.delete(made.id)
-    seen |= _declared(client, model) | _background(client, model) | _kept(client, model) | _chat(client, model)
+    seen |= (
+        _use_declared_server(client, model)
+        | _use_background(client, model)
+        | _use_conversation(client, model)
+        | _use_chat(client, model)
+    )
     seen["models"] = [each.id for each in client.models.list()]
     if hasattr(client.responses, "connect"):
-        seen["connect"] = _connected(client, model)
+        seen["connect"] = _use_websocket(client, model)
     return seen
 
 
-def _declared(client: Any, model: str) -> dict[str, Any]:
+def _use_declared_server(client: Any, model: str) -> dict[str, Any]:
     tool = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
     asking = client.responses.create(model=model, input="sum", tools=[tool])
     request = asking.output[-1]
@@ -53,7 +58,7 @@ def _declared(client: Any, model: str) -> dict[str, Any]:
     return {"asking": [type(item).__name__ for item in asking.output], "approved": [i.type for i in done.output]}
 
 
-def _background(client: Any, model: str) -> dict[str, Any]:
+def _use_background(client: Any, model: str) -> dict[str, Any]:
     waiting = client.responses.create(model=model, input="slow", background=True)
     stopped = client.responses.cancel(waiting.id)
     stream = client.responses.create(model=model, input="sum", background=True, stream=True)
@@ -68,14 +73,14 @@ def _background(client: Any, model: str) -> dict[str, Any]:
     }
 
 
-def _kept(client: Any, model: str) -> dict[str, Any]:
+def _use_conversation(client: Any, model: str) -> dict[str, Any]:
     kept = client.conversations.create(items=[{"type": "message", "role": "user", "content": "Remember me."}])
     said = client.responses.create(model=model, input="count", conversation=kept.id).output_text
     listed = [item.type for item in client.conversations.items.list(kept.id, order="asc")]
     return {"conversation": said, "listed": listed, "forgotten": client.conversations.delete(kept.id).deleted}
 
 
-def _chat(client: Any, model: str) -> dict[str, Any]:
+def _use_chat(client: Any, model: str) -> dict[str, Any]:
     messages = [{"role": "user", "content": "sum"}]
     whole = client.chat.completions.create(model=model, messages=messages)
     chunks = client.chat.completions.create(model=model, messages=messages, stream=True)
@@ -83,7 +88,7 @@ def _chat(client: Any, model: str) -> dict[str, Any]:
     return {"chat": whole.choices[0].message.content, "chat_stream": text}
 
 
-def _connected(client: Any, model: str) -> str:
+def _use_websocket(client: Any, model: str) -> str:
     with client.responses.connect() as connection:
         connection.response.create(model=model, input="sum", store=False)
         for event in connection:

@@ -25,12 +25,12 @@ def _validator(name: str) -> jsonschema_rs.Validator:
     )
 
 
-def problems(name: str, value: Any) -> list[str]:
+def contract_problems(name: str, value: Any) -> list[str]:
     """What is wrong with a value, by the schema of that name."""
     return [f"{name}{list(each.instance_path)}: {each.message}" for each in _validator(name).iter_errors(value)]
 
 
-def event_problems(event: dict[str, Any]) -> list[str]:
+def event_contract_problems(event: dict[str, Any]) -> list[str]:
     """What is wrong with an event of a stream."""
     schema = _contract()["events"].get(event["type"])
-    return [f"no such event: {event['type']}"] if schema is None else problems(schema, event)
+    return [f"no such event: {event['type']}"] if schema is None else contract_problems(schema, event)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
-from shelf import Shelf
+from shelf import FakeExecutor
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
-from holodeck.gateway.wire.mcp_items import Listing, MCPRoute
+from holodeck.gateway.wire.mcp_items import DeclaredTool, ServerListing
 from holodeck.gateway.wire.request import ResponseRequest, read_request
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.sealed_input import SealedInput
@@ -29,33 +29,35 @@ CREATED_AT = 1_700_000_000.0
 
 
 @dataclass(kw_only=True)
-class Servers:
+class DeclaredServers:
     """Tools of declared servers: the label of each tool, and which of them need approval."""
 
     labels: Mapping[str, str]
     approval: frozenset[str] = frozenset()
     failed: Mapping[str, str] = field(default_factory=dict)
 
-    def route(self, name: str) -> MCPRoute | None:
+    def find_declared_tool(self, name: str) -> DeclaredTool | None:
         label = self.labels.get(name)
         if label is None:
             return None
-        return MCPRoute(server_label=label, tool=name, needs_approval=name in self.approval)
+        return DeclaredTool(server_label=label, tool=name, needs_approval=name in self.approval)
 
-    def listings(self) -> Sequence[Listing]:
+    def get_listings(self) -> Sequence[ServerListing]:
         good = [
-            Listing(server_label=label, tools=[_listed(tool) for tool, owner in self.labels.items() if owner == label])
+            ServerListing(
+                server_label=label, tools=[_tool_entry(tool) for tool, owner in self.labels.items() if owner == label]
+            )
             for label in dict.fromkeys(self.labels.values())
         ]
-        return [*good, *(Listing(server_label=label, error=error) for label, error in self.failed.items())]
+        return [*good, *(ServerListing(server_label=label, error=error) for label, error in self.failed.items())]
 
 
-def _listed(name: str) -> dict[str, Any]:
+def _tool_entry(name: str) -> dict[str, Any]:
     return {"name": name, "description": f"Does {name}.", "input_schema": {"type": "object"}, "annotations": None}
 
 
 @dataclass(kw_only=True)
-class Played:
+class RunOutcome:
     """What came of a run."""
 
     request: ResponseRequest
@@ -69,45 +71,50 @@ class Played:
     def types(self) -> list[str]:
         return [event["type"] for event in self.events]
 
-    def of(self, kind: str) -> list[WireEvent]:
+    def events_of_type(self, kind: str) -> list[WireEvent]:
         return [event for event in self.events if event["type"] == kind]
 
 
-async def opened(value: object, seal: Seal) -> SealedInput:
+async def open_sealed_items(value: object, seal: Seal) -> SealedInput:
     """The sealed items of an input, as a gateway opens them before it reads it."""
-    sealed = SealedInput(seal, most=DEFAULT_CONTEXT_BYTES, acquire=lambda _size: None)
+    sealed = SealedInput(seal, max_bytes=DEFAULT_CONTEXT_BYTES, acquire=lambda _size: None)
     await sealed.open(value if isinstance(value, list) else (), param="input")
     return sealed
 
 
-async def played(
+async def play_run(
     model: ScriptedModel,
     body: Mapping[str, Any] | None = None,
     *,
-    shelf: Shelf | None = None,
-    servers: Servers | None = None,
+    executor: FakeExecutor | None = None,
+    declared: DeclaredServers | None = None,
     context: tuple[Item, ...] = (),
     pending: tuple[FunctionCall, ...] = (),
     during: Callable[[asyncio.Task[RunResult]], Any] | None = None,
     **settings: Any,
-) -> Played:
+) -> RunOutcome:
     """Run it, and write every event of it. `during` gets the running task, to disturb it."""
     given = {"model": "demo", "input": "hello", **(body or {})}
-    sealed = await opened(given["input"], settings["seal"]) if "seal" in settings else None
+    sealed = await open_sealed_items(given["input"], settings["seal"]) if "seal" in settings else None
     request = read_request(given, sealed=sealed)
-    choice = request.tool_choice.resolved(lambda label, tool: [tool] if tool else [])
-    hold = None if servers is None else (lambda call: call.name in servers.approval)
-    toolbox = Toolbox([shelf] if shelf else [], checker=ArgumentChecker(), client=request.tools.functions, hold=hold)
+    choice = request.tool_choice.resolve(lambda label, tool: [tool] if tool else [])
+    hold = None if declared is None else (lambda call: call.name in declared.approval)
+    toolbox = Toolbox(
+        [executor] if executor else [],
+        checker=ArgumentChecker(),
+        client_functions=request.tools.functions,
+        needs_approval=hold,
+    )
     writer = ResponseWriter(
         request,
         response_id="resp_1",
         created_at=CREATED_AT,
-        routes=servers,
+        servers=declared,
         pending=pending,
         **settings,
     )
     log = EventLog()
-    first = request.model_request(context, choice)
+    first = request.build_model_request(context, choice)
     run_request = RunRequest(run_id="run_1", model=first, pending=pending, max_tool_calls=request.max_tool_calls)
     task = asyncio.create_task(run(run_request, model, toolbox, log))
     if during is not None:
@@ -119,17 +126,17 @@ async def played(
         payloads += writer.feed(event)
     result = seen[-1].result  # type: ignore[union-attr] # the last event of a log is RunFinished
     await asyncio.gather(task, return_exceptions=True)
-    return Played(
+    return RunOutcome(
         request=request,
         result=result,
         log=seen,
         events=[orjson.loads(payload) for payload in payloads],
-        resource=writer.resource(),
+        resource=writer.build_resource(),
         model=model,
     )
 
 
-def well_formed(played: Played) -> None:
+def check_well_formed(played: RunOutcome) -> None:
     """Everything that is true of every stream, whatever happened in it."""
     events = played.events
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
@@ -145,10 +152,10 @@ def well_formed(played: Played) -> None:
     assert [done[index] for index in range(len(added))] == played.resource["output"]
     for event in added:
         assert done[event["output_index"]]["id"] == event["item"]["id"]
-    _deltas_make_the_items(events, played.resource["output"])
+    _check_deltas(events, played.resource["output"])
 
 
-def _deltas_make_the_items(events: list[WireEvent], output: list[WireEvent]) -> None:
+def _check_deltas(events: list[WireEvent], output: list[WireEvent]) -> None:
     told: dict[int, str] = {}
     for event in events:
         if event["type"].endswith(".delta"):

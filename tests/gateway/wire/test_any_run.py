@@ -6,13 +6,13 @@ import asyncio
 from typing import Any
 
 import orjson
-from gateway.wire.contract import event_problems, problems
-from gateway.wire.stage import CREATED_AT, Played, Servers, played, well_formed
+from gateway.wire.contract import contract_problems, event_contract_problems
+from gateway.wire.stage import CREATED_AT, DeclaredServers, RunOutcome, check_well_formed, play_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shelf import Shelf
+from shelf import FakeExecutor
 
-from holodeck.gateway.wire.replay import replay
+from holodeck.gateway.wire.replay import replay_events
 from holodeck.gateway.wire.request import read_request
 from holodeck.gateway.wire.seal import SealKeys
 from holodeck.gateway.wire.writer import ResponseWriter
@@ -34,24 +34,26 @@ turns = st.lists(st.lists(steps, max_size=4), max_size=3)
 MCP = {"type": "mcp", "server_label": "calc", "require_approval": "never"}
 CLIENT = {"type": "function", "name": "ask_client"}
 SEAL = SealKeys([b"k" * 32]).for_caller("a")
-SERVERS = Servers(
+SERVERS = DeclaredServers(
     labels={"add": "calc", "fail": "calc", "danger": "calc"}, approval=frozenset({"danger"}), failed={"down": "it is"}
 )
 
 
-def stream(script: list[Any], *, chunk: int, dialect: Any, is_declared: bool, **body: Any) -> Played:
+def stream(script: list[Any], *, chunk: int, dialect: Any, is_declared: bool, **body: Any) -> RunOutcome:
     tools = [MCP, CLIENT] if is_declared else [CLIENT]
-    shelf = Shelf(
-        add=lambda a, b: str(a + b), fail=lambda: ToolResult.failed("", "broken"), danger=lambda: "never without asking"
+    shelf = FakeExecutor(
+        add=lambda a, b: str(a + b),
+        fail=lambda: ToolResult.failure("", "broken"),
+        danger=lambda: "never without asking",
     )
     model = ScriptedModel(*script, say("The end."), chunk=chunk)
     given_body = {"tools": tools, **body}
     return asyncio.run(
-        played(model, given_body, shelf=shelf, servers=SERVERS, dialect=dialect, seal=SEAL),
+        play_run(model, given_body, executor=shelf, declared=SERVERS, client_kind=dialect, seal=SEAL),
     )
 
 
-def nothing_is_lost_or_told_twice(seen: Played) -> None:
+def nothing_is_lost_or_told_twice(seen: RunOutcome) -> None:
     """What the model said and thought is what the output has of it, unless it broke off in the middle."""
     if seen.result.status in ("failed", "cancelled"):
         return
@@ -73,23 +75,23 @@ def test_any_run_without_declared_servers_keeps_the_contract(
     if wants_encrypted:
         body["include"] = ["reasoning.encrypted_content"]
     seen = stream(script, chunk=chunk, dialect="open_responses", is_declared=False, **body)
-    well_formed(seen)
+    check_well_formed(seen)
     nothing_is_lost_or_told_twice(seen)
-    assert [line for event in seen.events for line in event_problems(event)] == []
-    assert problems("ResponseResource", seen.resource) == []
-    again = [orjson.loads(payload) for payload in replay(seen.resource, dialect="open_responses")]
-    well_formed(Played(**{**vars(seen), "events": again}))
-    assert [line for event in again for line in event_problems(event)] == []
+    assert [line for event in seen.events for line in event_contract_problems(event)] == []
+    assert contract_problems("ResponseResource", seen.resource) == []
+    again = [orjson.loads(payload) for payload in replay_events(seen.resource, client_kind="open_responses")]
+    check_well_formed(RunOutcome(**{**vars(seen), "events": again}))
+    assert [line for event in again for line in event_contract_problems(event)] == []
 
 
 @settings(max_examples=60, deadline=None)
 @given(turns, st.integers(1, 6))
 def test_any_run_with_declared_servers_is_well_formed_and_can_be_sent_back(script: list[Any], chunk: int) -> None:
     seen = stream(script, chunk=chunk, dialect="openai", is_declared=True)
-    well_formed(seen)
+    check_well_formed(seen)
     nothing_is_lost_or_told_twice(seen)
-    again = [orjson.loads(payload) for payload in replay(seen.resource)]
-    well_formed(Played(**{**vars(seen), "events": again}))
+    again = [orjson.loads(payload) for payload in replay_events(seen.resource)]
+    check_well_formed(RunOutcome(**{**vars(seen), "events": again}))
     read_request({"model": "m", "input": [*seen.resource["output"], {"role": "user", "content": "go on"}]})
 
 
@@ -97,11 +99,11 @@ def test_a_response_that_waits_for_its_turn_is_queued_first() -> None:
     writer = ResponseWriter(
         read_request({"model": "m", "input": "hi", "background": True}), response_id="resp_1", created_at=CREATED_AT
     )
-    events = [orjson.loads(each) for each in [*writer.queue(), *writer.feed(RunStarted(run_id="r", model="m"))]]
+    events = [orjson.loads(each) for each in [*writer.write_queued(), *writer.feed(RunStarted(run_id="r", model="m"))]]
     assert [(event["type"], event["response"]["status"]) for event in events] == [
         ("response.created", "queued"),
         ("response.queued", "queued"),
         ("response.in_progress", "in_progress"),
     ]
-    assert [line for event in events for line in event_problems(event)] == []
+    assert [line for event in events for line in event_contract_problems(event)] == []
     assert (writer.sequence, writer.is_finished) == (3, False)

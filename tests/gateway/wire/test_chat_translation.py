@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from shelf import Shelf
+from aio import async_test
+from shelf import FakeExecutor
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run
-from holodeck.gateway.wire.chat import ChatWriter, chat_sse
-from holodeck.gateway.wire.chat_request import read_chat
+from holodeck.gateway.wire.chat import ChatWriter, encode_chat_sse
+from holodeck.gateway.wire.chat_request import read_chat_request
 from holodeck.lib.errors import BadRequestError, ModelError
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.exchange import ToolChoice
@@ -24,16 +24,20 @@ from holodeck.tools.registry import Toolbox
 FUNCTION = {"type": "function", "function": {"name": "ask_client", "parameters": {"type": "object"}}}
 
 
-async def chatted(
-    model: ScriptedModel, body: dict[str, Any] | None = None, *, shelf: Shelf | None = None, is_silent: bool = False
+async def play_chat(
+    model: ScriptedModel,
+    body: dict[str, Any] | None = None,
+    *,
+    shelf: FakeExecutor | None = None,
+    is_silent: bool = False,
 ) -> tuple[list[dict[str, Any]], ChatWriter]:
     """Run it, and write every chunk of it."""
-    request = read_chat({"model": "demo", "messages": [{"role": "user", "content": "hi"}], **(body or {})})
+    request = read_chat_request({"model": "demo", "messages": [{"role": "user", "content": "hi"}], **(body or {})})
     response = request.response
     writer = ChatWriter(request, completion_id="chatcmpl_1", created_at=1_700_000_000.0, is_silent=is_silent)
     log = EventLog()
-    first = response.model_request((), response.tool_choice.resolved(lambda *_: []))
-    toolbox = Toolbox([shelf] if shelf else [], checker=ArgumentChecker(), client=response.tools.functions)
+    first = response.build_model_request((), response.tool_choice.resolve(lambda *_: []))
+    toolbox = Toolbox([shelf] if shelf else [], checker=ArgumentChecker(), client_functions=response.tools.functions)
     await run(RunRequest(run_id="r", model=first), model, toolbox, log)
     chunks: list[bytes] = []
     async for _, event in log.read():
@@ -46,66 +50,66 @@ def content(chunks: list[dict[str, Any]], key: str = "content") -> str:
 
 
 @pytest.mark.proves("D-25")
-@aio
+@async_test
 async def test_an_answer_comes_in_chunks_and_ends_with_its_reason_and_its_cost() -> None:
     body = {"stream": True, "stream_options": {"include_usage": True}}
-    chunks, writer = await chatted(ScriptedModel([think("hm"), say("Hello there"), spend(7, 3)], chunk=4), body)
+    chunks, writer = await play_chat(ScriptedModel([think("hm"), say("Hello there"), spend(7, 3)], chunk=4), body)
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
     assert (content(chunks), content(chunks, "reasoning_content")) == ("Hello there", "hm")
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[-3:-1]] == [None, "stop"]
     assert (chunks[-1]["choices"], chunks[-1]["usage"]["total_tokens"]) == ([], 10)
     assert {(chunk["id"], chunk["object"]) for chunk in chunks} == {("chatcmpl_1", "chat.completion.chunk")}
-    whole = writer.completion()
+    whole = writer.build_completion()
     assert whole["choices"][0]["message"]["content"] == "Hello there"
     assert whole["choices"][0]["finish_reason"] == "stop"
-    assert chat_sse(b"{}") == b"data: {}\n\n"
+    assert encode_chat_sse(b"{}") == b"data: {}\n\n"
 
 
 @pytest.mark.proves("D-25")
-@aio
+@async_test
 async def test_our_own_tools_run_unseen_behind_one_message() -> None:
-    shelf = Shelf(add=lambda a, b: str(a + b))
+    shelf = FakeExecutor(add=lambda a, b: str(a + b))
     model = ScriptedModel([say("Let me see."), call("add", a=1, b=2)], say("It is 3."))
-    chunks, writer = await chatted(model, shelf=shelf)
+    chunks, writer = await play_chat(model, shelf=shelf)
     assert content(chunks) == "Let me see.\n\nIt is 3."
-    message = writer.completion()["choices"][0]["message"]
-    assert (message["content"], "tool_calls" in message, len(shelf.ran)) == ("Let me see.\n\nIt is 3.", False, 1)
+    message = writer.build_completion()["choices"][0]["message"]
+    assert (message["content"], "tool_calls" in message, len(shelf.calls)) == ("Let me see.\n\nIt is 3.", False, 1)
 
 
-@aio
+@async_test
 async def test_functions_of_the_client_are_streamed_as_tool_calls() -> None:
     model = ScriptedModel([call("ask_client", q="a"), call("ask_client", q="b")], chunk=3)
-    chunks, writer = await chatted(model, {"tools": [FUNCTION]})
+    chunks, writer = await play_chat(model, {"tools": [FUNCTION]})
     made: dict[int, dict[str, str]] = {}
     for chunk in chunks:
         for piece in chunk["choices"][0]["delta"].get("tool_calls", ()):
             known = made.setdefault(piece["index"], {"id": piece.get("id", ""), "arguments": ""})
             known["arguments"] += piece["function"]["arguments"]
-    calls = writer.completion()["choices"][0]["message"]["tool_calls"]
+    calls = writer.build_completion()["choices"][0]["message"]["tool_calls"]
     assert [(each["id"], each["arguments"]) for each in made.values()] == [
         ("call_1", '{"q":"a"}'),
         ("call_2", '{"q":"b"}'),
     ]
     assert [each["function"]["arguments"] for each in calls] == ['{"q":"a"}', '{"q":"b"}']
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert writer.completion()["choices"][0]["message"]["content"] is None
+    assert writer.build_completion()["choices"][0]["message"]["content"] is None
 
 
-@aio
+@async_test
 async def test_a_cut_or_failed_answer_says_so() -> None:
-    chunks, _ = await chatted(ScriptedModel([say("half"), finish("length")]))
+    chunks, _ = await play_chat(ScriptedModel([say("half"), finish("length")]))
     assert chunks[-1]["choices"][0]["finish_reason"] == "length"
-    chunks, writer = await chatted(ScriptedModel(fail(ModelError("gone"))))
+    chunks, writer = await play_chat(ScriptedModel(fail(ModelError("gone"))))
     assert chunks[-1] == {"error": writer.error}
     assert writer.error == {"type": "model_error", "param": None, "code": "model_error", "message": "gone"}
-    chunks, writer = await chatted(ScriptedModel(say("quiet")), is_silent=True)
-    assert (chunks, writer.completion()["choices"][0]["message"]["content"]) == ([], "quiet")
+    chunks, writer = await play_chat(ScriptedModel(say("quiet")), is_silent=True)
+    assert (chunks, writer.build_completion()["choices"][0]["message"]["content"]) == ([], "quiet")
 
 
 @pytest.mark.proves("D-25")
 def test_messages_of_every_role_reach_the_engine() -> None:
     png = "data:image/png;base64,aGk="
-    request = read_chat(
+    request = read_chat_request(
         {
             "model": "m",
             "messages": [
@@ -157,7 +161,7 @@ def test_messages_of_every_role_reach_the_engine() -> None:
 
 
 def read(**body: Any) -> Any:
-    return read_chat({"model": "m", "messages": [{"role": "user", "content": "x"}], **body}).response
+    return read_chat_request({"model": "m", "messages": [{"role": "user", "content": "x"}], **body}).response
 
 
 def test_what_is_asked_for_is_what_the_model_gets() -> None:
@@ -170,7 +174,7 @@ def test_what_is_asked_for_is_what_the_model_gets() -> None:
         tools=[FUNCTION],
         tool_choice={"type": "function", "function": {"name": "ask_client"}},
     )
-    asked = request.model_request((), request.tool_choice.resolved(lambda *_: []))
+    asked = request.build_model_request((), request.tool_choice.resolve(lambda *_: []))
     assert (asked.temperature, asked.max_tokens, asked.effort) == (0.1, 5, "high")
     assert asked.response_format == {"title": "n", **schema}
     assert asked.tool_choice == ToolChoice(mode="required", name="ask_client")
@@ -178,11 +182,11 @@ def test_what_is_asked_for_is_what_the_model_gets() -> None:
         "type": "allowed_tools",
         "allowed_tools": {"mode": "required", "tools": [FUNCTION | {"function": {"name": "ask_client"}}]},
     }
-    choice = read(tools=[FUNCTION], tool_choice=narrowed).tool_choice.resolved(lambda *_: [])
+    choice = read(tools=[FUNCTION], tool_choice=narrowed).tool_choice.resolve(lambda *_: [])
     assert choice == ToolChoice(mode="required", allowed=("ask_client",))
-    assert read(max_tokens=7).answer.max_output_tokens == 7
-    assert read(logit_bias={}, top_logprobs=0, logprobs=False, n=1).answer.stop == ()
-    assert read(response_format={"type": "json_object"}).answer.schema == {"type": "object"}
+    assert read(max_tokens=7).options.max_output_tokens == 7
+    assert read(logit_bias={}, top_logprobs=0, logprobs=False, n=1).options.stop == ()
+    assert read(response_format={"type": "json_object"}).options.schema == {"type": "object"}
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

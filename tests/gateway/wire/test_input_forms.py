@@ -6,9 +6,9 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-from gateway.wire.contract import problems
+from gateway.wire.contract import contract_problems
 
-from holodeck.gateway.wire.input import references
+from holodeck.gateway.wire.input import list_references
 from holodeck.gateway.wire.request import read_request
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.content import AudioContent, TextContent
@@ -162,10 +162,10 @@ def test_a_form_of_input_is_what_the_engine_hears_and_the_client_can_list(entry:
     assert [nameless(item) for item in found.items] == [nameless(item) for item in expected]
     for item, wanted in zip(found.items, expected, strict=True):
         assert not wanted.id or item.id == wanted.id
-    [shown] = found.shown
+    [shown] = found.wire_items
     assert shown["id"]
     if not shown["type"].startswith("mcp_") and "input_audio" not in str(shown):  # the contract has neither
-        assert problems("ItemField", shown) == []
+        assert contract_problems("ItemField", shown) == []
     assert [nameless(item) for item in read(shown).items] == [nameless(item) for item in expected], (
         "it can be sent again"
     )
@@ -174,7 +174,7 @@ def test_a_form_of_input_is_what_the_engine_hears_and_the_client_can_list(entry:
 def test_a_string_is_a_message_of_the_user() -> None:
     found = read_request({"model": "m", "input": "hi"}).input
     assert [nameless(item) for item in found.items] == [nameless(Message(role="user", content=(text("hi"),)))]
-    assert problems("ItemField", found.shown[0]) == []
+    assert contract_problems("ItemField", found.wire_items[0]) == []
 
 
 def test_a_reference_is_followed() -> None:
@@ -182,11 +182,11 @@ def test_a_reference_is_followed() -> None:
         "msg_7": {"id": "msg_7", "type": "message", "role": "user", "content": [{"type": "input_text", "text": "x"}]}
     }
     body = [{"type": "item_reference", "id": "msg_7"}, {"id": "msg_7"}]
-    assert references(body) == ["msg_7", "msg_7"]
-    found = read(*body, find=stored.get)
+    assert list_references(body) == ["msg_7", "msg_7"]
+    found = read(*body, find_item=stored.get)
     assert [item.id for item in found.items] == ["msg_7", "msg_7"]
     with pytest.raises(BadRequestError, match="'msg_8' not found") as caught:
-        read({"type": "item_reference", "id": "msg_8"}, find=stored.get)
+        read({"type": "item_reference", "id": "msg_8"}, find_item=stored.get)
     assert (caught.value.param, caught.value.code) == ("input[0].id", "item_not_found")
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from aio import aio
-from gateway.wire.stage import Servers, played
-from gateway.wire.test_chat_translation import FUNCTION, chatted
+from aio import async_test
+from gateway.wire.stage import DeclaredServers, play_run
+from gateway.wire.test_chat_translation import FUNCTION, play_chat
 from gateway.wire.test_replay import RUNS
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import ImageDetail, Response, ResponseStreamEvent, ResponseTextConfigParam
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from openai.types.shared_params import Reasoning
 from pydantic import TypeAdapter
-from shelf import Shelf
+from shelf import FakeExecutor
 
 from holodeck.gateway.wire.request import read_request
 from holodeck.lib.errors import BadRequestError
@@ -26,12 +26,12 @@ EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 @pytest.mark.proves("D-25", "D-26")
 @pytest.mark.parametrize("name", RUNS)
-@aio(30)
+@async_test(30)
 async def test_events_and_resources_are_what_the_package_says_they_are(name: str) -> None:
     turns, body = RUNS[name]
-    shelf = Shelf(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failed("", "broken"))
-    servers = Servers(labels={"add": "calc", "fail": "calc"})
-    seen = await played(ScriptedModel(*turns, chunk=3), body, shelf=shelf, servers=servers)
+    shelf = FakeExecutor(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failure("", "broken"))
+    servers = DeclaredServers(labels={"add": "calc", "fail": "calc"})
+    seen = await play_run(ScriptedModel(*turns, chunk=3), body, executor=shelf, declared=servers)
     for event in seen.events:
         parsed = EVENTS.validate_python(without_our_words(event))
         assert parsed.type == event["type"]
@@ -81,12 +81,12 @@ def without_our_words(value: dict[str, Any]) -> dict[str, Any]:
     return {**value, "response": resource} if "response" in value else resource
 
 
-@aio
+@async_test
 async def test_chat_chunks_and_completions_are_what_the_package_says_they_are() -> None:
     body: dict[str, Any] = {"tools": [FUNCTION], "stream": True, "stream_options": {"include_usage": True}}
     model = ScriptedModel([think("hm"), say("Let me ask."), call("ask_client", q=1)], chunk=3)
-    chunks, writer = await chatted(model, body)
+    chunks, writer = await play_chat(model, body)
     for chunk in chunks:
         ChatCompletionChunk.model_validate(chunk)
-    completion = ChatCompletion.model_validate(writer.completion())
+    completion = ChatCompletion.model_validate(writer.build_completion())
     assert completion.choices[0].finish_reason == "tool_calls"

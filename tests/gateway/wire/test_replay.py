@@ -6,13 +6,13 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.wire.contract import event_problems
-from gateway.wire.stage import Played, Servers, played, well_formed
-from shelf import Shelf
+from aio import async_test
+from gateway.wire.contract import event_contract_problems
+from gateway.wire.stage import DeclaredServers, RunOutcome, check_well_formed, play_run
+from shelf import FakeExecutor
 
-from holodeck.gateway.wire.encoder import DONE, sse
-from holodeck.gateway.wire.replay import replay
+from holodeck.gateway.wire.encoder import SSE_DONE, encode_sse
+from holodeck.gateway.wire.replay import replay_events
 from holodeck.lib.errors import ModelError
 from holodeck.testing import ScriptedModel, call, fail, finish, say, think
 from holodeck.tools.executor import ToolResult
@@ -33,23 +33,25 @@ RUNS: dict[str, tuple[list[Any], dict[str, Any]]] = {
 
 @pytest.mark.proves("D-28")
 @pytest.mark.parametrize("name", RUNS)
-@aio
+@async_test
 async def test_a_replayed_response_has_the_same_events_as_a_streamed_one(name: str) -> None:
     turns, body = RUNS[name]
-    shelf = Shelf(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failed("", "broken"))
-    servers = Servers(labels={"add": "calc", "fail": "calc"})
-    streamed = await played(ScriptedModel(*turns), body, shelf=shelf, servers=servers, dialect="open_responses")
-    well_formed(streamed)
-    events = [orjson.loads(payload) for payload in replay(streamed.resource, dialect="open_responses")]
-    again = Played(**{**vars(streamed), "events": events})
-    well_formed(again)
+    shelf = FakeExecutor(add=lambda a, b: str(a + b), fail=lambda: ToolResult.failure("", "broken"))
+    servers = DeclaredServers(labels={"add": "calc", "fail": "calc"})
+    streamed = await play_run(
+        ScriptedModel(*turns), body, executor=shelf, declared=servers, client_kind="open_responses"
+    )
+    check_well_formed(streamed)
+    events = [orjson.loads(payload) for payload in replay_events(streamed.resource, client_kind="open_responses")]
+    again = RunOutcome(**{**vars(streamed), "events": events})
+    check_well_formed(again)
     assert again.types == streamed.types
     if "mcp" not in str(body):
-        assert [line for event in events for line in event_problems(event)] == []
+        assert [line for event in events for line in event_contract_problems(event)] == []
 
 
 def test_an_event_is_one_block_of_server_sent_events_named_by_its_type() -> None:
-    assert sse(b'{"type":"response.created","x":1}') == (
+    assert encode_sse(b'{"type":"response.created","x":1}') == (
         b'event: response.created\ndata: {"type":"response.created","x":1}\n\n'
     )
-    assert DONE == b"data: [DONE]\n\n"
+    assert SSE_DONE == b"data: [DONE]\n\n"

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 import pytest
-from gateway.wire.contract import problems
+from gateway.wire.contract import contract_problems
 
-from holodeck.gateway.wire.request import ResponseRequest, read_message, read_request
+from holodeck.gateway.wire.request import ResponseRequest, read_request, read_socket_message
 from holodeck.gateway.wire.resource import ResponseResource
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.exchange import ToolChoice, ToolSpec
@@ -24,8 +24,8 @@ def _tool(name: str) -> MCPToolInfo:
 
 
 def echoed(request: ResponseRequest, dialect: Any = "open_responses") -> dict[str, Any]:
-    frame = ResponseResource(request, response_id="resp_1", created_at=1.5, model="m", dialect=dialect)
-    return frame.at("in_progress", [])
+    frame = ResponseResource(request, response_id="resp_1", created_at=1.5, model="m", client_kind=dialect)
+    return frame.build("in_progress", [])
 
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
@@ -51,7 +51,7 @@ def test_what_the_client_asks_for_is_what_the_model_is_asked() -> None:
         tool_choice={"type": "function", "name": "f"},
         metadata={"a": "b"},
     )
-    asked = request.model_request((), request.tool_choice.resolved(lambda *_: []), instructions="The agent's own.")
+    asked = request.build_model_request((), request.tool_choice.resolve(lambda *_: []), instructions="The agent's own.")
     assert (asked.instructions, asked.temperature, asked.top_p, asked.max_tokens) == ("Be brief.", 0.5, 0.9, 99)
     assert (asked.presence_penalty, asked.frequency_penalty) == (0.1, -0.1)
     assert (asked.effort, asked.summary, asked.verbosity) == ("low", "auto", "low")
@@ -61,7 +61,7 @@ def test_what_the_client_asks_for_is_what_the_model_is_asked() -> None:
     assert request.max_tool_calls == 3
     assert request.tools.functions == (ToolSpec(name="f", description="d", parameters=SCHEMA, strict=True),)
     shown = echoed(request)
-    assert problems("ResponseResource", shown) == []
+    assert contract_problems("ResponseResource", shown) == []
     assert (shown["temperature"], shown["metadata"], shown["max_tool_calls"]) == (0.5, {"a": "b"}, 3)
     assert echoed(request, "openai")["text"]["format"]["schema"] == SCHEMA
 
@@ -84,13 +84,13 @@ BODIES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("body", BODIES, ids=[orjson.dumps(body).decode()[:60] for body in BODIES])
 def test_all_31_fields_are_there_with_their_types_whatever_was_left_out(body: dict[str, Any]) -> None:
     shown = echoed(read(**body))
-    assert problems("ResponseResource", shown) == []
+    assert contract_problems("ResponseResource", shown) == []
     assert len(shown) == 31
 
 
 def test_a_json_object_is_a_schema_that_any_object_fits() -> None:
     request = read(text={"format": {"type": "json_object"}})
-    assert request.answer.schema == {"type": "object"}
+    assert request.options.schema == {"type": "object"}
 
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -176,9 +176,9 @@ def test_a_request_needs_an_input_unless_it_goes_on_from_another() -> None:
 
 def test_a_websocket_message_is_the_same_request_without_what_only_http_has() -> None:
     message = {"type": "response.create", "model": "m", "input": "hi", "store": False}
-    assert read_message(message).store is False
-    assert read_message({**message, "stream": True, "background": False}).background is False
-    assert read_message({**message, "generate": False, "client_metadata": {"turn_id": "1"}}).generates is False
+    assert read_socket_message(message).store is False
+    assert read_socket_message({**message, "stream": True, "background": False}).background is False
+    assert read_socket_message({**message, "generate": False, "client_metadata": {"turn_id": "1"}}).needs_model is False
     extras: list[dict[str, Any]] = [
         {"stream": False},
         {"background": True},
@@ -187,10 +187,10 @@ def test_a_websocket_message_is_the_same_request_without_what_only_http_has() ->
     ]
     for extra in extras:
         with pytest.raises(BadRequestError) as caught:
-            read_message({**message, **extra})
+            read_socket_message({**message, **extra})
         assert caught.value.param == next(iter(extra))
     with pytest.raises(BadRequestError) as caught:
-        read_message({**message, "type": "response.destroy"})
+        read_socket_message({**message, "type": "response.destroy"})
     assert caught.value.param == "type"
 
 
@@ -209,7 +209,7 @@ def test_a_declaration_is_echoed_without_its_credentials() -> None:
     for secret in ("tok-123", "k-456"):
         assert secret not in shown
     assert echoed(request)["tools"][0]["server_url"] == "https://mcp.example/<redacted>"
-    assert request.declares_mcp
+    assert request.has_mcp_declarations
 
 
 APPROVALS: list[tuple[Any, dict[str, bool]]] = [
@@ -227,7 +227,7 @@ APPROVALS: list[tuple[Any, dict[str, bool]]] = [
 @pytest.mark.parametrize(("rule", "expected"), APPROVALS)
 def test_require_approval_in_all_its_forms(rule: Any, expected: dict[str, bool]) -> None:
     [declared] = read(tools=[{**SERVER, "require_approval": rule}]).tools.declarations
-    asks = {tool: declared.asks(_tool(tool)) for tool in ("read", "write")}
+    asks = {tool: declared.needs_approval(_tool(tool)) for tool in ("read", "write")}
     assert asks == expected
 
 
@@ -244,7 +244,7 @@ def test_require_approval_in_all_its_forms(rule: Any, expected: dict[str, bool])
 )
 def test_allowed_tools_in_all_its_forms(allowed: Any, expected: set[str]) -> None:
     [declared] = read(tools=[{**SERVER, "allowed_tools": allowed}]).tools.declarations
-    assert {tool for tool in ("read", "write") if declared.allows(_tool(tool))} == expected
+    assert {tool for tool in ("read", "write") if declared.is_allowed(_tool(tool))} == expected
 
 
 @pytest.mark.parametrize(
@@ -296,11 +296,11 @@ def test_a_tool_choice_in_each_of_its_forms(given: Any, expected: ToolChoice) ->
     def names(label: str, tool: str | None) -> list[str]:
         return [each for each in ("add", "sub") if label == "calc" and tool in (None, each)]
 
-    assert read(tool_choice=given).tool_choice.resolved(names) == expected
+    assert read(tool_choice=given).tool_choice.resolve(names) == expected
 
 
 def test_a_choice_of_a_server_that_has_no_such_tool_is_refused() -> None:
     choice = read(tool_choice={"type": "mcp", "server_label": "calc", "name": "nope"}).tool_choice
     with pytest.raises(BadRequestError) as caught:
-        choice.resolved(lambda *_: [])
+        choice.resolve(lambda *_: [])
     assert caught.value.param == "tool_choice"

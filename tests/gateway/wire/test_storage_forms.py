@@ -6,14 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from aio import aio
-from gateway.wire.contract import problems
-from gateway.wire.stage import opened, played, well_formed
+from aio import async_test
+from gateway.wire.contract import contract_problems
+from gateway.wire.stage import check_well_formed, open_sealed_items, play_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holodeck.gateway.wire.compact_request import compacted, read_compact
-from holodeck.gateway.wire.context import check_answered, settled
+from holodeck.gateway.wire.compact_request import build_compaction, read_compact_request
+from holodeck.gateway.wire.context import check_answered, with_missing_outputs
 from holodeck.gateway.wire.request import read_request
 from holodeck.gateway.wire.seal import BrokenSealError, SealKeys
 from holodeck.lib.errors import BadRequestError
@@ -27,7 +27,7 @@ from holodeck.models.items import (
     Message,
     Reasoning,
     Usage,
-    said,
+    text_message,
 )
 from holodeck.models.items_codec import decode_items, encode_items
 from holodeck.testing import ScriptedModel, say, think
@@ -73,16 +73,16 @@ def test_items_come_back_from_storage_as_they_were(conversation: tuple[Item, ...
 @settings(max_examples=25, deadline=None)
 @given(st.lists(items, max_size=5).map(tuple))
 def test_a_folded_conversation_is_unfolded_by_the_gateway_that_folded_it(conversation: tuple[Item, ...]) -> None:
-    resource = compacted(conversation, seal=SEAL, created_at=1.0, usage=Usage())
-    assert problems("CompactResource", resource) == []
-    sealed = asyncio.run(opened(resource["output"], SEAL))
+    resource = build_compaction(conversation, seal=SEAL, created_at=1.0, usage=Usage())
+    assert contract_problems("CompactResource", resource) == []
+    sealed = asyncio.run(open_sealed_items(resource["output"], SEAL))
     found = read_request({"model": "m", "input": resource["output"]}, sealed=sealed).input
     assert tuple(found.items) == conversation
 
 
 @pytest.mark.parametrize("content", [b"", b"secret", b"secret" * 100_000])
 def test_sealed_content_opens_only_whole_for_its_caller_its_purpose_and_with_its_key(content: bytes) -> None:
-    sealed = SEAL.close("compaction", content)
+    sealed = SEAL.seal("compaction", content)
     assert "secret" not in sealed
     assert SEAL.open("compaction", sealed) == content
     for other in (SealKeys([b"other" * 8]).for_caller("a"), SealKeys([KEY]).for_caller("b")):
@@ -99,13 +99,13 @@ def test_sealed_content_opens_only_whole_for_its_caller_its_purpose_and_with_its
 
 def test_the_first_key_seals_and_all_of_them_open() -> None:
     old, new = SealKeys([KEY]), SealKeys([b"n" * 32, KEY])
-    assert new.for_caller("a").open("reasoning", old.for_caller("a").close("reasoning", b"x")) == b"x"
+    assert new.for_caller("a").open("reasoning", old.for_caller("a").seal("reasoning", b"x")) == b"x"
     with pytest.raises(BrokenSealError):
-        old.for_caller("a").open("reasoning", new.for_caller("a").close("reasoning", b"x"))
+        old.for_caller("a").open("reasoning", new.for_caller("a").seal("reasoning", b"x"))
 
 
 def test_a_compact_request_is_checked_like_any_other() -> None:
-    request = read_compact({"model": "m", "input": "hi", "instructions": "short"})
+    request = read_compact_request({"model": "m", "input": "hi", "instructions": "short"})
     assert (request.model, request.instructions, len(request.input.items)) == ("m", "short", 1)
     for body, param in (
         ({"model": "m"}, "input"),
@@ -113,24 +113,24 @@ def test_a_compact_request_is_checked_like_any_other() -> None:
         ({"model": "m", "input": "x", "y": 1}, "y"),
     ):
         with pytest.raises(BadRequestError) as caught:
-            read_compact(body)
+            read_compact_request(body)
         assert caught.value.param == param
 
 
-@aio
+@async_test
 async def test_encrypted_reasoning_travels_through_a_client_that_stores_nothing() -> None:
     body: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
     model = ScriptedModel([think("hm", signature="s3cret"), say("yes")], say("again"))
-    first = await played(model, body, seal=SEAL)
-    well_formed(first)
+    first = await play_run(model, body, seal=SEAL)
+    check_well_formed(first)
     reasoning = first.resource["output"][0]
     assert "s3cret" not in str(first.events)
     again = [{"role": "user", "content": "hi"}, *first.resource["output"], {"role": "user", "content": "and?"}]
-    await played(model, {**body, "input": again}, seal=SEAL)
+    await play_run(model, {**body, "input": again}, seal=SEAL)
     [kept] = [item for item in model.requests[1].items if isinstance(item, Reasoning)]
     assert kept.opaque == {"signature": "s3cret"}
     assert (kept.text, kept.id) == ("hm", reasoning["id"])
-    plain = await played(ScriptedModel([think("hm", signature="s3cret"), say("yes")]), seal=SEAL)
+    plain = await play_run(ScriptedModel([think("hm", signature="s3cret"), say("yes")]), seal=SEAL)
     assert "encrypted_content" not in plain.resource["output"][0], "only on request"
 
 
@@ -139,7 +139,9 @@ def test_a_response_that_ended_early_can_be_continued() -> None:
     ours = FunctionCall(call_id="a", name="add", arguments="{}", id="fc_a")
     theirs = FunctionCall(call_id="b", name="ask_client", arguments="{}", id="fc_b")
     waiting = FunctionCall(call_id="c", name="sub", arguments="{}", id="fc_c")
-    context = settled((ours, theirs, waiting), pending=[waiting], is_client=lambda name: name == "ask_client")
+    context = with_missing_outputs(
+        (ours, theirs, waiting), pending=[waiting], is_client_function=lambda name: name == "ask_client"
+    )
     assert [item.type for item in context] == [
         "function_call",
         "function_call_output",
@@ -147,7 +149,7 @@ def test_a_response_that_ended_early_can_be_continued() -> None:
         "function_call",
     ]
     with pytest.raises(BadRequestError, match="No tool output found for function call b"):
-        check_answered((*context, said("user", "hi")), pending=[waiting])
+        check_answered((*context, text_message("user", "hi")), pending=[waiting])
     answer = FunctionCallOutput(call_id="b", content=(TextContent(text="yes"),))
     check_answered((*context, answer), pending=[waiting])
     with pytest.raises(BadRequestError, match="No tool call found"):

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import aio
-from gateway.wire.contract import event_problems, problems
-from gateway.wire.stage import Played, Servers, played, well_formed
-from shelf import Shelf
+from aio import async_test
+from gateway.wire.contract import contract_problems, event_contract_problems
+from gateway.wire.stage import DeclaredServers, RunOutcome, check_well_formed, play_run
+from shelf import FakeExecutor
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import ImageContent, TextContent
@@ -21,17 +21,17 @@ from holodeck.testing.script import call_raw
 FUNCTION = {"type": "function", "name": "ask_client", "parameters": {"type": "object", "properties": {}}}
 
 
-def keeps_the_contract(seen: Played) -> None:
+def keeps_the_contract(seen: RunOutcome) -> None:
     """Valid by Open Responses, each event and the resource."""
-    well_formed(seen)
-    assert [line for event in seen.events for line in event_problems(event)] == []
-    assert problems("ResponseResource", seen.resource) == []
+    check_well_formed(seen)
+    assert [line for event in seen.events for line in event_contract_problems(event)] == []
+    assert contract_problems("ResponseResource", seen.resource) == []
 
 
 @pytest.mark.proves("D-25")
-@aio
+@async_test
 async def test_a_plain_answer_has_the_events_that_clients_expect_in_their_order() -> None:
-    seen = await played(ScriptedModel([say("Hello there"), spend(7, 3, cached=2)], chunk=6))
+    seen = await play_run(ScriptedModel([say("Hello there"), spend(7, 3, cached=2)], chunk=6))
     keeps_the_contract(seen)
     assert seen.types == [
         "response.created",
@@ -53,11 +53,11 @@ async def test_a_plain_answer_has_the_events_that_clients_expect_in_their_order(
 
 
 @pytest.mark.proves("D-26", "D-25")
-@aio
+@async_test
 async def test_tools_of_the_operator_show_as_calls_with_their_outputs_and_the_contract_holds() -> None:
-    shelf = Shelf(add=lambda a, b: str(a + b))
+    shelf = FakeExecutor(add=lambda a, b: str(a + b))
     model = ScriptedModel([call("add", a=1, b=2), call("add", a=3, b=4)], say("3 and 7"), chunk=5)
-    seen = await played(model, shelf=shelf)
+    seen = await play_run(model, executor=shelf)
     keeps_the_contract(seen)
     assert [item["type"] for item in seen.resource["output"]] == [
         "function_call",
@@ -68,31 +68,31 @@ async def test_tools_of_the_operator_show_as_calls_with_their_outputs_and_the_co
     ]
     assert [item["output"] for item in seen.resource["output"][2:4]] == ["3", "7"]
     assert seen.resource["tools"] == []
-    assert len(shelf.ran) == 2
+    assert len(shelf.calls) == 2
 
 
 @pytest.mark.proves("D-25")
-@aio
+@async_test
 async def test_a_function_of_the_client_is_streamed_and_ends_the_response_as_completed() -> None:
     model = ScriptedModel([say("Let me ask."), call("ask_client", question="why?")], chunk=4)
-    seen = await played(model, {"tools": [FUNCTION]})
+    seen = await play_run(model, {"tools": [FUNCTION]})
     keeps_the_contract(seen)
     assert seen.resource["status"] == "completed"
     told = [(event["type"], event["item"]["type"]) for event in seen.events if "output_item" in event["type"]]
     kinds = ("response.output_item.added", "response.output_item.done")
     assert told == [(kind, item) for item in ("message", "function_call") for kind in kinds], "one after the other"
-    assert len(seen.of("response.function_call_arguments.delta")) > 1
+    assert len(seen.events_of_type("response.function_call_arguments.delta")) > 1
     [asked] = [item for item in seen.resource["output"] if item["type"] == "function_call"]
     assert orjson.loads(asked["arguments"]) == {"question": "why?"}
     assert seen.resource["tools"] == [{**FUNCTION, "description": None, "strict": None}]
 
 
 @pytest.mark.proves("D-25")
-@aio
+@async_test
 async def test_several_calls_of_client_functions_are_streamed_one_after_the_other() -> None:
     """Agno and others keep only the item that was announced last."""
     turn = [call("ask_client", place="Rome"), call_raw("ask_client", ""), call("ask_client", place="Oslo")]
-    seen = await played(ScriptedModel(turn, chunk=4), {"tools": [FUNCTION]})
+    seen = await play_run(ScriptedModel(turn, chunk=4), {"tools": [FUNCTION]})
     keeps_the_contract(seen)
     order = [(e["type"].rpartition(".")[2], e["output_index"]) for e in seen.events if "output_item" in e["type"]]
     # What may still get arguments is not done: nobody knows of an empty one.
@@ -101,56 +101,56 @@ async def test_several_calls_of_client_functions_are_streamed_one_after_the_othe
 
 
 @pytest.mark.proves("D-23", "004:US2-4")
-@aio
+@async_test
 async def test_a_mixed_turn_shows_only_the_clients_call_and_requires_action() -> None:
-    shelf = Shelf(add=lambda a, b: str(a + b))
+    shelf = FakeExecutor(add=lambda a, b: str(a + b))
     model = ScriptedModel([call("add", a=1, b=2), call("ask_client")], say("Now I know."))
-    paused = await played(model, {"tools": [FUNCTION]}, shelf=shelf)
+    paused = await play_run(model, {"tools": [FUNCTION]}, executor=shelf)
     keeps_the_contract(paused)
     assert [(item["type"], item["name"]) for item in paused.resource["output"]] == [("function_call", "ask_client")]
     assert (paused.resource["status"], paused.types[-1]) == ("requires_action", "response.completed")
-    assert shelf.ran == []
+    assert shelf.calls == []
     answer = {"type": "function_call_output", "call_id": "call_2", "output": "because"}
     context = (*paused.request.input.items, *paused.result.items)
-    resumed = await played(
+    resumed = await play_run(
         model,
         {"tools": [FUNCTION], "input": [answer]},
-        shelf=shelf,
+        executor=shelf,
         context=context,
         pending=paused.result.pending,
     )
     keeps_the_contract(resumed)
     kinds = [item["type"] for item in resumed.resource["output"]]
     assert kinds == ["function_call", "function_call_output", "message"]
-    assert (resumed.resource["status"], len(shelf.ran)) == ("completed", 1)
+    assert (resumed.resource["status"], len(shelf.calls)) == ("completed", 1)
     told = [item.call_id for item in model.requests[1].items if isinstance(item, FunctionCallOutput)]
     assert told == ["call_1", "call_2"]
 
 
 @pytest.mark.parametrize("dialect", ["openai", "open_responses"])
-@aio
+@async_test
 async def test_reasoning_has_the_event_names_of_the_contract_that_the_client_speaks(dialect: Any) -> None:
-    seen = await played(ScriptedModel([think("Hmm, let me see"), say("Yes.")], chunk=5), dialect=dialect)
-    well_formed(seen)
+    seen = await play_run(ScriptedModel([think("Hmm, let me see"), say("Yes.")], chunk=5), client_kind=dialect)
+    check_well_formed(seen)
     name = "response.reasoning_text" if dialect == "openai" else "response.reasoning"
-    assert len(seen.of(f"{name}.delta")) == 3
-    assert len(seen.of(f"{name}.done")) == 1
+    assert len(seen.events_of_type(f"{name}.delta")) == 3
+    assert len(seen.events_of_type(f"{name}.done")) == 1
     assert seen.resource["output"][0]["content"] == [{"type": "reasoning_text", "text": "Hmm, let me see"}]
     if dialect == "open_responses":
         keeps_the_contract(seen)
 
 
-@aio
+@async_test
 async def test_a_client_that_asks_for_a_summary_gets_the_thoughts_as_one() -> None:
-    seen = await played(ScriptedModel([think("Because."), say("Yes.")]), {"reasoning": {"summary": "auto"}})
+    seen = await play_run(ScriptedModel([think("Because."), say("Yes.")]), {"reasoning": {"summary": "auto"}})
     keeps_the_contract(seen)
     assert seen.resource["output"][0]["summary"] == [{"type": "summary_text", "text": "Because."}]
 
 
-@aio
+@async_test
 async def test_images_of_tools_are_parts_of_the_output() -> None:
     picture = (TextContent(text="look"), ImageContent(data="aGk=", mime_type="image/png"))
-    seen = await played(ScriptedModel(call("draw"), say("Nice.")), shelf=Shelf(draw=lambda: picture))
+    seen = await play_run(ScriptedModel(call("draw"), say("Nice.")), executor=FakeExecutor(draw=lambda: picture))
     keeps_the_contract(seen)
     assert seen.resource["output"][1]["output"] == [
         {"type": "input_text", "text": "look"},
@@ -159,9 +159,9 @@ async def test_images_of_tools_are_parts_of_the_output() -> None:
 
 
 @pytest.mark.parametrize(("reason", "wire"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
-@aio
+@async_test
 async def test_an_answer_that_was_cut_ends_incomplete_with_its_reason(reason: Any, wire: str) -> None:
-    seen = await played(ScriptedModel([say("half"), finish(reason)]))
+    seen = await play_run(ScriptedModel([say("half"), finish(reason)]))
     keeps_the_contract(seen)
     assert seen.types[-1] == "response.incomplete"
     assert (seen.resource["status"], seen.resource["incomplete_details"]) == ("incomplete", {"reason": wire})
@@ -169,10 +169,10 @@ async def test_an_answer_that_was_cut_ends_incomplete_with_its_reason(reason: An
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
-@aio
+@async_test
 async def test_a_failed_run_tells_the_error_and_then_ends_as_failed_with_all_that_was_done(is_kept: bool) -> None:
     model = ScriptedModel(call("add", a=1, b=2), [say("It is"), fail(ModelError("The model is on holiday."))])
-    seen = await played(model, shelf=Shelf(add=lambda a, b: str(a + b)), is_kept=is_kept)
+    seen = await play_run(model, executor=FakeExecutor(add=lambda a, b: str(a + b)), is_durable=is_kept)
     keeps_the_contract(seen)
     error, last = seen.events[-2:]
     assert (error["type"], last["type"]) == ("error", "response.failed")
@@ -187,7 +187,7 @@ async def test_a_failed_run_tells_the_error_and_then_ends_as_failed_with_all_tha
     ]
 
 
-@aio
+@async_test
 async def test_a_cancelled_run_ends_with_one_last_event_and_its_status() -> None:
     step = wait(asyncio.Event())
 
@@ -195,14 +195,14 @@ async def test_a_cancelled_run_ends_with_one_last_event_and_its_status() -> None
         await step.reached.wait()
         task.cancel()
 
-    seen = await played(ScriptedModel([say("I am"), step]), during=cancel)
+    seen = await play_run(ScriptedModel([say("I am"), step]), during=cancel)
     keeps_the_contract(seen)
     assert (seen.types[-1], seen.resource["status"]) == ("response.incomplete", "cancelled")
     assert seen.resource["output"][0]["status"] == "incomplete"
 
 
 @pytest.mark.parametrize("is_declared", [False, True], ids=["portable", "openai"])
-@aio
+@async_test
 async def test_a_run_that_is_cancelled_in_the_middle_of_a_call_closes_the_call(is_declared: bool) -> None:
     running = asyncio.Event()
 
@@ -215,34 +215,36 @@ async def test_a_run_that_is_cancelled_in_the_middle_of_a_call_closes_the_call(i
         await running.wait()
         task.cancel()
 
-    servers = Servers(labels={"slow": "calc"})
+    servers = DeclaredServers(labels={"slow": "calc"})
     body = {"tools": [{"type": "mcp", "server_label": "calc"}]} if is_declared else {}
-    seen = await played(ScriptedModel(call("slow")), body, shelf=Shelf(slow=slow), servers=servers, during=cancel)
-    well_formed(seen)
+    seen = await play_run(
+        ScriptedModel(call("slow")), body, executor=FakeExecutor(slow=slow), declared=servers, during=cancel
+    )
+    check_well_formed(seen)
     last = seen.resource["output"][-1]
     assert (last["type"], last["status"]) == ("mcp_call" if is_declared else "function_call_output", "incomplete")
     assert seen.resource["status"] == "cancelled"
 
 
 @pytest.mark.proves("D-24")
-@aio
+@async_test
 async def test_a_client_function_outside_the_allowed_tools_comes_with_the_answer_that_it_got() -> None:
     other = {"type": "function", "name": "other"}
     choice = {"type": "allowed_tools", "tools": [{"type": "function", "name": "other"}]}
     model = ScriptedModel(call("ask_client"), say("I may not."))
-    seen = await played(model, {"tools": [FUNCTION, other], "tool_choice": choice})
+    seen = await play_run(model, {"tools": [FUNCTION, other], "tool_choice": choice})
     keeps_the_contract(seen)
     assert [item["type"] for item in seen.resource["output"]] == ["function_call", "function_call_output", "message"]
     assert "not allowed" in seen.resource["output"][1]["output"]
 
 
-@aio
+@async_test
 async def test_what_is_not_streamed_comes_to_the_same_resource() -> None:
     def script() -> ScriptedModel:
         return ScriptedModel([think("hm"), call("add", a=1, b=2)], say("three"), chunk=2)
 
-    streamed = await played(script(), shelf=Shelf(add=lambda a, b: str(a + b)))
-    silent = await played(script(), shelf=Shelf(add=lambda a, b: str(a + b)), is_silent=True)
+    streamed = await play_run(script(), executor=FakeExecutor(add=lambda a, b: str(a + b)))
+    silent = await play_run(script(), executor=FakeExecutor(add=lambda a, b: str(a + b)), is_silent=True)
     assert silent.events == []
     blank = {"id": "", "call_id": ""}
     assert [{**item, **blank} for item in silent.resource["output"]] == [
@@ -250,10 +252,12 @@ async def test_what_is_not_streamed_comes_to_the_same_resource() -> None:
     ]
 
 
-@aio
+@async_test
 async def test_a_stream_can_hide_the_sizes_of_its_deltas() -> None:
     body = {"stream": True, "stream_options": {"include_obfuscation": True}}
-    seen = await played(ScriptedModel(say("a longer sentence than one delta"), chunk=5), body)
+    seen = await play_run(ScriptedModel(say("a longer sentence than one delta"), chunk=5), body)
     keeps_the_contract(seen)
-    sizes = {len(event["delta"]) + len(event["obfuscation"]) for event in seen.of("response.output_text.delta")}
+    sizes = {
+        len(event["delta"]) + len(event["obfuscation"]) for event in seen.events_of_type("response.output_text.delta")
+    }
     assert sizes == {16}

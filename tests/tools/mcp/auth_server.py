@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote_plus, urlencode
 
 from aiohttp import web
-from website import website
+from website import serve_site
 
 Reply = Callable[["AuthServer", web.Request, dict[str, str]], Awaitable[web.StreamResponse]]
 
@@ -48,7 +48,7 @@ class AuthServer:
     metadata_paths: tuple[str, ...] = ("/.well-known/oauth-authorization-server",)
     reply: Reply | None = None
     """Answers a token request in place of the usual way."""
-    gate: asyncio.Event | None = None
+    token_gate: asyncio.Event | None = None
     """A token request waits for it."""
     refresh_tokens: bool = True
     requests: list[TokenRequest] = field(default_factory=list)
@@ -102,16 +102,16 @@ class AuthServer:
         form = {key: str(value) for key, value in (await request.post()).items()}
         self.requests.append(TokenRequest(form=form, headers=dict(request.headers)))
         self.arrived.set()
-        if self.gate is not None:
-            await self.gate.wait()
+        if self.token_gate is not None:
+            await self.token_gate.wait()
         if self.reply is not None:
             return await self.reply(self, request, form)
-        if form.get("grant_type") == "authorization_code" and not self._verified(form):
+        if form.get("grant_type") == "authorization_code" and not self._is_verified(form):
             return web.json_response({"error": "invalid_grant", "error_description": "PKCE"}, status=400)
         is_personal = form.get("grant_type") in {"authorization_code", "refresh_token"} and self.refresh_tokens
         return self.issue(**({"refresh_token": f"refresh-{len(self.requests)}"} if is_personal else {}))
 
-    def _verified(self, form: dict[str, str]) -> bool:
+    def _is_verified(self, form: dict[str, str]) -> bool:
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         return challenge == self.authorizations[-1]["code_challenge"]
@@ -130,8 +130,8 @@ class AuthServer:
 
 
 @asynccontextmanager
-async def auth_server(**settings: Any) -> AsyncIterator[AuthServer]:
+async def run_auth_server(**settings: Any) -> AsyncIterator[AuthServer]:
     server = AuthServer(**settings)
-    async with website(server.handle) as url:
+    async with serve_site(server.handle) as url:
         server.url = url
         yield server

@@ -11,7 +11,7 @@ from tools.mcp.auth_server import AuthServer
 from tools.mcp.resource_server import ResourceServer
 
 
-def _claims(proof: str) -> tuple[str, dict[str, Any]]:
+def _verify_proof(proof: str) -> tuple[str, dict[str, Any]]:
     """The key of a proof, and what it says, once its signature is checked."""
     header = jwt.get_unverified_header(proof)
     claims: dict[str, Any] = jwt.decode(proof, jwt.PyJWK.from_dict(header["jwk"]).key, ["ES256"])
@@ -21,7 +21,7 @@ def _claims(proof: str) -> tuple[str, dict[str, Any]]:
 
 async def issue_bound(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
     """Issue a bound token for a proof that has this server's nonce."""
-    _, claims = _claims(request.headers["DPoP"])
+    _, claims = _verify_proof(request.headers["DPoP"])
     assert (claims["htm"], claims["htu"]) == ("POST", server.token_url)
     if claims.get("nonce") != "as-nonce":
         return web.json_response({"error": "use_dpop_nonce"}, status=400, headers={"DPoP-Nonce": "as-nonce"})
@@ -41,7 +41,7 @@ class BoundResource:
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
         if kind != "DPoP":
             return None
-        key, claims = _claims(request.headers["DPoP"])
+        key, claims = _verify_proof(request.headers["DPoP"])
         digest = jwt.utils.base64url_encode(hashlib.sha256(token.encode()).digest()).decode()
         assert (claims["ath"], claims["htu"]) == (digest, self._server.mcp)
         if claims.get("nonce") != "rs-nonce":

@@ -19,31 +19,31 @@ from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.starts import StartLimits
 
-Over: TypeAlias = Literal["stdio", "http", "http-sse", "sse", "websocket"]
+TransportVariant: TypeAlias = Literal["stdio", "http", "http-sse", "sse", "websocket"]
 """The transport; `http-sse` is streamable HTTP whose every answer is an event stream."""
 
-OVER: tuple[Over, ...] = ("stdio", "http", "http-sse", "sse", "websocket")
-DUPLEX: tuple[Over, ...] = ("stdio", "sse", "websocket")
+TRANSPORT_VARIANTS: tuple[TransportVariant, ...] = ("stdio", "http", "http-sse", "sse", "websocket")
+DUPLEX: tuple[TransportVariant, ...] = ("stdio", "sse", "websocket")
 """Where all calls share one stream."""
-HTTP: tuple[Over, ...] = ("http", "http-sse")
+HTTP: tuple[TransportVariant, ...] = ("http", "http-sse")
 ERAS: tuple[Era, ...] = ("legacy", "modern")
-PATIENT = StartLimits(starts=1_000)
+UNLIMITED_STARTS = StartLimits(starts=1_000)
 """For tests that restart a server often and are not about how often that may be."""
 GONE_WITHIN = 45.0
-LOOK_AGAIN = 0.01
+POLL_SECONDS = 0.01
 
 
 @dataclass(kw_only=True)
-class Subject:
+class PluginUnderTest:
     """A plugin, and what its server has received."""
 
     plugin: MCPPlugin
-    over: Over
+    transport: TransportVariant
     era: Era
     journal: Journal
     pid_file: Path
     server: FaultyMCPServer | None = None
-    heard: list[Any] = field(default_factory=list)
+    handled_messages: list[Any] = field(default_factory=list)
     """What the message handler got."""
 
     @property
@@ -57,7 +57,7 @@ class Subject:
     def count(self, method: str) -> int:
         return sum(each.method == method for each in self.requests)
 
-    async def received(self, method: str, count: int = 1) -> list[Received]:
+    async def wait_received(self, method: str, count: int = 1) -> list[Received]:
         if self.server is not None:
             return await self.server.received(method, count=count)
         return await self.journal.received(method, count=count)
@@ -65,7 +65,7 @@ class Subject:
     async def echo(self, text: str = "hello") -> MCPToolResult:
         return await self.plugin.call_tool("echo", text=text)
 
-    async def works(self) -> None:
+    async def check_works(self) -> None:
         """A call goes through."""
         result = await self.echo("it works")
         assert result.success, result.error
@@ -77,20 +77,20 @@ class Subject:
 
 
 @asynccontextmanager
-async def misbehaving(
+async def open_misbehaving(
     mode: Fault | str,
-    over: Over,
+    transport_variant: TransportVariant,
     folder: Path,
     *,
     era: Era = "legacy",
     name: str = "shaky",
     callbacks: Callbacks | None = None,
-    limits: StartLimits = PATIENT,
+    limits: StartLimits = UNLIMITED_STARTS,
     fields: dict[str, Any] | None = None,
     down: bool = False,
     is_alone: bool = True,
     **plan: Any,
-) -> AsyncIterator[Subject]:
+) -> AsyncIterator[PluginUnderTest]:
     """The plugin of a server with this fault; `plan` says when it strikes, `fields` more about the tool.
 
     Afterwards none of its processes is left, and no task either, which only one that `is_alone` can tell.
@@ -102,18 +102,22 @@ async def misbehaving(
     before = asyncio.all_tasks()
     async with AsyncExitStack() as stack:
         server: FaultyMCPServer | None = None
-        if over == "stdio":
+        if transport_variant == "stdio":
             command = FaultyMCPServer.command(mode, era=era, journal=journal.path, pid_file=pid_file, **plan)
             env = {key: Secret(value) for key, value in stand_in(folder / "bin", command).items()}
             more = {"command": CommandType.NPX, "args": ["-y", name], "allow_unsafe_args": True}
             tool = MCPTool(**{**more, **common, "env": {**env, **common.get("env", {})}})
         else:
-            transport = "http" if over == "http-sse" else over
-            server = FaultyMCPServer(mode, era=era, transport=transport, sse=over == "http-sse", down=down, **plan)
+            transport = "http" if transport_variant == "http-sse" else transport_variant
+            server = FaultyMCPServer(
+                mode, era=era, transport=transport, sse=transport_variant == "http-sse", down=down, **plan
+            )
             await stack.enter_async_context(server)
             tool = MCPTool(**{"transport": TransportType(transport), "url": server.url, **common})
         plugin = create_mcp_plugin(tool, base_dir=folder, callbacks=callbacks, limits=limits)
-        subject = Subject(plugin=plugin, over=over, era=era, journal=journal, pid_file=pid_file, server=server)
+        subject = PluginUnderTest(
+            plugin=plugin, transport=transport_variant, era=era, journal=journal, pid_file=pid_file, server=server
+        )
         try:
             yield subject
         finally:
@@ -121,17 +125,17 @@ async def misbehaving(
                 await plugin.close()
         if server is not None and not down:
             await server.go_down()
-        await all_gone(subject.pids())
+        await wait_all_gone(subject.pids())
     if is_alone:
-        await no_tasks_but(before)
+        await wait_no_tasks_but(before)
 
 
-async def all_gone(pids: Sequence[int]) -> None:
+async def wait_all_gone(pids: Sequence[int]) -> None:
     """Wait until these processes have ended."""
     try:
         async with asyncio.timeout(GONE_WITHIN):
             while any(is_alive(pid) for pid in pids):  # noqa: ASYNC110 - the kernel sends no event for a grandchild
-                await asyncio.sleep(LOOK_AGAIN)
+                await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         raise AssertionError(f"still running: {[pid for pid in pids if is_alive(pid)]} of {pids}") from None
 
@@ -145,17 +149,17 @@ def is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] not in ("Z", "X")
 
 
-async def no_tasks_but(known: set[asyncio.Task[Any]]) -> None:
+async def wait_no_tasks_but(known: set[asyncio.Task[Any]]) -> None:
     """Wait until no task is left that was not there before."""
     try:
         async with asyncio.timeout(GONE_WITHIN):
             while left := asyncio.all_tasks() - known - {asyncio.current_task()}:  # noqa: ASYNC110 - nor a loop for a task
-                await asyncio.sleep(LOOK_AGAIN)
+                await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
         raise AssertionError(f"still running: {left}") from None
 
 
-def failure(result: MCPToolResult, *says: str, server: str = "shaky") -> MCPError:
+def require_failure(result: MCPToolResult, *says: str, server: str = "shaky") -> MCPError:
     """The error of a call that must have failed; it names the server, the phase and each of these causes."""
     assert not result.success, result.text
     assert result.error is not None

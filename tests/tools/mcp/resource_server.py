@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import aiohttp
 from aiohttp import web
 from tools.mcp.auth_server import AuthServer
-from website import website
+from website import serve_site
 
-from holodeck.tools.mcp.auth.provider import REFUSED, MCPAuthProvider, Refusal
+from holodeck.tools.mcp.auth.provider import REFUSED_STATUSES, AuthRefusal, MCPAuthProvider
 
 _ATTEMPTS = 4  # of our transports: the first, and one each for a token, a wider scope and a fresh nonce
 
@@ -24,13 +24,13 @@ class ResourceServer:
 
     auth: AuthServer
     url: str = ""
-    names: list[str] = field(default_factory=list)
+    authorization_servers: list[str] = field(default_factory=list)
     """The authorization servers in its metadata. Empty: the real one."""
     publishes: bool = True
     """Whether it has metadata, and its challenge says where."""
     judge: Judge | None = None
     """Decides before the token is looked at; None from it goes on."""
-    seen: list[Mapping[str, str]] = field(default_factory=list)
+    request_headers: list[Mapping[str, str]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
 
     @property
@@ -46,11 +46,11 @@ class ResourceServer:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         self.paths.append(request.path)
         if self.publishes and request.path == "/.well-known/oauth-protected-resource/mcp":
-            servers = self.names or [self.auth.issuer_url]
+            servers = self.authorization_servers or [self.auth.issuer_url]
             return web.json_response({"resource": self.mcp, "authorization_servers": servers})
         if request.path != "/mcp":
             return web.Response(status=404)
-        self.seen.append(dict(request.headers))
+        self.request_headers.append(dict(request.headers))
         if self.judge is not None and (answer := await self.judge(request)):
             return answer
         kind, _, token = request.headers.get("Authorization", "").partition(" ")
@@ -63,22 +63,22 @@ class ResourceServer:
 
 
 @asynccontextmanager
-async def resource_server(auth: AuthServer) -> AsyncIterator[ResourceServer]:
+async def run_resource_server(auth: AuthServer) -> AsyncIterator[ResourceServer]:
     server = ResourceServer(auth=auth)
-    async with website(server.handle) as url:
+    async with serve_site(server.handle) as url:
         server.url = url
         yield server
 
 
-async def call(auth: MCPAuthProvider, url: str) -> int:
+async def request_with_auth(auth: MCPAuthProvider, url: str) -> int:
     """One request with as many honest attempts as a transport makes; gives the last status."""
     async with aiohttp.ClientSession() as session:
         for attempt in range(1, _ATTEMPTS + 1):
             given = await auth.headers("POST", url)
             async with session.post(url, data=b"{}", headers=given) as response:
-                if response.status not in REFUSED:
+                if response.status not in REFUSED_STATUSES:
                     return response.status
-                refusal = Refusal(
+                refusal = AuthRefusal(
                     status=response.status,
                     url=url,
                     www_authenticate=response.headers.get("WWW-Authenticate", ""),
@@ -91,7 +91,7 @@ async def call(auth: MCPAuthProvider, url: str) -> int:
         return refusal.status
 
 
-async def browser(url: str) -> None:
+async def follow_login(url: str) -> None:
     """A person who agrees at once."""
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         await response.read()

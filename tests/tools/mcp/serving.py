@@ -23,7 +23,7 @@ from holodeck.models.tool import CommandType, MCPTool, TransportType
 
 
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
+async def serve_app(app: Any) -> AsyncIterator[str]:
     """An ASGI app on a free port of this machine; yields its URL without a path."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
@@ -37,7 +37,7 @@ async def serving(app: Any) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def websocket_serving(server: MCPServer) -> AsyncIterator[str]:
+async def serve_websocket(server: MCPServer) -> AsyncIterator[str]:
     """The SDK's server, once for each WebSocket; yields its URL."""
 
     async def talk(connection: ServerConnection) -> None:
@@ -66,7 +66,7 @@ async def websocket_serving(server: MCPServer) -> AsyncIterator[str]:
         yield f"ws://127.0.0.1:{port}"
 
 
-def started(folder: Path, program: str | Path, *args: str, **fields: Any) -> MCPTool:
+def uvx_tool(folder: Path, program: str | Path, *args: str, **fields: Any) -> MCPTool:
     """A tool whose `uvx` is a stand-in that runs this Python program."""
     folder.mkdir(parents=True, exist_ok=True)
     script = folder / "uvx"
@@ -86,6 +86,6 @@ def started(folder: Path, program: str | Path, *args: str, **fields: Any) -> MCP
     )
 
 
-def at(url: str, transport: TransportType = TransportType.HTTP, **fields: Any) -> MCPTool:
+def remote_tool(url: str, transport: TransportType = TransportType.HTTP, **fields: Any) -> MCPTool:
     """A tool at a URL."""
     return MCPTool(**{"name": "remote", "server": "remote", "transport": transport, "url": url, **fields})

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import aio
-from tools.mcp.misbehaving import OVER, Over, misbehaving
+from aio import async_test
+from tools.mcp.misbehaving import TRANSPORT_VARIANTS, TransportVariant, open_misbehaving
 
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.limits import MIB
@@ -15,55 +15,55 @@ from holodeck.testing import Fault
 
 
 @pytest.mark.proves("D-17")
-@pytest.mark.parametrize("over", OVER)
-@aio(60)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
+@async_test(60)
 async def test_an_answer_that_does_not_fit_the_budget_is_an_error_and_the_next_that_fits_is_taken(
-    tmp_path: Path, over: Over
+    tmp_path: Path, over: TransportVariant
 ) -> None:
     budget = ByteBudget(MIB)
-    async with misbehaving(Fault.NORMAL, over, tmp_path) as subject:
+    async with open_misbehaving(Fault.NORMAL, over, tmp_path) as subject:
         subject.plugin.use_budget(budget)
-        await subject.works()
+        await subject.check_works()
         assert budget.used == 0
         result = await subject.plugin.call_tool("big", bytes=2 * MIB)
         assert not result.success
         assert "too many bytes of requests and answers are in memory at once" in str(result.error)
         assert len(subject.calls("big")) == 1, "a call that was answered is not repeated"
-        await subject.works()
+        await subject.check_works()
     assert budget.used == 0
 
 
 @pytest.mark.proves("D-17")
-@pytest.mark.parametrize("over", OVER)
-@aio(60)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
+@async_test(60)
 async def test_an_answer_finds_no_room_while_another_component_holds_all_of_the_budget(
-    tmp_path: Path, over: Over
+    tmp_path: Path, over: TransportVariant
 ) -> None:
     budget = ByteBudget(MIB)
-    async with misbehaving(Fault.NORMAL, over, tmp_path) as subject:
+    async with open_misbehaving(Fault.NORMAL, over, tmp_path) as subject:
         subject.plugin.use_budget(budget)
-        await subject.works()
-        budget.acquire(budget.left)
+        await subject.check_works()
+        budget.acquire(budget.available)
         assert not (await subject.echo()).success
         budget.release(MIB)
-        await subject.works()
+        await subject.check_works()
     assert budget.used == 0
 
 
 @pytest.mark.proves("D-17")
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.parametrize("fault", [Fault.UNFINISHED, Fault.DIES_MID_CALL, Fault.WRONG_ID, Fault.BATCH, Fault.FLOOD])
-@aio(60)
+@async_test(60)
 async def test_a_call_that_is_cut_answered_wrongly_or_cancelled_holds_nothing_of_the_budget(
-    tmp_path: Path, over: Over, fault: Fault
+    tmp_path: Path, over: TransportVariant, fault: Fault
 ) -> None:
     budget = ByteBudget()
-    async with misbehaving(fault, over, tmp_path, fields={"request_timeout": 1}) as subject:
+    async with open_misbehaving(fault, over, tmp_path, fields={"request_timeout": 1}) as subject:
         subject.plugin.use_budget(budget)
         await asyncio.gather(*(subject.echo("x" * 10_000) for _ in range(2)))
         calls = len(subject.calls("echo"))
         waiting = asyncio.create_task(subject.echo("x" * 10_000))
-        sent = asyncio.create_task(subject.received("tools/call", calls + 1))
+        sent = asyncio.create_task(subject.wait_received("tools/call", calls + 1))
         # On a busy machine the server may not be listed again in time, and the call fails before it is sent.
         await asyncio.wait({waiting, sent}, return_when=asyncio.FIRST_COMPLETED)
         for task in (waiting, sent):

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aio import aio
+from aio import async_test
 from aiohttp import web
-from tools.mcp.auth_server import AuthServer, auth_server
-from tools.mcp.resource_server import ResourceServer, resource_server
+from tools.mcp.auth_server import AuthServer, run_auth_server
+from tools.mcp.resource_server import ResourceServer, run_resource_server
 
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider
@@ -53,8 +53,8 @@ class Meeting:
 
 
 @asynccontextmanager
-async def world() -> AsyncIterator[tuple[AuthServer, ResourceServer, Meeting]]:
-    async with auth_server() as authority, resource_server(authority) as server:
+async def run_servers() -> AsyncIterator[tuple[AuthServer, ResourceServer, Meeting]]:
+    async with run_auth_server() as authority, run_resource_server(authority) as server:
         yield authority, server, Meeting(server)
 
 
@@ -72,9 +72,9 @@ def plugin(
 
 
 @pytest.mark.proves("004:FR-011", "004:FR-013")
-@aio
+@async_test
 async def test_fifty_calls_are_in_the_server_at_the_same_time_with_one_token() -> None:
-    async with world() as (authority, server, meeting), plugin(server) as tickets:
+    async with run_servers() as (authority, server, meeting), plugin(server) as tickets:
         await tickets.list_tools()
         meeting.expect(50)
         results = await asyncio.gather(*(tickets.call_tool("meet") for _ in range(50)))
@@ -83,9 +83,9 @@ async def test_fifty_calls_are_in_the_server_at_the_same_time_with_one_token() -
 
 
 @pytest.mark.proves("D-30")
-@aio
+@async_test
 async def test_a_token_that_was_taken_back_is_renewed_once_and_no_call_fails() -> None:
-    async with world() as (authority, server, meeting), plugin(server) as tickets:
+    async with run_servers() as (authority, server, meeting), plugin(server) as tickets:
         await tickets.list_tools()
         authority.valid.clear()
         meeting.expect(20)
@@ -94,9 +94,9 @@ async def test_a_token_that_was_taken_back_is_renewed_once_and_no_call_fails() -
         assert len(authority.requests) == 2
 
 
-@aio
+@async_test
 async def test_a_server_that_refuses_every_token_is_named_and_the_secret_is_not() -> None:
-    async with world() as (authority, server, _), plugin(server) as tickets:
+    async with run_servers() as (authority, server, _), plugin(server) as tickets:
         await tickets.list_tools()
 
         async def never(request: web.Request) -> web.StreamResponse:
@@ -111,12 +111,12 @@ async def test_a_server_that_refuses_every_token_is_named_and_the_secret_is_not(
         assert len(authority.requests) == 2
 
 
-@aio
+@async_test
 async def test_a_token_endpoint_that_is_down_fails_the_call_and_the_next_one_works() -> None:
     async def down(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         return web.Response(status=503)
 
-    async with world() as (authority, server, _), plugin(server) as tickets:
+    async with run_servers() as (authority, server, _), plugin(server) as tickets:
         await tickets.list_tools()
         authority.valid.clear()
         authority.reply = down

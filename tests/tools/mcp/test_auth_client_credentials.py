@@ -10,21 +10,21 @@ from typing import Any
 
 import jwt
 import pytest
-from aio import aio
+from aio import async_test
 from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from tools.mcp.auth_server import AuthServer, auth_server
+from tools.mcp.auth_server import AuthServer, run_auth_server
 from tools.mcp.bound_tokens import BoundResource, issue_bound
-from tools.mcp.resource_server import call, resource_server
-from website import website
+from tools.mcp.resource_server import request_with_auth, run_resource_server
+from website import serve_site
 
 from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
 from holodeck.lib.limits import MAX_AUTH_BODY_BYTES
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.auth.factory import auth_provider
-from holodeck.tools.mcp.auth.provider import MCPAuthProvider, Refusal
+from holodeck.tools.mcp.auth.factory import build_auth_provider
+from holodeck.tools.mcp.auth.provider import AuthRefusal, MCPAuthProvider
 
 SECRET = "s3cr3t/with+signs&more"
 
@@ -37,17 +37,17 @@ def tool(auth: Mapping[str, Any], **more: Any) -> MCPTool:
 
 
 def provider(server: AuthServer, *, clock: Callable[[], float] = wall_clock, **auth: Any) -> MCPAuthProvider:
-    return auth_provider(tool({"token_url": server.token_url, "client_secret": SECRET, **auth}), clock=clock)
+    return build_auth_provider(tool({"token_url": server.token_url, "client_secret": SECRET, **auth}), clock=clock)
 
 
-def unauthorized(sent: Mapping[str, str], *, attempt: int = 1, status: int = 401) -> Refusal:
-    return Refusal(status=status, url="https://mcp.example/mcp", sent=sent, attempt=attempt)
+def unauthorized(sent: Mapping[str, str], *, attempt: int = 1, status: int = 401) -> AuthRefusal:
+    return AuthRefusal(status=status, url="https://mcp.example/mcp", sent=sent, attempt=attempt)
 
 
 @pytest.mark.proves("004:US5-1", "004:FR-013", "004:FR-011")
-@aio
+@async_test
 async def test_a_token_is_fetched_with_the_grant_the_file_describes_and_then_kept() -> None:
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         auth = provider(server, scopes=["read", "write"], resource="https://mcp.example/mcp")
         assert await auth.headers() == {"Authorization": "Bearer token-1"}
         assert await auth.headers() == {"Authorization": "Bearer token-1"}
@@ -60,9 +60,9 @@ async def test_a_token_is_fetched_with_the_grant_the_file_describes_and_then_kep
         }
 
 
-@aio
+@async_test
 async def test_client_secret_post_sends_the_secret_in_the_form_only() -> None:
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         await provider(server, auth_method="client_secret_post").headers()
         [request] = server.requests
         assert request.basic is None
@@ -70,37 +70,37 @@ async def test_client_secret_post_sends_the_secret_in_the_form_only() -> None:
         assert request.form["client_secret"] == SECRET
 
 
-@aio
+@async_test
 async def test_the_metadata_of_a_pinned_issuer_names_endpoint_and_method() -> None:
     path = "/.well-known/oauth-authorization-server/tenant"
     methods = {"token_endpoint_auth_methods_supported": ["client_secret_post"]}
-    async with auth_server(path="/tenant", metadata_paths=(path,), metadata=methods) as server:
-        auth = auth_provider(tool({"issuer": server.issuer_url, "client_secret": SECRET}))
+    async with run_auth_server(path="/tenant", metadata_paths=(path,), metadata=methods) as server:
+        auth = build_auth_provider(tool({"issuer": server.issuer_url, "client_secret": SECRET}))
         assert await auth.headers() == {"Authorization": "Bearer token-1"}
         assert server.paths == [path, "/tenant/token"]
         assert server.requests[0].form["client_secret"] == SECRET
 
 
-@aio
+@async_test
 async def test_an_issuer_that_only_speaks_openid_connect_is_found() -> None:
     path = "/tenant/.well-known/openid-configuration"
-    async with auth_server(path="/tenant", metadata_paths=(path,)) as server:
-        auth = auth_provider(tool({"issuer": server.issuer_url, "client_secret": SECRET}))
+    async with run_auth_server(path="/tenant", metadata_paths=(path,)) as server:
+        auth = build_auth_provider(tool({"issuer": server.issuer_url, "client_secret": SECRET}))
         assert await auth.headers() == {"Authorization": "Bearer token-1"}
         assert server.requests[0].basic == ("holodeck", SECRET)
 
 
-@aio
+@async_test
 async def test_metadata_that_claims_another_issuer_gets_no_secret() -> None:
-    async with auth_server(issuer="https://attacker.example") as server:
-        auth = auth_provider(tool({"issuer": server.issuer_url, "client_secret": SECRET}))
+    async with run_auth_server(issuer="https://attacker.example") as server:
+        auth = build_auth_provider(tool({"issuer": server.issuer_url, "client_secret": SECRET}))
         with pytest.raises(MCPConnectionError, match=r"'tickets'.*attacker\.example.*not of"):
             await auth.headers()
         assert server.requests == []
 
 
 @pytest.mark.parametrize("kind", ["ES256", "RS256"])
-@aio
+@async_test
 async def test_private_key_jwt_signs_for_the_issuer_and_sends_no_secret(tmp_path: Path, kind: str) -> None:
     from cryptography.hazmat.primitives.asymmetric import rsa
 
@@ -108,9 +108,9 @@ async def test_private_key_jwt_signs_for_the_issuer_and_sends_no_secret(tmp_path
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (tmp_path / "key.pem").write_bytes(pem)
 
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         settings = {"issuer": server.issuer_url, "private_key_file": "key.pem", "signing_algorithm": kind}
-        await auth_provider(tool(settings), base_dir=tmp_path).headers()
+        await build_auth_provider(tool(settings), base_dir=tmp_path).headers()
         form = server.requests[0].form
         assert form["client_assertion_type"] == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
         claims = jwt.decode(form["client_assertion"], key.public_key(), [kind], audience=server.issuer_url)
@@ -118,24 +118,24 @@ async def test_private_key_jwt_signs_for_the_issuer_and_sends_no_secret(tmp_path
         assert "client_secret" not in form
 
 
-@aio
+@async_test
 async def test_a_key_that_does_not_fit_its_algorithm_is_an_error_without_the_key(tmp_path: Path) -> None:
     pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     (tmp_path / "key.pem").write_bytes(pem)
 
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         settings = {"token_url": server.token_url, "private_key_file": "key.pem", "signing_algorithm": "RS256"}
         with pytest.raises(MCPConnectionError, match="cannot sign with RS256") as caught:
-            await auth_provider(tool(settings), base_dir=tmp_path).headers()
+            await build_auth_provider(tool(settings), base_dir=tmp_path).headers()
         assert pem.decode().splitlines()[1] not in str(caught.value)
 
 
 @pytest.mark.proves("D-30")
-@aio
+@async_test
 async def test_fifty_callers_at_once_cause_one_token_request() -> None:
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         auth = provider(server)
         got = await asyncio.gather(*(auth.headers() for _ in range(50)))
         assert got == [{"Authorization": "Bearer token-1"}] * 50
@@ -143,10 +143,10 @@ async def test_fifty_callers_at_once_cause_one_token_request() -> None:
 
 
 @pytest.mark.proves("004:US5-2", "004:FR-014")
-@aio
+@async_test
 async def test_a_token_is_renewed_before_it_expires() -> None:
     now = [1000.0]
-    async with auth_server(expires_in=3600) as server:
+    async with run_auth_server(expires_in=3600) as server:
         auth = provider(server, clock=lambda: now[0])
         await auth.headers()
         now[0] += 3600 - 61
@@ -158,12 +158,12 @@ async def test_a_token_is_renewed_before_it_expires() -> None:
 
 
 @pytest.mark.parametrize(("expires_in", "fresh_for"), [(20, 14), ("20", 14), (None, 10**9), (-1, 10**9), (0, 10**9)])
-@aio
+@async_test
 async def test_a_short_life_and_a_senseless_one_still_give_a_token_that_is_used_more_than_once(
     expires_in: Any, fresh_for: int
 ) -> None:
     now = [1000.0]
-    async with auth_server(expires_in=expires_in) as server:
+    async with run_auth_server(expires_in=expires_in) as server:
         auth = provider(server, clock=lambda: now[0])
         await auth.headers()
         now[0] += fresh_for
@@ -171,13 +171,13 @@ async def test_a_short_life_and_a_senseless_one_still_give_a_token_that_is_used_
         assert len(server.requests) == 1
 
 
-@aio
+@async_test
 async def test_a_renewal_that_fails_while_the_token_still_works_fails_no_call() -> None:
     async def down(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         return web.Response(status=503)
 
     now = [1000.0]
-    async with auth_server(expires_in=3600) as server:
+    async with run_auth_server(expires_in=3600) as server:
         auth = provider(server, clock=lambda: now[0])
         await auth.headers()
         server.reply = down
@@ -191,9 +191,9 @@ async def test_a_renewal_that_fails_while_the_token_still_works_fails_no_call() 
 
 
 @pytest.mark.proves("D-30")
-@aio
+@async_test
 async def test_a_refused_token_is_renewed_once_for_all_callers_and_a_second_refusal_names_the_server() -> None:
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         auth = provider(server)
         old = await auth.headers()
         assert await asyncio.gather(*(auth.refused(unauthorized(old)) for _ in range(20))) == [True] * 20
@@ -206,9 +206,9 @@ async def test_a_refused_token_is_renewed_once_for_all_callers_and_a_second_refu
         assert caught.value.details["status"] == 401
 
 
-@aio
+@async_test
 async def test_a_forbidden_answer_asks_for_no_other_token() -> None:
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         auth = provider(server)
         sent = await auth.headers()
         assert await auth.refused(unauthorized(sent, status=403)) is False
@@ -216,9 +216,9 @@ async def test_a_forbidden_answer_asks_for_no_other_token() -> None:
 
 
 @pytest.mark.proves("D-30")
-@aio
+@async_test
 async def test_a_cancelled_caller_does_not_cancel_the_renewal_of_the_others() -> None:
-    async with auth_server(gate=asyncio.Event()) as server:
+    async with run_auth_server(gate=asyncio.Event()) as server:
         auth = provider(server)
         first = asyncio.create_task(_headers(auth))
         await server.arrived.wait()
@@ -226,22 +226,22 @@ async def test_a_cancelled_caller_does_not_cancel_the_renewal_of_the_others() ->
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        assert server.gate is not None
-        server.gate.set()
+        assert server.token_gate is not None
+        server.token_gate.set()
         assert await asyncio.gather(*others) == [{"Authorization": "Bearer token-1"}] * 5
         assert len(server.requests) == 1
 
 
-@aio
+@async_test
 async def test_when_every_caller_is_cancelled_the_next_one_still_gets_the_token() -> None:
-    async with auth_server(gate=asyncio.Event()) as server:
+    async with run_auth_server(gate=asyncio.Event()) as server:
         auth = provider(server)
         caller = asyncio.create_task(_headers(auth))
         await server.arrived.wait()
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)
-        assert server.gate is not None
-        server.gate.set()
+        assert server.token_gate is not None
+        server.token_gate.set()
         assert await auth.headers() == {"Authorization": "Bearer token-1"}
 
 
@@ -256,7 +256,7 @@ async def _bounded(auth: MCPAuthProvider) -> Mapping[str, str]:
 
 def test_a_provider_outlives_the_event_loop_that_first_used_it() -> None:
     async def interrupted() -> MCPAuthProvider:
-        async with auth_server(gate=asyncio.Event()) as server:
+        async with run_auth_server(gate=asyncio.Event()) as server:
             auth = provider(server)
             caller = asyncio.create_task(_headers(auth))
             await server.arrived.wait()
@@ -315,9 +315,9 @@ async def _quoting(server: AuthServer, request: web.Request, form: dict[str, str
     ],
 )
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-@aio
+@async_test
 async def test_an_error_says_what_the_endpoint_did_and_never_the_secret(reply: Any, said: str, method: str) -> None:
-    async with auth_server(reply=reply) as server:
+    async with run_auth_server(reply=reply) as server:
         auth = provider(server, auth_method=method)
         with pytest.raises(MCPConnectionError, match=said) as caught:
             await auth.headers()
@@ -331,24 +331,24 @@ async def test_an_error_says_what_the_endpoint_did_and_never_the_secret(reply: A
         assert "/stolen" not in server.paths
 
 
-@aio
+@async_test
 async def test_a_token_bound_by_dpop_is_proved_anew_for_every_request() -> None:
-    async with auth_server(reply=issue_bound) as server, resource_server(server) as protected:
+    async with run_auth_server(reply=issue_bound) as server, run_resource_server(server) as protected:
         resource = BoundResource(protected)
         auth = provider(server, dpop=True)
-        assert [await call(auth, protected.mcp) for _ in range(3)] == [200] * 3
+        assert [await request_with_auth(auth, protected.mcp) for _ in range(3)] == [200] * 3
         assert (len(set(resource.proofs)), len(resource.keys)) == (3, 1)
         assert len(server.requests) == 2, "once without, once with the nonce"
 
 
-@aio
+@async_test
 async def test_a_workload_presents_the_assertion_of_its_platform_and_reads_it_again(tmp_path: Path) -> None:
     now = [1_000_000.0]
     assertion = tmp_path / "token"
     assertion.write_text("first.jwt.signature\n")
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         settings = {"issuer": server.issuer_url, "assertion_file": "token", "scopes": ["read"]}
-        auth = auth_provider(tool(settings), base_dir=tmp_path, clock=lambda: now[0])
+        auth = build_auth_provider(tool(settings), base_dir=tmp_path, clock=lambda: now[0])
         assert await auth.headers() == {"Authorization": "Bearer token-1"}
         assertion.write_text("second.jwt.signature\n")
         now[0] += 3600
@@ -368,28 +368,28 @@ async def test_a_workload_presents_the_assertion_of_its_platform_and_reads_it_ag
             await auth.headers()
 
 
-@aio
+@async_test
 async def test_a_silent_token_endpoint_is_given_up() -> None:
     from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
     from holodeck.tools.mcp.auth.client_identity import PublicClient
-    from holodeck.tools.mcp.auth.door import AuthDoor
-    from holodeck.tools.mcp.auth.machine import MachineAuth
+    from holodeck.tools.mcp.auth.door import AuthHTTPClient
+    from holodeck.tools.mcp.auth.machine import TokenGrantAuth
 
-    async with auth_server(gate=asyncio.Event()) as server:
-        door = AuthDoor("tickets", timeout=0.05)
-        endpoint = TokenEndpoint(server="tickets", door=door, token_url=server.token_url)
-        auth = MachineAuth("tickets", ClientCredentials(endpoint, lambda _: PublicClient("holodeck")))
+    async with run_auth_server(gate=asyncio.Event()) as server:
+        door = AuthHTTPClient("tickets", timeout=0.05)
+        endpoint = TokenEndpoint(server="tickets", http=door, token_url=server.token_url)
+        auth = TokenGrantAuth("tickets", ClientCredentials(endpoint, lambda _: PublicClient("holodeck")))
         with pytest.raises(MCPConnectionError, match=r"did not answer within 0\.05 s"):
             await auth.headers()
 
 
-@aio
+@async_test
 async def test_a_token_endpoint_that_is_down_is_named() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
 
-    auth = auth_provider(tool({"token_url": f"http://127.0.0.1:{port}/token?key=abc", "client_secret": SECRET}))
+    auth = build_auth_provider(tool({"token_url": f"http://127.0.0.1:{port}/token?key=abc", "client_secret": SECRET}))
     with pytest.raises(MCPConnectionError, match="cannot be reached: Connection refused") as caught:
         await auth.headers()
     assert f"http://127.0.0.1:{port} " in str(caught.value)
@@ -397,7 +397,7 @@ async def test_a_token_endpoint_that_is_down_is_named() -> None:
 
 
 @pytest.mark.proves("D-30")
-@aio
+@async_test
 async def test_a_hostile_server_that_names_another_authorization_server_gets_nothing() -> None:
     touched: list[str] = []
 
@@ -405,11 +405,11 @@ async def test_a_hostile_server_that_names_another_authorization_server_gets_not
         touched.append(request.path)
         return web.json_response({"access_token": "gotcha"})
 
-    async with auth_server() as server, website(thief) as evil:
+    async with run_auth_server() as server, serve_site(thief) as evil:
         auth = provider(server)
         sent = await auth.headers()
         asks = f'Bearer resource_metadata="{evil}/.well-known/oauth-protected-resource"'
-        refusal = Refusal(status=401, url=f"{evil}/mcp", www_authenticate=asks, sent=sent)
+        refusal = AuthRefusal(status=401, url=f"{evil}/mcp", www_authenticate=asks, sent=sent)
         assert await auth.refused(refusal)
         assert len(server.requests) == 2
     assert touched == []
@@ -432,20 +432,20 @@ async def test_a_hostile_server_that_names_another_authorization_server_gets_not
 )
 def test_a_definition_that_cannot_work_or_would_leak_is_refused(auth: dict[str, Any], said: str) -> None:
     with pytest.raises(MCPConfigError) as caught:
-        auth_provider(tool(auth))
+        build_auth_provider(tool(auth))
     assert said in str(caught.value)
     assert SECRET not in str(caught.value)
 
 
 @pytest.mark.proves("004:SC-003")
-@aio
+@async_test
 async def test_headers_of_the_file_are_sent_and_auth_has_the_last_word() -> None:
-    async with auth_server() as server:
+    async with run_auth_server() as server:
         settings = {"token_url": server.token_url, "client_secret": SECRET}
         headers = {"X-Api-Key": "k", "authorization": "Bearer old"}
-        assert await auth_provider(tool(settings, headers=headers)).headers() == {
+        assert await build_auth_provider(tool(settings, headers=headers)).headers() == {
             "X-Api-Key": "k",
             "Authorization": "Bearer token-1",
         }
         plain = tool({}, headers=headers).model_copy(update={"auth": None})
-        assert await auth_provider(plain).headers() == headers
+        assert await build_auth_provider(plain).headers() == headers

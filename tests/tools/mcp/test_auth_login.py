@@ -11,23 +11,23 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
-from aio import aio
+from aio import async_test
 from aiohttp import web
 from memory_tokens import MemoryTokens
-from tools.mcp.auth_server import AuthServer, auth_server
+from tools.mcp.auth_server import AuthServer, run_auth_server
 from tools.mcp.bound_tokens import BoundResource, issue_bound
-from tools.mcp.resource_server import ResourceServer, browser, call, resource_server
-from website import website
+from tools.mcp.resource_server import ResourceServer, follow_login, request_with_auth, run_resource_server
+from website import serve_site
 
 from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
-from holodeck.tools.mcp.auth.door import AuthDoor
-from holodeck.tools.mcp.auth.factory import auth_provider, login_provider
-from holodeck.tools.mcp.auth.oauth_flow import Show
-from holodeck.tools.mcp.auth.provider import Refusal
-from holodeck.tools.mcp.auth.store import FileTokens, TokenStore
+from holodeck.tools.mcp.auth.door import AuthHTTPClient
+from holodeck.tools.mcp.auth.factory import build_auth_provider, build_login_provider
+from holodeck.tools.mcp.auth.oauth_flow import ShowLoginPage
+from holodeck.tools.mcp.auth.provider import AuthRefusal
+from holodeck.tools.mcp.auth.store import FileTokenStore, TokenStore
 
 
 def tool(url: str, **auth: Any) -> MCPTool:
@@ -40,23 +40,23 @@ def provider(
     server: ResourceServer,
     store: TokenStore,
     *,
-    show: Show | None = browser,
+    show: ShowLoginPage | None = follow_login,
     clock: Callable[[], float] = wall_clock,
     **auth: Any,
 ) -> AuthorizationCode:
-    return login_provider(tool(server.mcp, **auth), show=show, store=store, clock=clock)
+    return build_login_provider(tool(server.mcp, **auth), show=show, store=store, clock=clock)
 
 
 @asynccontextmanager
 async def world(**settings: Any) -> AsyncIterator[tuple[AuthServer, ResourceServer]]:
-    async with auth_server(**settings) as authority, resource_server(authority) as server:
+    async with run_auth_server(**settings) as authority, run_resource_server(authority) as server:
         yield authority, server
 
 
-@aio
+@async_test
 async def test_the_first_refusal_registers_logs_in_with_pkce_and_the_call_works(tmp_path: Path) -> None:
     async with world() as (authority, server):
-        assert await call(provider(server, FileTokens(tmp_path), scopes=["read"]), server.mcp) == 200
+        assert await request_with_auth(provider(server, FileTokenStore(tmp_path), scopes=["read"]), server.mcp) == 200
         [registration], [login], [request] = authority.registrations, authority.authorizations, authority.requests
         assert registration["client_name"] == "HoloDeck"
         assert "refresh_token" in registration["grant_types"]
@@ -68,35 +68,35 @@ async def test_the_first_refusal_registers_logs_in_with_pkce_and_the_call_works(
         assert len(request.form["code_verifier"]) >= 43
 
 
-@aio
+@async_test
 async def test_tokens_outlive_the_process_and_no_other_user_can_read_them(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "tokens"
     async with world() as (authority, server):
-        await call(provider(server, FileTokens(folder)), server.mcp)
-        assert await call(provider(server, FileTokens(folder), show=None), server.mcp) == 200
+        await request_with_auth(provider(server, FileTokenStore(folder)), server.mcp)
+        assert await request_with_auth(provider(server, FileTokenStore(folder), show=None), server.mcp) == 200
         assert len(authority.requests) == 1
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
 
 
-@aio
+@async_test
 async def test_twenty_calls_at_once_open_one_browser() -> None:
     async with world() as (authority, server):
         auth = provider(server, MemoryTokens())
-        assert await asyncio.gather(*(call(auth, server.mcp) for _ in range(20))) == [200] * 20
+        assert await asyncio.gather(*(request_with_auth(auth, server.mcp) for _ in range(20))) == [200] * 20
         assert len(authority.authorizations) == 1
         assert len(authority.requests) == 1
 
 
-@aio
+@async_test
 async def test_a_token_is_renewed_before_it_expires_at_its_own_authorization_server_also_after_a_restart() -> None:
     now = [1_000_000.0]
     store = MemoryTokens()
     async with world() as (authority, server):
-        await call(provider(server, store, clock=lambda: now[0]), server.mcp)
+        await request_with_auth(provider(server, store, clock=lambda: now[0]), server.mcp)
         now[0] += 3600 - 30
         again = provider(server, store, show=None, clock=lambda: now[0])
-        assert await asyncio.gather(*(call(again, server.mcp) for _ in range(10))) == [200] * 10
+        assert await asyncio.gather(*(request_with_auth(again, server.mcp) for _ in range(10))) == [200] * 10
         [_, renewal] = authority.requests
         assert renewal.form["grant_type"] == "refresh_token"
         assert renewal.form["refresh_token"] == "refresh-1"
@@ -104,14 +104,14 @@ async def test_a_token_is_renewed_before_it_expires_at_its_own_authorization_ser
         assert "/token" not in server.paths
 
 
-@aio
+@async_test
 async def test_a_token_that_was_taken_back_is_renewed_without_a_person() -> None:
     store = MemoryTokens()
     async with world() as (authority, server):
-        await call(provider(server, store), server.mcp)
+        await request_with_auth(provider(server, store), server.mcp)
         authority.valid.clear()
         auth = provider(server, store, show=None)
-        assert await asyncio.gather(*(call(auth, server.mcp) for _ in range(10))) == [200] * 10
+        assert await asyncio.gather(*(request_with_auth(auth, server.mcp) for _ in range(10))) == [200] * 10
         assert [each.form["grant_type"] for each in authority.requests] == ["authorization_code", "refresh_token"]
 
 
@@ -119,33 +119,33 @@ async def _invalid_grant(server: AuthServer, request: web.Request, form: dict[st
     return web.json_response({"error": "invalid_grant"}, status=400)
 
 
-@aio
+@async_test
 async def test_without_a_person_a_missing_login_says_which_command_to_run_and_registers_nothing() -> None:
     async with world() as (authority, server):
         with pytest.raises(MCPConnectionError, match="Run: holodeck mcp login tickets"):
-            await call(provider(server, MemoryTokens(), show=None), server.mcp)
+            await request_with_auth(provider(server, MemoryTokens(), show=None), server.mcp)
         assert authority.paths == []
 
 
-@aio
+@async_test
 async def test_without_a_person_a_refused_renewal_says_which_command_to_run() -> None:
     store = MemoryTokens()
     async with world() as (authority, server):
-        await call(provider(server, store), server.mcp)
+        await request_with_auth(provider(server, store), server.mcp)
         authority.valid.clear()
         authority.reply = _invalid_grant
         auth = provider(server, store, show=None)
         for _ in range(2):
             with pytest.raises(MCPConnectionError, match="Run: holodeck mcp login tickets"):
-                await call(auth, server.mcp)
+                await request_with_auth(auth, server.mcp)
         assert len(authority.requests) == 2
 
 
-@aio
+@async_test
 async def test_with_a_person_a_refused_renewal_leads_to_a_new_login_of_the_same_client() -> None:
     async with world() as (authority, server):
         auth = provider(server, MemoryTokens())
-        await call(auth, server.mcp)
+        await request_with_auth(auth, server.mcp)
         authority.valid.clear()
         refusals = iter([_invalid_grant])
 
@@ -154,13 +154,13 @@ async def test_with_a_person_a_refused_renewal_leads_to_a_new_login_of_the_same_
             return await next(refusals)(a, request, form)
 
         authority.reply = once
-        assert await call(auth, server.mcp) == 200
+        assert await request_with_auth(auth, server.mcp) == 200
         assert len(authority.authorizations) == 2
         assert len(authority.registrations) == 1
         assert len({login["redirect_uri"] for login in authority.authorizations}) == 1
 
 
-@aio
+@async_test
 async def test_a_server_that_refuses_everything_ends_in_an_error_after_one_login() -> None:
     async with world(refresh_tokens=False) as (authority, server):
 
@@ -169,11 +169,11 @@ async def test_a_server_that_refuses_everything_ends_in_an_error_after_one_login
 
         server.judge = never
         with pytest.raises(MCPConnectionError, match=r"'tickets'.*refused a token from a login just made"):
-            await call(provider(server, MemoryTokens()), server.mcp)
+            await request_with_auth(provider(server, MemoryTokens()), server.mcp)
         assert len(authority.authorizations) == 1
 
 
-@aio
+@async_test
 async def test_a_wider_scope_is_asked_for_once() -> None:
     async with world() as (authority, server):
         enough: list[str] = []
@@ -188,24 +188,24 @@ async def test_a_wider_scope_is_asked_for_once() -> None:
         server.judge = judge
         enough.append("token-2")
         auth = provider(server, MemoryTokens(), scopes=["read"])
-        assert await call(auth, server.mcp) == 200
+        assert await request_with_auth(auth, server.mcp) == 200
         assert [login["scope"] for login in authority.authorizations] == ["read", "read admin"]
         enough.clear()
         with pytest.raises(MCPConnectionError, match="needs the scope 'admin'"):
-            await call(auth, server.mcp)
+            await request_with_auth(auth, server.mcp)
         assert len(authority.authorizations) == 2
 
 
-@aio
+@async_test
 async def test_a_client_of_the_file_is_not_registered_and_its_secret_goes_to_the_pinned_issuer_only() -> None:
     async with world() as (authority, server):
         pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
-        assert await call(provider(server, MemoryTokens(), **pinned), server.mcp) == 200
+        assert await request_with_auth(provider(server, MemoryTokens(), **pinned), server.mcp) == 200
         assert authority.registrations == []
         assert authority.requests[0].basic == ("me", "s3cr3t")
 
 
-@aio
+@async_test
 async def test_a_server_that_names_another_authorization_server_than_the_pinned_one_is_refused() -> None:
     touched: list[str] = []
 
@@ -213,21 +213,21 @@ async def test_a_server_that_names_another_authorization_server_than_the_pinned_
         touched.append(request.path)
         return web.Response(status=404)
 
-    async with world() as (authority, server), website(thief) as evil:
-        server.names = [evil]
+    async with world() as (authority, server), serve_site(thief) as evil:
+        server.authorization_servers = [evil]
         pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
         with pytest.raises(MCPConnectionError, match="is pinned"):
-            await call(provider(server, MemoryTokens(), **pinned), server.mcp)
+            await request_with_auth(provider(server, MemoryTokens(), **pinned), server.mcp)
         assert touched == []
         assert authority.requests == []
 
 
 def test_a_secret_without_a_pinned_issuer_is_refused() -> None:
     with pytest.raises(MCPConfigError, match="pinned 'issuer'"):
-        login_provider(tool("https://mcp.example", client_id="me", client_secret="s3cr3t"), show=None)
+        build_login_provider(tool("https://mcp.example", client_id="me", client_secret="s3cr3t"), show=None)
 
 
-@aio
+@async_test
 async def test_an_answer_with_another_state_is_turned_away_and_the_login_goes_on() -> None:
     pages: list[tuple[int, str]] = []
 
@@ -241,13 +241,13 @@ async def test_an_answer_with_another_state_is_turned_away_and_the_login_goes_on
                 pages.append((response.status, await response.text()))
 
     async with world() as (authority, server):
-        assert await call(provider(server, MemoryTokens(), show=attacked), server.mcp) == 200
+        assert await request_with_auth(provider(server, MemoryTokens(), show=attacked), server.mcp) == 200
         assert [status for status, _ in pages] == [400, 400, 404, 400, 200]
         assert "You can close this window" in pages[-1][1]
         assert authority.requests[0].form["code"] == "the-code"
 
 
-@aio
+@async_test
 async def test_a_person_who_says_no_is_an_error_in_the_words_of_the_authorization_server() -> None:
     async def denies(url: str) -> None:
         query = parse_qs(urlsplit(url).query)
@@ -257,11 +257,11 @@ async def test_a_person_who_says_no_is_an_error_in_the_words_of_the_authorizatio
 
     async with world() as (authority, server):
         with pytest.raises(MCPConnectionError, match=r"access_denied: not today"):
-            await call(provider(server, MemoryTokens(), show=denies), server.mcp)
+            await request_with_auth(provider(server, MemoryTokens(), show=denies), server.mcp)
         assert authority.requests == []
 
 
-@aio
+@async_test
 async def test_a_failed_exchange_shows_no_secret() -> None:
     async def quoting(server: AuthServer, request: web.Request, form: dict[str, str]) -> web.StreamResponse:
         return web.Response(status=400, text=f"bad client s3cr3t {form}\x1b[2J")
@@ -269,12 +269,12 @@ async def test_a_failed_exchange_shows_no_secret() -> None:
     async with world(reply=quoting) as (authority, server):
         pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
         with pytest.raises(MCPConnectionError, match=r"the token endpoint .* answered 400") as caught:
-            await call(provider(server, MemoryTokens(), **pinned), server.mcp)
+            await request_with_auth(provider(server, MemoryTokens(), **pinned), server.mcp)
         assert "s3cr3t" not in str(caught.value)
         assert "\x1b" not in str(caught.value)
 
 
-@aio
+@async_test
 async def test_login_asks_again_whatever_is_stored_and_logout_forgets() -> None:
     store = MemoryTokens()
     async with world() as (authority, server):
@@ -282,98 +282,98 @@ async def test_login_asks_again_whatever_is_stored_and_logout_forgets() -> None:
         await provider(server, store).login()
         assert len(authority.authorizations) == 2
         assert len(authority.registrations) == 1
-        assert await call(provider(server, store, show=None), server.mcp) == 200
+        assert await request_with_auth(provider(server, store, show=None), server.mcp) == 200
         await provider(server, store).logout()
         with pytest.raises(MCPConnectionError, match="holodeck mcp login"):
-            await call(provider(server, store, show=None), server.mcp)
+            await request_with_auth(provider(server, store, show=None), server.mcp)
 
 
-@aio
+@async_test
 async def test_a_pinned_redirect_port_that_is_taken_is_named() -> None:
     async with world() as (_, server):
         taken = int(server.url.rpartition(":")[2])
         with pytest.raises(MCPConnectionError, match=f"port {taken} .* is taken"):
-            await call(provider(server, MemoryTokens(), redirect_port=taken), server.mcp)
+            await request_with_auth(provider(server, MemoryTokens(), redirect_port=taken), server.mcp)
 
 
-@aio
+@async_test
 async def test_a_token_that_another_process_has_renewed_is_taken_over() -> None:
     now = [1_000_000.0]
     store = MemoryTokens()
     async with world() as (authority, server):
         one = provider(server, store, clock=lambda: now[0])
-        await call(one, server.mcp)
+        await request_with_auth(one, server.mcp)
         two = provider(server, store, show=None, clock=lambda: now[0])
-        await call(two, server.mcp)
+        await request_with_auth(two, server.mcp)
         now[0] += 3600 - 30
-        await call(one, server.mcp)
-        await call(two, server.mcp)
+        await request_with_auth(one, server.mcp)
+        await request_with_auth(two, server.mcp)
         assert len(authority.requests) == 2
-        assert server.seen[-1]["Authorization"] == "Bearer token-2"
+        assert server.request_headers[-1]["Authorization"] == "Bearer token-2"
 
 
-@aio
+@async_test
 async def test_a_token_bound_by_dpop_is_proved_anew_for_every_request_also_by_another_process(tmp_path: Path) -> None:
     async with world(reply=issue_bound) as (authority, server):
         resource = BoundResource(server)
-        store = FileTokens(tmp_path)
+        store = FileTokenStore(tmp_path)
         auth = provider(server, store, dpop=True)
-        assert [await call(auth, server.mcp) for _ in range(3)] == [200] * 3
+        assert [await request_with_auth(auth, server.mcp) for _ in range(3)] == [200] * 3
         later = provider(server, store, show=None, dpop=True)
-        assert await call(later, server.mcp) == 200
+        assert await request_with_auth(later, server.mcp) == 200
         assert len(set(resource.proofs)) == 4, "no proof is used twice"
         assert len(resource.keys) == 1, "the token is bound to one key"
         assert len(authority.authorizations) == 1
 
 
-@aio
+@async_test
 async def test_a_server_that_ignores_proofs_gives_a_plain_token(tmp_path: Path) -> None:
     async with world() as (_, server):
-        store = FileTokens(tmp_path)
+        store = FileTokenStore(tmp_path)
         for auth in (provider(server, store, dpop=True), provider(server, store, show=None, dpop=True)):
-            assert await call(auth, server.mcp) == 200
-            assert server.seen[-1]["Authorization"] == "Bearer token-1"
+            assert await request_with_auth(auth, server.mcp) == 200
+            assert server.request_headers[-1]["Authorization"] == "Bearer token-1"
 
 
-@aio
+@async_test
 async def test_a_server_without_auth_in_its_file_is_shown_a_login_only_where_the_person_asks() -> None:
     store = MemoryTokens()
     async with world() as (authority, server):
         bare = tool(server.mcp).model_copy(update={"auth": None})
-        mine = auth_provider(bare, store=store, use_logins=True)
-        assert await call(mine, server.mcp) == 401
-        await login_provider(bare, show=browser, store=store).login()
-        mine = auth_provider(bare, store=store, use_logins=True)
-        assert await call(mine, server.mcp) == 200
+        mine = build_auth_provider(bare, store=store, use_logins=True)
+        assert await request_with_auth(mine, server.mcp) == 401
+        await build_login_provider(bare, show=follow_login, store=store).login()
+        mine = build_auth_provider(bare, store=store, use_logins=True)
+        assert await request_with_auth(mine, server.mcp) == 200
         authority.valid.clear()
-        assert await call(mine, server.mcp) == 200
-        assert await call(auth_provider(bare, store=store), server.mcp) == 401
+        assert await request_with_auth(mine, server.mcp) == 200
+        assert await request_with_auth(build_auth_provider(bare, store=store), server.mcp) == 401
         assert [each.form["grant_type"] for each in authority.requests] == ["authorization_code", "refresh_token"]
 
 
-@aio
+@async_test
 async def test_a_login_works_for_this_run_where_nothing_can_be_stored(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     async with world() as (authority, server):
-        auth = provider(server, FileTokens(tmp_path / "file" / "tokens"))
-        assert [await call(auth, server.mcp) for _ in range(2)] == [200, 200]
+        auth = provider(server, FileTokenStore(tmp_path / "file" / "tokens"))
+        assert [await request_with_auth(auth, server.mcp) for _ in range(2)] == [200, 200]
         assert len(authority.authorizations) == 1
 
 
-@aio
+@async_test
 async def test_a_pinned_issuer_is_asked_also_when_the_server_publishes_nothing() -> None:
     async with world() as (authority, server):
         server.publishes = False
         pinned: dict[str, Any] = {"client_id": "me", "client_secret": "s3cr3t", "issuer": authority.issuer_url}
-        assert await call(provider(server, MemoryTokens(), **pinned), server.mcp) == 200
+        assert await request_with_auth(provider(server, MemoryTokens(), **pinned), server.mcp) == 200
         assert authority.requests[0].basic == ("me", "s3cr3t")
 
 
-@aio
+@async_test
 async def test_a_login_page_with_a_query_of_its_own_keeps_it() -> None:
     async with world() as (authority, server):
         authority.metadata = {"authorization_endpoint": f"{authority.url}/authorize?tenant=blue"}
-        assert await call(provider(server, MemoryTokens()), server.mcp) == 200
+        assert await request_with_auth(provider(server, MemoryTokens()), server.mcp) == 200
         [login] = authority.authorizations
         assert (login["tenant"], login["response_type"]) == ("blue", "code")
 
@@ -389,18 +389,18 @@ async def test_a_login_page_with_a_query_of_its_own_keeps_it() -> None:
         ({"token_endpoint": None}, "name no token endpoint"),
     ],
 )
-@aio
+@async_test
 async def test_an_authorization_server_that_cannot_be_used_is_named_before_anybody_logs_in(
     metadata: dict[str, Any], reason: str
 ) -> None:
     async with world(metadata=metadata) as (authority, server):
         with pytest.raises(MCPConnectionError, match=reason):
-            await call(provider(server, MemoryTokens()), server.mcp)
+            await request_with_auth(provider(server, MemoryTokens()), server.mcp)
         assert authority.authorizations == []
         assert authority.requests == []
 
 
-@aio
+@async_test
 async def test_an_answer_that_comes_from_another_issuer_is_not_exchanged() -> None:
     async def mixed_up(url: str) -> None:
         query = parse_qs(urlsplit(url).query)
@@ -410,17 +410,17 @@ async def test_an_answer_that_comes_from_another_issuer_is_not_exchanged() -> No
 
     async with world() as (authority, server):
         with pytest.raises(MCPConnectionError, match="does not come from the issuer"):
-            await call(provider(server, MemoryTokens(), show=mixed_up), server.mcp)
+            await request_with_auth(provider(server, MemoryTokens(), show=mixed_up), server.mcp)
         assert authority.requests == []
 
 
-@aio
+@async_test
 async def test_a_registration_is_not_shown_to_another_authorization_server() -> None:
     store = MemoryTokens()
-    async with auth_server() as first, auth_server() as second, resource_server(first) as server:
-        await call(provider(server, store), server.mcp)
+    async with run_auth_server() as first, run_auth_server() as second, run_resource_server(first) as server:
+        await request_with_auth(provider(server, store), server.mcp)
         server.auth, first.valid = second, set()
-        assert await call(provider(server, store), server.mcp) == 200
+        assert await request_with_auth(provider(server, store), server.mcp) == 200
         assert len(second.registrations) == 1
         assert second.requests[0].form["grant_type"] == "authorization_code"
 
@@ -429,7 +429,7 @@ PUBLIC = "https://8.8.8.8/mcp"  # an address that no test dials: only what it na
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]"])
-@aio
+@async_test
 async def test_a_public_server_does_not_lead_a_login_to_a_private_address(host: str) -> None:
     """Its resource metadata, what that names, and what is named there: all are asked for through one door."""
     asked: list[str] = []
@@ -438,11 +438,11 @@ async def test_a_public_server_does_not_lead_a_login_to_a_private_address(host: 
         asked.append(request.path)
         return web.json_response({})
 
-    async with website(private) as origin:
+    async with serve_site(private) as origin:
         named = f"http://{host}:{urlsplit(origin).port}/latest/meta-data"
-        refusal = Refusal(status=401, url=PUBLIC, www_authenticate=f'Bearer resource_metadata="{named}"')
-        login = login_provider(tool(PUBLIC), show=browser, store=MemoryTokens())
-        door = AuthDoor("tickets", server_url=PUBLIC)
+        refusal = AuthRefusal(status=401, url=PUBLIC, www_authenticate=f'Bearer resource_metadata="{named}"')
+        login = build_login_provider(tool(PUBLIC), show=follow_login, store=MemoryTokens())
+        door = AuthHTTPClient("tickets", server_url=PUBLIC)
         with pytest.raises(MCPConnectionError, match="not a public one"):
             await door("GET", named)
         with pytest.raises(MCPConnectionError):
@@ -460,10 +460,10 @@ async def test_a_public_server_does_not_lead_a_login_to_a_private_address(host: 
     ],
     ids=["private server", "pinned issuer", "allowed host", "operator names all"],
 )
-@aio
+@async_test
 async def test_a_private_address_is_asked_when_the_operator_or_a_private_server_names_it(settings: Any) -> None:
     async def private(_: web.Request) -> web.Response:
         return web.json_response({})
 
-    async with website(private) as origin:
-        assert (await AuthDoor("tickets", **settings)("GET", f"{origin}/metadata")).status == 200
+    async with serve_site(private) as origin:
+        assert (await AuthHTTPClient("tickets", **settings)("GET", f"{origin}/metadata")).status == 200

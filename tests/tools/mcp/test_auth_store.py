@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import aio
+from aio import async_test
 
-from holodeck.tools.mcp.auth.store import FileTokens, KeyringTokens, token_store
+from holodeck.tools.mcp.auth.store import FileTokenStore, KeyringTokenStore, open_token_store
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from holodeck.tools.mcp.auth.store import FileTokens
+from holodeck.tools.mcp.auth.store import FileTokenStore
 async def main():
-    store = FileTokens(Path(sys.argv[1]))
+    store = FileTokenStore(Path(sys.argv[1]))
     for number in range(40):
         await store.save("server", {"who": sys.argv[2] * 5000, "number": number})
         record = await store.load("server")
@@ -28,9 +28,9 @@ asyncio.run(main())
 COUNTER = """
 import asyncio, sys
 from pathlib import Path
-from holodeck.tools.mcp.auth.store import FileTokens
+from holodeck.tools.mcp.auth.store import FileTokenStore
 async def main():
-    store = FileTokens(Path(sys.argv[1]))
+    store = FileTokenStore(Path(sys.argv[1]))
     for _ in range(20):
         async with store.lock("server"):
             record = await store.load("server") or {"count": 0}
@@ -56,12 +56,12 @@ def test_two_writers_at_once_never_leave_half_a_record(tmp_path: Path) -> None:
 
 def test_the_lock_holds_between_processes(tmp_path: Path) -> None:
     together(COUNTER, tmp_path)
-    assert asyncio.run(FileTokens(tmp_path).load("server")) == {"count": 60}
+    assert asyncio.run(FileTokenStore(tmp_path).load("server")) == {"count": 60}
 
 
-@aio
+@async_test
 async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
-    store = FileTokens(tmp_path)
+    store = FileTokenStore(tmp_path)
     await store.save("server", {"a": 1})
     [path] = files(tmp_path)
     for damage in (b"{", b"[]", b"\xff\xfe", b""):
@@ -69,14 +69,14 @@ async def test_a_damaged_file_is_as_good_as_none(tmp_path: Path) -> None:
         assert await store.load("server") is None
 
 
-@aio
+@async_test
 async def test_the_folder_is_where_the_desktop_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    await token_store().save("server", {"a": 1})
+    await open_token_store().save("server", {"a": 1})
     assert len(list((tmp_path / "xdg" / "holodeck" / "tokens").iterdir())) == 1
     monkeypatch.setenv("XDG_CONFIG_HOME", "not/absolute")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    await token_store().save("server", {"a": 1})
+    await open_token_store().save("server", {"a": 1})
     assert len(list((tmp_path / "home" / ".config" / "holodeck" / "tokens").iterdir())) == 1
 
 
@@ -104,10 +104,10 @@ class Keyring:
             raise RuntimeError("locked")
 
 
-@aio
+@async_test
 async def test_a_keyring_is_preferred_and_files_stand_in_when_it_fails(tmp_path: Path) -> None:
     keyring = Keyring(works=True)
-    store = KeyringTokens(keyring, FileTokens(tmp_path))
+    store = KeyringTokenStore(keyring, FileTokenStore(tmp_path))
     await store.save("server", {"a": 1})
     assert await store.load("server") == {"a": 1}
     assert files(tmp_path) == []

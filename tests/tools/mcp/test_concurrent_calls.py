@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aio import aio
+from aio import async_test
 
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.testing import FaultyMCPServer
@@ -31,7 +31,7 @@ async def _begun(plugin: MCPPlugin) -> asyncio.Task[MCPToolResult]:
 
 
 @pytest.mark.proves("D-12")
-@aio
+@async_test
 async def test_one_call_more_than_a_server_gets_at_once_waits_for_its_turn() -> None:
     async with FaultyMCPServer() as server, _plugin(server, max_concurrent_calls=2) as plugin:
         slow = [await _begun(plugin) for _ in range(2)]
@@ -44,7 +44,7 @@ async def test_one_call_more_than_a_server_gets_at_once_waits_for_its_turn() -> 
 
 
 @pytest.mark.proves("D-12", "D-15")
-@aio
+@async_test
 async def test_a_call_whose_turn_does_not_come_in_time_is_an_error_that_says_so_and_was_never_sent() -> None:
     async with FaultyMCPServer() as server, _plugin(server, max_concurrent_calls=1) as plugin:
         slow = await _begun(plugin)

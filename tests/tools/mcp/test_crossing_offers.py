@@ -6,8 +6,8 @@ import asyncio
 import random
 
 import pytest
-from aio import aio
-from tools.mcp.serving import at
+from aio import async_test
+from tools.mcp.serving import remote_tool
 
 from holodeck.testing import Era, FaultyMCPServer
 from holodeck.tools.mcp.executor import MCPExecutor
@@ -18,10 +18,10 @@ ERAS: list[Era] = ["legacy", "modern"]
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:SC-008", "D-13")
-@aio
+@async_test
 async def test_offers_that_cross_each_other_all_have_the_tools(era: Era) -> None:
     moments = random.Random(1)
-    async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(at(remote.url)) as server:
+    async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
         executor = MCPExecutor([server])
 
         async def ask() -> list[bool]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import aiohttp
 import pytest
-from aio import aio
+from aio import async_test
 
-from holodeck.lib.addresses import ANYWHERE, Dialling, is_public, networks_among
-from holodeck.lib.net import RefusedAddressError, http_client
+from holodeck.lib.addresses import ANY_ADDRESS, IPPolicy, is_public, parse_networks
+from holodeck.lib.net import RefusedAddressError, create_http_client
 from holodeck.testing import FaultyMCPServer
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700:4700::1111", "2a00:1450:4001:80b::200e"]
@@ -30,23 +30,23 @@ def test_only_addresses_that_anybody_could_dial_are_public() -> None:
 
 @pytest.mark.proves("D-27")
 def test_an_operator_may_add_networks_and_nothing_beside_them_is_added() -> None:
-    rules = Dialling(networks=networks_among(["10.20.0.0/16", "::1", "tools.internal"]))
-    assert [address for address in ("10.20.3.4", "::1", "8.8.8.8") if not rules.admits(address)] == []
-    assert [address for address in ("10.21.0.1", "127.0.0.1", "::ffff:10.20.3.4") if rules.admits(address)] == []
+    rules = IPPolicy(networks=parse_networks(["10.20.0.0/16", "::1", "tools.internal"]))
+    assert [address for address in ("10.20.3.4", "::1", "8.8.8.8") if not rules.is_allowed(address)] == []
+    assert [address for address in ("10.21.0.1", "127.0.0.1", "::ffff:10.20.3.4") if rules.is_allowed(address)] == []
 
 
 @pytest.mark.proves("D-27")
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
-@aio
+@async_test
 async def test_every_connection_of_a_client_is_judged_by_the_address_it_goes_to(host: str) -> None:
     async with FaultyMCPServer() as server:
         url = f"http://{host}:{server.port}/mcp"
-        async with http_client(connect_timeout=5, dialling=Dialling()) as client:
+        async with create_http_client(connect_timeout=5, ip_policy=IPPolicy()) as client:
             with pytest.raises(aiohttp.ClientConnectorError) as refused:
                 await client.get(url)
             assert isinstance(refused.value.os_error, RefusedAddressError)
             assert "127.0.0.1" not in str(refused.value.os_error)
         assert not server.requests
-        async with http_client(connect_timeout=5, dialling=ANYWHERE) as client:
+        async with create_http_client(connect_timeout=5, ip_policy=ANY_ADDRESS) as client:
             await client.get(f"http://127.0.0.1:{server.port}/mcp")
         assert server.requests

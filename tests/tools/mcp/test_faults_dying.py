@@ -8,8 +8,17 @@ import signal
 from pathlib import Path
 
 import pytest
-from aio import aio
-from tools.mcp.misbehaving import DUPLEX, ERAS, HTTP, OVER, Over, all_gone, failure, misbehaving
+from aio import async_test
+from tools.mcp.misbehaving import (
+    DUPLEX,
+    ERAS,
+    HTTP,
+    TRANSPORT_VARIANTS,
+    TransportVariant,
+    open_misbehaving,
+    require_failure,
+    wait_all_gone,
+)
 
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.urls import shown_origin
@@ -20,33 +29,37 @@ SOON = 10.0  # seconds, on a busy machine: the calls and the children would take
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:US5-2", "000:FR-023", "004:EDGE-1", "D-13", "D-15", "D-16")
-@aio
+@async_test
 async def test_a_call_in_flight_is_told_that_its_outcome_is_unknown_and_the_next_works(
-    tmp_path: Path, over: Over, era: Era
+    tmp_path: Path, over: TransportVariant, era: Era
 ) -> None:
-    async with misbehaving("dies-mid-call", over, tmp_path, era=era, on="tools/call:add", times=1) as subject:
-        await subject.works()
-        error = failure(await subject.plugin.call_tool("add", a=1, b=2), "not known whether the call took effect")
+    async with open_misbehaving("dies-mid-call", over, tmp_path, era=era, on="tools/call:add", times=1) as subject:
+        await subject.check_works()
+        error = require_failure(
+            await subject.plugin.call_tool("add", a=1, b=2), "not known whether the call took effect"
+        )
         assert isinstance(error, MCPConnectionError)
         assert error.details["outcome"] == "unknown"
         if over == "stdio":
             assert "exit code 1" in str(error)
             assert "the server ran out of luck" in str(error)
             assert error.details["exit_code"] == 1
-        await subject.works()
+        await subject.check_works()
         assert subject.plugin.state == "connected"
         assert len(subject.calls("add")) == 1
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("D-16")
-@aio
-async def test_a_call_that_the_operator_calls_idempotent_is_repeated_once(tmp_path: Path, over: Over, era: Era) -> None:
+@async_test
+async def test_a_call_that_the_operator_calls_idempotent_is_repeated_once(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
     fields = {"idempotent_tools": ["ad*"]}
-    async with misbehaving(
+    async with open_misbehaving(
         "dies-mid-call", over, tmp_path, era=era, fields=fields, on="tools/call:add", times=1
     ) as subject:
         result = await subject.plugin.call_tool("add", a=1, b=2)
@@ -55,157 +68,161 @@ async def test_a_call_that_the_operator_calls_idempotent_is_repeated_once(tmp_pa
         assert len(subject.calls("add")) == 2
 
 
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("D-16")
-@aio
-async def test_a_call_is_repeated_at_most_once_even_if_idempotent(tmp_path: Path, over: Over) -> None:
+@async_test
+async def test_a_call_is_repeated_at_most_once_even_if_idempotent(tmp_path: Path, over: TransportVariant) -> None:
     fields = {"idempotent_tools": ["add"]}
-    async with misbehaving("dies-mid-call", over, tmp_path, on="tools/call:add", fields=fields) as subject:
-        failure(await subject.plugin.call_tool("add", a=1, b=2))
+    async with open_misbehaving("dies-mid-call", over, tmp_path, on="tools/call:add", fields=fields) as subject:
+        require_failure(await subject.plugin.call_tool("add", a=1, b=2))
         assert len(subject.calls("add")) == 2
 
 
 @pytest.mark.proves("D-13", "D-16")
-@aio
+@async_test
 async def test_a_call_that_cannot_have_been_sent_is_made_again_and_nobody_notices(tmp_path: Path) -> None:
     lost = asyncio.Event()
     callbacks = Callbacks(on_message=lambda message: lost.set() if isinstance(message, Exception) else None)
-    async with misbehaving("normal", "stdio", tmp_path, callbacks=callbacks) as subject:
-        await subject.works()
+    async with open_misbehaving("normal", "stdio", tmp_path, callbacks=callbacks) as subject:
+        await subject.check_works()
         for _ in range(3):
             lost.clear()
             os.kill(subject.journal.pids[-1], signal.SIGKILL)
             await lost.wait()
             assert subject.plugin.state == "error"
-            await subject.works()
+            await subject.check_works()
         assert len(subject.calls("echo")) == 4
 
 
 @pytest.mark.proves("D-13", "D-16")
-@aio
+@async_test
 async def test_a_server_that_died_unseen_is_started_again_and_the_call_runs_once(tmp_path: Path) -> None:
-    async with misbehaving("normal", "stdio", tmp_path) as subject:
-        await subject.works()
+    async with open_misbehaving("normal", "stdio", tmp_path) as subject:
+        await subject.check_works()
         for _ in range(3):
             os.kill(subject.journal.pids[-1], signal.SIGKILL)
             result = await subject.echo("again")
             if not result.success:  # sent before the end could be seen: then, and only then, it is told so
-                failure(result, "signal 9", "not known whether")
+                require_failure(result, "signal 9", "not known whether")
                 result = await subject.echo("again")
             assert result.text == "again"
         assert len(subject.journal.pids) == 4
 
 
-@pytest.mark.parametrize("over", [each for each in OVER if each != "stdio"])
+@pytest.mark.parametrize("over", [each for each in TRANSPORT_VARIANTS if each != "stdio"])
 @pytest.mark.proves("D-13", "D-16")
-@aio
+@async_test
 async def test_a_server_that_went_away_between_calls_is_reached_again_when_it_is_back(
-    tmp_path: Path, over: Over
+    tmp_path: Path, over: TransportVariant
 ) -> None:
-    async with misbehaving("normal", over, tmp_path) as subject:
+    async with open_misbehaving("normal", over, tmp_path) as subject:
         assert subject.server is not None
-        await subject.works()
+        await subject.check_works()
         await subject.server.go_down()
-        failure(await subject.echo("lost"), shown_origin(subject.server.url))
+        require_failure(await subject.echo("lost"), shown_origin(subject.server.url))
         await subject.server.come_up()
-        await subject.works()
+        await subject.check_works()
         assert "lost" not in [call.params["arguments"]["text"] for call in subject.calls("echo")]
 
 
 @pytest.mark.parametrize("over", ["stdio"])
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-15", "D-17")
-@aio
-async def test_every_call_in_flight_learns_of_a_kill_at_once(tmp_path: Path, over: Over, era: Era) -> None:
-    async with misbehaving("normal", over, tmp_path, era=era) as subject:
-        await subject.works()
+@async_test
+async def test_every_call_in_flight_learns_of_a_kill_at_once(tmp_path: Path, over: TransportVariant, era: Era) -> None:
+    async with open_misbehaving("normal", over, tmp_path, era=era) as subject:
+        await subject.check_works()
         calls = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1})) for _ in range(8)]
-        await subject.received("tools/call", 9)
+        await subject.wait_received("tools/call", 9)
         os.kill(subject.journal.pids[-1], signal.SIGKILL)
         async with asyncio.timeout(SOON):
             for result in await asyncio.gather(*calls):
-                error = failure(result, "signal 9", "not known whether the call took effect")
+                error = require_failure(result, "signal 9", "not known whether the call took effect")
                 assert error.details["exit_code"] == -signal.SIGKILL
-        await subject.works()
+        await subject.check_works()
 
 
 @pytest.mark.parametrize("over", HTTP)
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-15")
-@aio
-async def test_over_http_only_the_call_whose_connection_broke_is_touched(tmp_path: Path, over: Over, era: Era) -> None:
-    async with misbehaving("dies-mid-call", over, tmp_path, era=era, on="tools/call:add") as subject:
+@async_test
+async def test_over_http_only_the_call_whose_connection_broke_is_touched(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
+    async with open_misbehaving("dies-mid-call", over, tmp_path, era=era, on="tools/call:add") as subject:
         assert subject.server is not None
         slow = asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1}))
-        await subject.received("tools/call")
+        await subject.wait_received("tools/call")
         for _ in range(3):
-            failure(await subject.plugin.call_tool("add", a=1, b=2))
-        await subject.works()
+            require_failure(await subject.plugin.call_tool("add", a=1, b=2))
+        await subject.check_works()
         subject.server.release()
         assert (await slow).text == "done"
 
 
 @pytest.mark.proves("D-17", "000:FR-024")
 @pytest.mark.parametrize("mode", ["wrapper", "leaves-child", "child-holds-pipe"])
-@aio
+@async_test
 async def test_what_a_server_started_ends_with_it(tmp_path: Path, mode: str) -> None:
-    async with misbehaving(mode, "stdio", tmp_path) as subject:
-        await subject.works()
+    async with open_misbehaving(mode, "stdio", tmp_path) as subject:
+        await subject.check_works()
         pids = subject.pids()
         assert len(set(pids)) == 2
         await subject.plugin.close()
-        await all_gone(pids)
+        await wait_all_gone(pids)
 
 
 @pytest.mark.proves("D-15", "D-17")
 @pytest.mark.parametrize("mode", ["leaves-child", "child-holds-pipe"])
-@aio
+@async_test
 async def test_a_death_is_seen_although_a_child_lives_on(tmp_path: Path, mode: str) -> None:
-    async with misbehaving(mode, "stdio", tmp_path) as subject:
-        await subject.works()
+    async with open_misbehaving(mode, "stdio", tmp_path) as subject:
+        await subject.check_works()
         pids = subject.pids()
         call = asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1}))
-        await subject.received("tools/call", 2)
+        await subject.wait_received("tools/call", 2)
         os.kill(subject.journal.pids[0], signal.SIGKILL)
         async with asyncio.timeout(SOON):
-            failure(await call, "signal 9")
-        await subject.works()
-        await all_gone(pids)
+            require_failure(await call, "signal 9")
+        await subject.check_works()
+        await wait_all_gone(pids)
 
 
 @pytest.mark.proves("D-15", "D-17")
-@aio
+@async_test
 async def test_the_death_of_the_real_server_behind_a_wrapper_is_seen(tmp_path: Path) -> None:
-    async with misbehaving("wrapper", "stdio", tmp_path) as subject:
-        await subject.works()
+    async with open_misbehaving("wrapper", "stdio", tmp_path) as subject:
+        await subject.check_works()
         call = asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1}))
-        await subject.received("tools/call", 2)
+        await subject.wait_received("tools/call", 2)
         os.kill(subject.journal.pids[0], signal.SIGKILL)
         async with asyncio.timeout(SOON):
-            failure(await call, "not known whether the call took effect")
-        await subject.works()
+            require_failure(await call, "not known whether the call took effect")
+        await subject.check_works()
 
 
 @pytest.mark.proves("D-17", "000:FR-025")
 @pytest.mark.parametrize("mode", ["ignores-eof", "ignores-term"])
-@aio
+@async_test
 async def test_a_server_that_will_not_end_is_ended(tmp_path: Path, mode: str) -> None:
-    async with misbehaving(mode, "stdio", tmp_path) as subject:
-        await subject.works()
+    async with open_misbehaving(mode, "stdio", tmp_path) as subject:
+        await subject.check_works()
         pids = subject.pids()
         async with asyncio.timeout(SOON):
             await subject.plugin.close()
-        await all_gone(pids)
+        await wait_all_gone(pids)
 
 
 @pytest.mark.parametrize("over", DUPLEX)
 @pytest.mark.proves("000:FR-023", "D-13")
-@aio
-async def test_a_server_that_crashes_again_and_again_serves_every_call_in_between(tmp_path: Path, over: Over) -> None:
-    async with misbehaving("crash-loop", over, tmp_path, every=3) as subject:
+@async_test
+async def test_a_server_that_crashes_again_and_again_serves_every_call_in_between(
+    tmp_path: Path, over: TransportVariant
+) -> None:
+    async with open_misbehaving("crash-loop", over, tmp_path, every=3) as subject:
         results = [await subject.echo(str(number)) for number in range(9)]
         failed = [number for number, result in enumerate(results) if not result.success]
         assert failed == [2, 5, 8]
         for number in failed:
-            failure(results[number], "not known whether the call took effect")
+            require_failure(results[number], "not known whether the call took effect")
         assert len(subject.calls("echo")) == 9

@@ -6,8 +6,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import aio
-from tools.mcp.misbehaving import ERAS, OVER, Over, all_gone, failure, misbehaving
+from aio import async_test
+from tools.mcp.misbehaving import (
+    ERAS,
+    TRANSPORT_VARIANTS,
+    TransportVariant,
+    open_misbehaving,
+    require_failure,
+    wait_all_gone,
+)
 from tools.mcp.virtual_time import in_virtual_time
 
 from holodeck.lib.errors import MCPTimeoutError
@@ -15,77 +22,81 @@ from holodeck.lib.limits import MAX_EXTENDED_CALL
 from holodeck.testing import ABANDONED, Era
 
 SOON = 0.3
-NETWORK: tuple[Over, ...] = ("http", "http-sse", "sse", "websocket")
+NETWORK: tuple[TransportVariant, ...] = ("http", "http-sse", "sse", "websocket")
 
 
-def told(over: Over, era: Era) -> str:
+def told(over: TransportVariant, era: Era) -> str:
     """How a server hears that nobody waits any more."""
     return ABANDONED if over in ("http", "http-sse") and era == "modern" else "notifications/cancelled"
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:US5-4", "002:ERR-6", "D-15")
-@aio
+@async_test
 async def test_a_call_without_an_answer_ends_in_time_and_is_cancelled_at_the_server(
-    tmp_path: Path, over: Over, era: Era
+    tmp_path: Path, over: TransportVariant, era: Era
 ) -> None:
-    async with misbehaving("hangs", over, tmp_path, era=era, on="tools/call:slow") as subject:
+    async with open_misbehaving("hangs", over, tmp_path, era=era, on="tools/call:slow") as subject:
         await subject.plugin.connect()
         slow = asyncio.create_task(subject.plugin.call("slow", {}, timeout=SOON))
-        await subject.works()  # while the other hangs
-        error = failure(await slow, f"no answer within {SOON} s", "request_timeout", "not known whether")
+        await subject.check_works()  # while the other hangs
+        error = require_failure(await slow, f"no answer within {SOON} s", "request_timeout", "not known whether")
         assert isinstance(error, MCPTimeoutError)
         assert error.details["outcome"] == "unknown"
-        (cancelled,) = await subject.received(told(over, era))
+        (cancelled,) = await subject.wait_received(told(over, era))
         if cancelled.method != ABANDONED:
             (call,) = subject.calls("slow")
             assert cancelled.params["requestId"] == call.message["id"]
-        await subject.works()
+        await subject.check_works()
 
 
 @pytest.mark.proves("000:US5-4", "000:FR-012")
-@aio
+@async_test
 async def test_the_time_limit_is_the_one_of_the_file(tmp_path: Path) -> None:
-    async with misbehaving("hangs", "http", tmp_path, fields={"request_timeout": 1}) as subject:
-        failure(await subject.echo(), "no answer within 1 s")
+    async with open_misbehaving("hangs", "http", tmp_path, fields={"request_timeout": 1}) as subject:
+        require_failure(await subject.echo(), "no answer within 1 s")
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("D-15")
-@aio
-async def test_cancelling_the_caller_cancels_the_call_at_the_server(tmp_path: Path, over: Over, era: Era) -> None:
-    async with misbehaving("normal", over, tmp_path, era=era) as subject:
+@async_test
+async def test_cancelling_the_caller_cancels_the_call_at_the_server(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
+    async with open_misbehaving("normal", over, tmp_path, era=era) as subject:
         call = asyncio.create_task(subject.plugin.call("slow", {"seconds": 60}))
-        await subject.received("tools/call")
+        await subject.wait_received("tools/call")
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        (cancelled,) = await subject.received(told(over, era))
+        (cancelled,) = await subject.wait_received(told(over, era))
         if cancelled.method != ABANDONED:
             assert cancelled.params["requestId"] == subject.calls("slow")[0].message["id"]
-        await subject.works()
+        await subject.check_works()
 
 
-@pytest.mark.parametrize("over", OVER)
-@aio
-async def test_an_answer_that_comes_too_late_is_not_taken_for_another(tmp_path: Path, over: Over) -> None:
-    async with misbehaving("late", over, tmp_path, on="tools/call:add", times=1) as subject:
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
+@async_test
+async def test_an_answer_that_comes_too_late_is_not_taken_for_another(tmp_path: Path, over: TransportVariant) -> None:
+    async with open_misbehaving("late", over, tmp_path, on="tools/call:add", times=1) as subject:
         await subject.plugin.connect()
-        failure(await subject.plugin.call("add", {"a": 1, "b": 1}, timeout=SOON), "no answer within")
+        require_failure(await subject.plugin.call("add", {"a": 1, "b": 1}, timeout=SOON), "no answer within")
         released = await subject.plugin.call_tool("release")
         assert released.text == "released"
         for number in range(5):
             assert (await subject.plugin.call_tool("add", a=number, b=1)).text == str(number + 1)
 
 
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-15", "000:EDGE-2")
-@aio
-async def test_progress_is_heard_and_extends_the_time_of_a_call(tmp_path: Path, over: Over, era: Era) -> None:
-    async with misbehaving("normal", over, tmp_path, era=era) as subject:
+@async_test
+async def test_progress_is_heard_and_extends_the_time_of_a_call(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
+    async with open_misbehaving("normal", over, tmp_path, era=era) as subject:
         await subject.plugin.connect()
         steps: list[tuple[float, float | None, str | None]] = []
         result = await subject.plugin.call(
@@ -98,13 +109,13 @@ async def test_progress_is_heard_and_extends_the_time_of_a_call(tmp_path: Path, 
 @pytest.mark.parametrize("over", NETWORK)
 @pytest.mark.proves("D-15")
 @in_virtual_time
-async def test_progress_does_not_extend_a_call_for_ever(tmp_path: Path, over: Over) -> None:
-    async with misbehaving("normal", over, tmp_path) as subject:
+async def test_progress_does_not_extend_a_call_for_ever(tmp_path: Path, over: TransportVariant) -> None:
+    async with open_misbehaving("normal", over, tmp_path) as subject:
         await subject.plugin.connect()
         loop = asyncio.get_running_loop()
         began = loop.time()
         result = await subject.plugin.call("slow", {"seconds": 3_000, "steps": 100}, timeout=60)
-        failure(result, "no answer")
+        require_failure(result, "no answer")
         assert MAX_EXTENDED_CALL <= loop.time() - began < MAX_EXTENDED_CALL + 120
 
 
@@ -120,16 +131,18 @@ async def test_progress_does_not_extend_a_call_for_ever(tmp_path: Path, over: Ov
     ],
 )
 @pytest.mark.proves("D-15")
-@aio
+@async_test
 async def test_a_stream_that_stops_in_the_middle_of_a_message_is_replaced(
-    tmp_path: Path, mode: str, over: Over, era: Era
+    tmp_path: Path, mode: str, over: TransportVariant, era: Era
 ) -> None:
-    async with misbehaving(mode, over, tmp_path, era=era, on="tools/call:add", times=1) as subject:
+    async with open_misbehaving(mode, over, tmp_path, era=era, on="tools/call:add", times=1) as subject:
         await subject.plugin.connect()
-        failure(await subject.plugin.call("add", {"a": 1, "b": 1}, timeout=SOON), "no answer within", "not known")
-        await subject.works()
+        require_failure(
+            await subject.plugin.call("add", {"a": 1, "b": 1}, timeout=SOON), "no answer within", "not known"
+        )
+        await subject.check_works()
         pids = subject.journal.pids
-        await all_gone(pids[:-1])
+        await wait_all_gone(pids[:-1])
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -138,41 +151,43 @@ async def test_a_stream_that_stops_in_the_middle_of_a_message_is_replaced(
 async def test_a_websocket_that_stops_in_the_middle_of_a_frame_no_longer_answers_pings_and_is_replaced(
     tmp_path: Path, era: Era
 ) -> None:
-    async with misbehaving("unfinished", "websocket", tmp_path, era=era, on="tools/call:add", times=1) as subject:
-        failure(await subject.plugin.call_tool("add", a=1, b=1), "the WebSocket was closed", "not known whether")
-        await subject.works()
+    async with open_misbehaving("unfinished", "websocket", tmp_path, era=era, on="tools/call:add", times=1) as subject:
+        require_failure(
+            await subject.plugin.call_tool("add", a=1, b=1), "the WebSocket was closed", "not known whether"
+        )
+        await subject.check_works()
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", ["http", "http-sse"])
 @pytest.mark.parametrize("mode", ["unfinished", "trickle"])
 @pytest.mark.proves("D-15")
-@aio
+@async_test
 async def test_an_http_answer_that_never_ends_is_given_up_and_harms_no_other(
-    tmp_path: Path, mode: str, over: Over, era: Era
+    tmp_path: Path, mode: str, over: TransportVariant, era: Era
 ) -> None:
-    async with misbehaving(mode, over, tmp_path, era=era, on="tools/call:add") as subject:
+    async with open_misbehaving(mode, over, tmp_path, era=era, on="tools/call:add") as subject:
         await subject.plugin.connect()
         bad = asyncio.create_task(subject.plugin.call("add", {"a": 1, "b": 1}, timeout=SOON))
-        await subject.works()
-        failure(await bad, "no answer within", "not known whether the call took effect")
-        await subject.received(ABANDONED)
-        await subject.works()
+        await subject.check_works()
+        require_failure(await bad, "no answer within", "not known whether the call took effect")
+        await subject.wait_received(ABANDONED)
+        await subject.check_works()
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("D-15", "000:FR-025")
-@aio
-async def test_closing_ends_every_call_that_is_under_way(tmp_path: Path, over: Over, era: Era) -> None:
-    async with misbehaving("normal", over, tmp_path, era=era) as subject:
+@async_test
+async def test_closing_ends_every_call_that_is_under_way(tmp_path: Path, over: TransportVariant, era: Era) -> None:
+    async with open_misbehaving("normal", over, tmp_path, era=era) as subject:
         calls = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60})) for _ in range(3)]
-        await subject.received("tools/call", 3)
+        await subject.wait_received("tools/call", 3)
         await subject.plugin.close()
         async with asyncio.timeout(10):
             for result in await asyncio.gather(*calls):
-                failure(result, "closed", "not known whether the call took effect")
+                require_failure(result, "closed", "not known whether the call took effect")
         assert subject.plugin.state == "disconnected"
-        failure(await subject.echo(), "it was closed")
+        require_failure(await subject.echo(), "it was closed")
         await subject.plugin.connect()
-        await subject.works()
+        await subject.check_works()

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import aio
-from tools.mcp.misbehaving import ERAS, HTTP, Over, failure, misbehaving
+from aio import async_test
+from tools.mcp.misbehaving import ERAS, HTTP, TransportVariant, open_misbehaving, require_failure
 
 from holodeck.lib.errors import MCPConnectionError, MCPProtocolError
 from holodeck.lib.secret import Secret
@@ -38,16 +38,16 @@ BODIES = {
 @pytest.mark.parametrize("over", HTTP)
 @pytest.mark.parametrize("mode", STATUSES)
 @pytest.mark.proves("000:FR-022", "000:US5-3", "D-15", "000:SC-003")
-@aio
+@async_test
 async def test_a_refused_call_tells_its_status_and_touches_no_other(
-    tmp_path: Path, mode: str, over: Over, era: Era
+    tmp_path: Path, mode: str, over: TransportVariant, era: Era
 ) -> None:
     status, phase, says = STATUSES[mode]
-    async with misbehaving(mode, over, tmp_path, era=era, on="tools/call:add") as subject:
+    async with open_misbehaving(mode, over, tmp_path, era=era, on="tools/call:add") as subject:
         assert subject.server is not None
         other = asyncio.create_task(subject.plugin.call("slow", SLOW))
-        await subject.received("tools/call")
-        error = failure(await subject.plugin.call_tool("add", a=1, b=2), f"HTTP {status}", says)
+        await subject.wait_received("tools/call")
+        error = require_failure(await subject.plugin.call_tool("add", a=1, b=2), f"HTTP {status}", says)
         assert isinstance(error, MCPConnectionError)
         assert error.phase == phase
         assert error.details["status"] == status
@@ -55,7 +55,7 @@ async def test_a_refused_call_tells_its_status_and_touches_no_other(
             assert error.details["retry_after"] == "7"
         if phase == "authorize":
             assert error.details["www_authenticate"].startswith("Bearer ")
-        await subject.works()
+        await subject.check_works()
         subject.server.release()
         assert (await other).text == "done"
         # Where there are sessions, 400 and 404 may mean that ours is forgotten: then a new one is tried, once.
@@ -66,95 +66,95 @@ async def test_a_refused_call_tells_its_status_and_touches_no_other(
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("mode", STATUSES)
 @pytest.mark.proves("000:FR-021", "000:EDGE-6", "002:STATE-3")
-@aio
+@async_test
 async def test_a_refused_connection_tells_its_status_and_the_next_try_works(
     tmp_path: Path, mode: str, era: Era
 ) -> None:
     status, _, says = STATUSES[mode]
-    async with misbehaving(mode, "http", tmp_path, era=era, on="*") as subject:
+    async with open_misbehaving(mode, "http", tmp_path, era=era, on="*") as subject:
         assert subject.server is not None
-        error = failure(await subject.echo(), f"HTTP {status}", says)
+        error = require_failure(await subject.echo(), f"HTTP {status}", says)
         assert error.details["status"] == status
         assert subject.plugin.state == "error"
         assert not subject.calls("echo")
         subject.server.mode = "normal"
-        await subject.works()
+        await subject.check_works()
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("mode", BODIES)
 @pytest.mark.proves("004:EDGE-3", "000:FR-022", "D-15")
-@aio
+@async_test
 async def test_a_body_that_is_no_answer_is_shown_and_touches_no_other_call(tmp_path: Path, mode: str, era: Era) -> None:
-    async with misbehaving(mode, "http", tmp_path, era=era, on="tools/call:add") as subject:
+    async with open_misbehaving(mode, "http", tmp_path, era=era, on="tools/call:add") as subject:
         assert subject.server is not None
         other = asyncio.create_task(subject.plugin.call("slow", SLOW))
-        await subject.received("tools/call")
-        error = failure(await subject.plugin.call_tool("add", a=1, b=2), BODIES[mode])
+        await subject.wait_received("tools/call")
+        error = require_failure(await subject.plugin.call_tool("add", a=1, b=2), BODIES[mode])
         assert isinstance(error, MCPProtocolError)
         assert error.phase == "call"
-        await subject.works()
+        await subject.check_works()
         subject.server.release()
         assert (await other).text == "done"
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("mode", BODIES)
-@aio
+@async_test
 async def test_a_server_that_is_no_mcp_server_is_told_from_its_first_answer(
     tmp_path: Path, mode: str, era: Era
 ) -> None:
-    async with misbehaving(mode, "http", tmp_path, era=era) as subject:
-        failure(await subject.echo(), BODIES[mode])
+    async with open_misbehaving(mode, "http", tmp_path, era=era) as subject:
+        require_failure(await subject.echo(), BODIES[mode])
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("on", ["*", "tools/call"])
-@aio
+@async_test
 async def test_a_redirect_elsewhere_is_named_and_never_followed(tmp_path: Path, era: Era, on: str) -> None:
     headers = {"Authorization": Secret("Bearer only-for-one")}
-    async with misbehaving(
+    async with open_misbehaving(
         "redirect-elsewhere", "http", tmp_path, era=era, on=on, fields={"headers": headers}
     ) as subject:
-        failure(await subject.echo(), "redirected to http://localhost:", "not followed")
+        require_failure(await subject.echo(), "redirected to http://localhost:", "not followed")
         assert subject.count("(elsewhere)") == 0
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", HTTP)
-@aio
-async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path, over: Over, era: Era) -> None:
-    async with misbehaving("redirect-here", over, tmp_path, era=era) as subject:
-        await subject.works()
+@async_test
+async def test_a_redirect_within_the_origin_is_followed(tmp_path: Path, over: TransportVariant, era: Era) -> None:
+    async with open_misbehaving("redirect-here", over, tmp_path, era=era) as subject:
+        await subject.check_works()
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("over", [*HTTP, "sse", "websocket"])
 @pytest.mark.proves("000:US6-2", "004:US3-1", "004:FR-012", "004:SC-003")
-@aio
-async def test_the_headers_of_the_file_open_the_door(tmp_path: Path, over: Over, era: Era) -> None:
+@async_test
+async def test_the_headers_of_the_file_open_the_door(tmp_path: Path, over: TransportVariant, era: Era) -> None:
     headers = {"Authorization": Secret("Bearer open-sesame")}
-    async with misbehaving("requires-token", over, tmp_path, era=era, fields={"headers": headers}) as subject:
-        await subject.works()
+    async with open_misbehaving("requires-token", over, tmp_path, era=era, fields={"headers": headers}) as subject:
+        await subject.check_works()
         assert subject.count("(unauthorized)") == 0
 
 
 @pytest.mark.parametrize("over", [*HTTP, "sse", "websocket"])
 @pytest.mark.proves("004:US3-2")
-@aio
-async def test_wrong_credentials_are_told_so_without_repeating_them(tmp_path: Path, over: Over) -> None:
+@async_test
+async def test_wrong_credentials_are_told_so_without_repeating_them(tmp_path: Path, over: TransportVariant) -> None:
     headers = {"Authorization": Secret("Bearer wrong-sesame")}
-    async with misbehaving("requires-token", over, tmp_path, fields={"headers": headers}) as subject:
-        error = failure(await subject.echo(), "401")
+    async with open_misbehaving("requires-token", over, tmp_path, fields={"headers": headers}) as subject:
+        error = require_failure(await subject.echo(), "401")
         assert error.phase == "authorize"
         assert error.details["status"] == 401
         assert "wrong-sesame" not in f"{error} {error.details}"
 
 
 @pytest.mark.proves("D-16")
-@aio
+@async_test
 async def test_a_header_mismatch_is_answered_by_reading_the_list_again(tmp_path: Path) -> None:
-    async with misbehaving("header-mismatch", "http", tmp_path, era="modern") as subject:
+    async with open_misbehaving("header-mismatch", "http", tmp_path, era="modern") as subject:
         result = await subject.plugin.call_tool("regional", region="eu", text="x")
         assert result.text == "eu: x"
         assert subject.count("tools/list") == 2

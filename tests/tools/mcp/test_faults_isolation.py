@@ -9,8 +9,15 @@ import time
 from pathlib import Path
 
 import pytest
-from aio import aio
-from tools.mcp.misbehaving import ERAS, OVER, Over, all_gone, failure, misbehaving
+from aio import async_test
+from tools.mcp.misbehaving import (
+    ERAS,
+    TRANSPORT_VARIANTS,
+    TransportVariant,
+    open_misbehaving,
+    require_failure,
+    wait_all_gone,
+)
 
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
@@ -23,52 +30,52 @@ TELLTALE = "sk-very-secret-4711"
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.parametrize("mode", ["hangs-at-start", "dies-at-start", "hangs", "http-500", "huge-stderr"])
 @pytest.mark.proves("000:SC-006", "004:SC-004", "D-14")
-@aio(40)
-async def test_a_slow_or_dead_server_never_delays_another(tmp_path: Path, mode: str, over: Over) -> None:
+@async_test(40)
+async def test_a_slow_or_dead_server_never_delays_another(tmp_path: Path, mode: str, over: TransportVariant) -> None:
     fields = {"startup_timeout": 1.0, "request_timeout": 1}
     async with (
-        misbehaving(mode, over, tmp_path, name="bad", fields=fields) as bad,
-        misbehaving("normal", over, tmp_path, name="good", is_alone=False) as good,
+        open_misbehaving(mode, over, tmp_path, name="bad", fields=fields) as bad,
+        open_misbehaving("normal", over, tmp_path, name="good", is_alone=False) as good,
     ):
-        await good.works()
+        await good.check_works()
         trouble = [asyncio.create_task(bad.echo()) for _ in range(4)]
         began = time.monotonic()
         for _ in range(20):
-            await good.works()
+            await good.check_works()
         assert time.monotonic() - began < 10, "half of what it takes when each waits for the other"
         for result in await asyncio.gather(*trouble):
             assert result.success or "'bad'" in str(result.error)
-        await good.works()
+        await good.check_works()
 
 
 @pytest.mark.proves("000:EDGE-7", "001:DEC-8")
-@aio
+@async_test
 async def test_the_same_server_under_two_names_is_two_servers(tmp_path: Path) -> None:
     async with (
-        misbehaving("dies-mid-call", "stdio", tmp_path, name="one", on="tools/call:add") as one,
-        misbehaving("normal", "stdio", tmp_path, name="two", is_alone=False) as two,
+        open_misbehaving("dies-mid-call", "stdio", tmp_path, name="one", on="tools/call:add") as one,
+        open_misbehaving("normal", "stdio", tmp_path, name="two", is_alone=False) as two,
     ):
-        await one.works()
-        await two.works()
-        failure(await one.plugin.call_tool("add", a=1, b=2), server="one")
+        await one.check_works()
+        await two.check_works()
+        require_failure(await one.plugin.call_tool("add", a=1, b=2), server="one")
         assert (await two.plugin.call_tool("add", a=1, b=2)).text == "3"
         assert not set(one.pids()) & set(two.pids())
 
 
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:EDGE-2", "001:DEC-9")
-@aio
-async def test_slow_calls_of_one_server_run_side_by_side(tmp_path: Path, over: Over) -> None:
-    async with misbehaving("normal", over, tmp_path) as subject:
+@async_test
+async def test_slow_calls_of_one_server_run_side_by_side(tmp_path: Path, over: TransportVariant) -> None:
+    async with open_misbehaving("normal", over, tmp_path) as subject:
         slow = [asyncio.create_task(subject.plugin.call("slow", {"seconds": 60, "steps": 1})) for _ in range(32)]
-        await subject.received("tools/call", 32)
-        await subject.works()
+        await subject.wait_received("tools/call", 32)
+        await subject.check_works()
         assert (await subject.plugin.call_tool("release")).success
         assert [result.text for result in await asyncio.gather(*slow)] == ["done"] * 32
 
 
 @pytest.mark.proves("001:PRAC-2", "D-15")
-@aio
+@async_test
 async def test_a_secret_that_a_dying_server_prints_is_masked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     blabs = "import os, sys; sys.exit('cannot log in with ' + os.environ['API_KEY'])"
@@ -76,29 +83,29 @@ async def test_a_secret_that_a_dying_server_prints_is_masked(tmp_path: Path, cap
     env = {"PATH": Secret(path), "API_KEY": Secret(TELLTALE)}
     tool = MCPTool(name="blab", server="blab", command=CommandType.NPX, env=env, allow_unsafe_args=True)
     async with create_mcp_plugin(tool, base_dir=tmp_path) as plugin:
-        error = failure(await plugin.call_tool("echo"), "cannot log in with ***", server="blab")
+        error = require_failure(await plugin.call_tool("echo"), "cannot log in with ***", server="blab")
         assert TELLTALE not in f"{error} {error!r} {error.details} {error.__cause__!r} {error.__context__!r}"
     assert TELLTALE not in caplog.text
 
 
 @pytest.mark.proves("001:PRAC-2")
-@aio
+@async_test
 async def test_a_secret_that_a_server_sends_back_in_an_error_is_masked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     headers = {"Authorization": Secret(f"Bearer {TELLTALE}"), "X-Key": Secret(TELLTALE)}
-    async with misbehaving("normal", "http", tmp_path, fields={"headers": headers}) as subject:
-        error = failure(await subject.plugin.call_tool("fail", message=f"no right for {TELLTALE}"), "***")
+    async with open_misbehaving("normal", "http", tmp_path, fields={"headers": headers}) as subject:
+        error = require_failure(await subject.plugin.call_tool("fail", message=f"no right for {TELLTALE}"), "***")
         assert TELLTALE not in f"{error} {error.details}"
     assert TELLTALE not in caplog.text
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("002:STATE-1", "002:STATE-2", "002:STATE-5")
-@aio
+@async_test
 async def test_a_connection_goes_through_its_states_in_order(tmp_path: Path, era: Era) -> None:
-    async with misbehaving("late", "stdio", tmp_path, era=era) as subject:
+    async with open_misbehaving("late", "stdio", tmp_path, era=era) as subject:
         plugin = subject.plugin
         assert plugin.state == "created"
         assert not subject.journal.pids  # nothing starts before its first use
@@ -116,23 +123,23 @@ async def test_a_connection_goes_through_its_states_in_order(tmp_path: Path, era
 
 
 @pytest.mark.proves("002:STATE-6")
-@aio(30)
+@async_test(30)
 async def test_a_server_that_must_be_killed_leaves_its_connection_in_error(tmp_path: Path) -> None:
-    async with misbehaving("ignores-term", "stdio", tmp_path) as subject:
-        await subject.works()
+    async with open_misbehaving("ignores-term", "stdio", tmp_path) as subject:
+        await subject.check_works()
         await subject.plugin.disconnect()
         assert subject.plugin.state == "error"
-        await all_gone(subject.pids())
+        await wait_all_gone(subject.pids())
 
 
 @pytest.mark.proves("002:STATE-6")
-@aio
+@async_test
 async def test_a_server_that_is_gone_when_its_session_is_ended_leaves_its_connection_in_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with misbehaving("normal", "http", tmp_path) as subject:
-        await subject.works()
+    async with open_misbehaving("normal", "http", tmp_path) as subject:
+        await subject.check_works()
         assert subject.server is not None
         await subject.server.go_down()
         await subject.plugin.disconnect()  # it is no fault of the caller
@@ -140,6 +147,6 @@ async def test_a_server_that_is_gone_when_its_session_is_ended_leaves_its_connec
         assert "mcp.close_failed" in caplog.text
         await subject.server.come_up()
         await subject.plugin.connect()
-        await subject.works()
+        await subject.check_works()
         await subject.plugin.disconnect()
         assert subject.plugin.state == "disconnected"

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import aio
-from tools.mcp.misbehaving import all_gone
+from aio import async_test
+from tools.mcp.misbehaving import wait_all_gone
 
 from holodeck.testing import FaultyMCPServer, Journal, read_pids, stand_in
 
@@ -33,7 +33,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("mode", ["normal", "ignores-eof", "ignores-term", "wrapper", "child-holds-pipe"])
 @pytest.mark.proves("D-17")
-@aio(10)
+@async_test(10)
 async def test_nothing_outlives_us_when_we_are_killed_in_the_middle_of_a_call(tmp_path: Path, mode: str) -> None:
     journal, pid_file = Journal(tmp_path / "journal"), tmp_path / "pids"
     path = stand_in(tmp_path / "bin", FaultyMCPServer.command(mode, journal=journal.path, pid_file=pid_file))
@@ -46,7 +46,7 @@ async def test_nothing_outlives_us_when_we_are_killed_in_the_middle_of_a_call(tm
     pids = [*journal.pids, *read_pids(pid_file)]
     program.send_signal(signal.SIGKILL)
     await program.wait()
-    await all_gone(pids)
+    await wait_all_gone(pids)
 
 
 INSPECTED = """

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from tools.mcp.misbehaving import ERAS, OVER, Over, misbehaving
+from aio import async_test
+from tools.mcp.misbehaving import ERAS, TRANSPORT_VARIANTS, TransportVariant, open_misbehaving
 
 from holodeck.testing import Era
 from holodeck.tools.mcp.callbacks import Callbacks
@@ -36,12 +36,14 @@ async def four(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:EDGE-9", "D-20")
-@aio
-async def test_by_default_we_neither_promise_nor_give_what_needs_consent(tmp_path: Path, over: Over, era: Era) -> None:
+@async_test
+async def test_by_default_we_neither_promise_nor_give_what_needs_consent(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
     callbacks = Callbacks(sampling=four)  # the tool does not allow it, so it is as if it were not there
-    async with misbehaving("normal", over, tmp_path, era=era, callbacks=callbacks) as subject:
+    async with open_misbehaving("normal", over, tmp_path, era=era, callbacks=callbacks) as subject:
         for tool in ("ask_sampling", "ask_elicitation"):
             result = await subject.plugin.call_tool(tool)
             assert result.is_error
@@ -50,17 +52,17 @@ async def test_by_default_we_neither_promise_nor_give_what_needs_consent(tmp_pat
         assert json.loads(declined.text)["action"] == "decline"
         refused = await subject.plugin.call_tool("ask_sampling", anyway=True)
         assert "not allowed" in refused.text
-        await subject.works()
+        await subject.check_works()
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:EDGE-9", "D-11", "D-20")
-@aio
-async def test_what_is_allowed_is_answered(tmp_path: Path, over: Over, era: Era) -> None:
+@async_test
+async def test_what_is_allowed_is_answered(tmp_path: Path, over: TransportVariant, era: Era) -> None:
     fields = {"sampling": "allow", "roots": ["."], "config": {"allowed_directories": ["/data"]}}
     callbacks = Callbacks(sampling=four, elicitation=yes)
-    async with misbehaving("normal", over, tmp_path, era=era, callbacks=callbacks, fields=fields) as subject:
+    async with open_misbehaving("normal", over, tmp_path, era=era, callbacks=callbacks, fields=fields) as subject:
         assert json.loads((await subject.plugin.call_tool("ask_sampling")).text)["content"]["text"] == "4"
         assert json.loads((await subject.plugin.call_tool("ask_elicitation")).text)["content"] == {"name": "Ada"}
         roots = json.loads((await subject.plugin.call_tool("ask_roots")).text)["roots"]
@@ -70,30 +72,30 @@ async def test_what_is_allowed_is_answered(tmp_path: Path, over: Over, era: Era)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("over", "era"), [("stdio", "legacy"), ("http", "modern")])
 @pytest.mark.proves("000:FR-027", "000:EDGE-8", "001:PRAC-1", "D-20")
-@aio
+@async_test
 async def test_each_level_of_a_log_message_has_its_level_here(
-    tmp_path: Path, over: Over, era: Era, level: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, over: TransportVariant, era: Era, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, "holodeck.mcp.server.shaky"):
-        async with misbehaving("normal", over, tmp_path, era=era) as subject:
+        async with open_misbehaving("normal", over, tmp_path, era=era) as subject:
             assert (await subject.plugin.call_tool("log", level=level, text="hear me")).success
             if era == "legacy":
-                (asked,) = await subject.received("logging/setLevel")
+                (asked,) = await subject.wait_received("logging/setLevel")
                 assert asked.params["level"] == "debug"
     records = [record for record in caplog.records if "hear me" in record.getMessage()]
     assert [(record.name, record.levelno) for record in records] == [("holodeck.mcp.server.shaky", LEVELS[level])]
 
 
 @pytest.mark.proves("000:FR-028")
-@pytest.mark.parametrize("over", OVER)
-@aio
-async def test_the_message_handler_hears_notices_and_failures(tmp_path: Path, over: Over) -> None:
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
+@async_test
+async def test_the_message_handler_hears_notices_and_failures(tmp_path: Path, over: TransportVariant) -> None:
     heard: list[Mapping[str, Any] | Exception] = []
     callbacks = Callbacks(on_message=heard.append)
-    async with misbehaving("dies-mid-call", over, tmp_path, on="tools/call:add", callbacks=callbacks) as subject:
+    async with open_misbehaving("dies-mid-call", over, tmp_path, on="tools/call:add", callbacks=callbacks) as subject:
         await subject.plugin.call_tool("log", level="error", text="x")
         assert any(isinstance(each, dict) and each["method"] == "notifications/message" for each in heard)
         await subject.plugin.call_tool("add", a=1, b=2)
-        await subject.works()
+        await subject.check_works()
         if over in ("stdio", "sse", "websocket"):  # over HTTP no connection was lost, only a call
             assert any(isinstance(each, Exception) and "shaky" in str(each) for each in heard)

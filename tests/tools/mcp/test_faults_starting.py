@@ -8,8 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
-from aio import aio
-from tools.mcp.misbehaving import DUPLEX, ERAS, HTTP, OVER, Over, failure, misbehaving
+from aio import async_test
+from tools.mcp.misbehaving import (
+    DUPLEX,
+    ERAS,
+    HTTP,
+    TRANSPORT_VARIANTS,
+    TransportVariant,
+    open_misbehaving,
+    require_failure,
+)
 
 from holodeck.lib.errors import MCPConnectionError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.limits import FIRST_BACKOFF
@@ -23,140 +31,144 @@ from holodeck.tools.mcp.starts import StartLimits
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:FR-021", "000:EDGE-6", "002:STATE-3", "D-15", "000:SC-003")
-@aio
+@async_test
 async def test_a_server_that_dies_at_start_is_told_with_its_exit_code_and_last_words(tmp_path: Path, era: Era) -> None:
-    async with misbehaving("dies-at-start", "stdio", tmp_path, era=era, times=2) as subject:
-        error = failure(await subject.echo(), "npx", "exit code 1", "FATAL: API_KEY is not set")
+    async with open_misbehaving("dies-at-start", "stdio", tmp_path, era=era, times=2) as subject:
+        error = require_failure(await subject.echo(), "npx", "exit code 1", "FATAL: API_KEY is not set")
         assert error.phase == "start"
         assert isinstance(error, MCPConnectionError)
         assert error.details["exit_code"] == 1
         assert error.details["stderr"] == "FATAL: API_KEY is not set"
         assert subject.plugin.state == "error"
-        await subject.works()  # a fault that has passed is forgotten
+        await subject.check_works()  # a fault that has passed is forgotten
 
 
-@aio
+@async_test
 async def test_a_server_that_dies_without_a_word_is_told_with_its_exit_code(tmp_path: Path) -> None:
-    async with misbehaving("dies-at-start-silently", "stdio", tmp_path) as subject:
-        error = failure(await subject.echo(), "exit code 3", "nothing to standard error")
+    async with open_misbehaving("dies-at-start-silently", "stdio", tmp_path) as subject:
+        error = require_failure(await subject.echo(), "exit code 3", "nothing to standard error")
         assert error.phase == "start"
 
 
 @pytest.mark.proves("000:US5-1", "000:FR-021")
-@aio
+@async_test
 async def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = {"PATH": Secret(str(tmp_path))}
     tool = MCPTool(name="gone", server="gone", command=CommandType.UVX, env=path, allow_unsafe_args=True)
     async with create_mcp_plugin(tool, base_dir=tmp_path) as plugin:
-        error = failure(await plugin.call_tool("echo"), "'uvx' is not on PATH", "Install uv", server="gone")
+        error = require_failure(await plugin.call_tool("echo"), "'uvx' is not on PATH", "Install uv", server="gone")
         assert error.phase == "start"
 
 
-@aio
+@async_test
 async def test_a_command_that_may_not_be_executed_is_named(tmp_path: Path) -> None:
     (tmp_path / "uvx").write_text("#!/bin/sh\n")
     (tmp_path / "uvx").chmod(0o644)
     path = {"PATH": Secret(str(tmp_path))}
     tool = MCPTool(name="shut", server="shut", command=CommandType.UVX, env=path, allow_unsafe_args=True)
     async with create_mcp_plugin(tool, base_dir=tmp_path) as plugin:
-        failure(await plugin.call_tool("echo"), "'uvx' may not be executed", server="shut")
+        require_failure(await plugin.call_tool("echo"), "'uvx' may not be executed", server="shut")
 
 
-@aio
+@async_test
 async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    async with misbehaving("normal", "stdio", tmp_path, fields={"cwd": "nowhere"}) as subject:
-        failure(await subject.echo(), "nowhere", "Correct 'cwd'")
+    async with open_misbehaving("normal", "stdio", tmp_path, fields={"cwd": "nowhere"}) as subject:
+        require_failure(await subject.echo(), "nowhere", "Correct 'cwd'")
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:EDGE-6", "D-15")
-@aio
-async def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path, over: Over, era: Era) -> None:
+@async_test
+async def test_a_server_that_never_answers_is_given_up_in_time(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
     fields = {"startup_timeout": 0.8}
-    async with misbehaving("hangs-at-start", over, tmp_path, era=era, fields=fields) as subject:
-        error = failure(await subject.echo(), "did not answer within 0.8 s", "startup_timeout")
+    async with open_misbehaving("hangs-at-start", over, tmp_path, era=era, fields=fields) as subject:
+        error = require_failure(await subject.echo(), "did not answer within 0.8 s", "startup_timeout")
         assert isinstance(error, MCPTimeoutError)
         assert error.phase == "start"
 
 
 @pytest.mark.parametrize("over", DUPLEX)
 @pytest.mark.proves("D-3")
-@aio
+@async_test
 async def test_a_server_that_ends_at_the_modern_question_is_asked_the_old_way_and_that_is_remembered(
-    tmp_path: Path, over: Over
+    tmp_path: Path, over: TransportVariant
 ) -> None:
-    async with misbehaving("exits-on-discover", over, tmp_path) as subject:
-        await subject.works()
+    async with open_misbehaving("exits-on-discover", over, tmp_path) as subject:
+        await subject.check_works()
         assert subject.plugin.era == "legacy"
         if subject.server is None:
             assert len(subject.journal.pids) == 2
         await subject.plugin.disconnect()
         await subject.plugin.connect()
-        await subject.works()
+        await subject.check_works()
         assert subject.count("server/discover") == 1
         assert subject.count("initialize") == 2
 
 
 @pytest.mark.parametrize("over", [*DUPLEX, "http"])
 @pytest.mark.proves("D-3")
-@aio
+@async_test
 async def test_a_server_that_is_silent_at_the_modern_question_is_asked_the_old_way_as_well(
-    tmp_path: Path, over: Over
+    tmp_path: Path, over: TransportVariant
 ) -> None:
     fields = {"startup_timeout": 3.0}
-    async with misbehaving("silent-on-discover", over, tmp_path, on="server/discover", fields=fields) as subject:
-        await subject.works()
+    async with open_misbehaving("silent-on-discover", over, tmp_path, on="server/discover", fields=fields) as subject:
+        await subject.check_works()
         assert subject.plugin.era == "legacy"
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
-@aio
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
+@async_test
 async def test_a_server_of_an_unknown_version_is_told_apart_from_a_broken_one(
-    tmp_path: Path, over: Over, era: Era
+    tmp_path: Path, over: TransportVariant, era: Era
 ) -> None:
-    async with misbehaving("unknown-version", over, tmp_path, era=era) as subject:
-        error = failure(await subject.echo(), "2999-01-01" if era == "modern" else "1999-01-01", "2026-07-28")
+    async with open_misbehaving("unknown-version", over, tmp_path, era=era) as subject:
+        error = require_failure(await subject.echo(), "2999-01-01" if era == "modern" else "1999-01-01", "2026-07-28")
         assert isinstance(error, MCPProtocolError)
         assert error.phase == "initialize"
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize("over", TRANSPORT_VARIANTS)
 @pytest.mark.proves("000:FR-023")
-@aio
-async def test_a_server_that_dies_after_the_handshake_is_started_again(tmp_path: Path, over: Over, era: Era) -> None:
-    async with misbehaving("dies-after-init", over, tmp_path, era=era, times=1) as subject:
+@async_test
+async def test_a_server_that_dies_after_the_handshake_is_started_again(
+    tmp_path: Path, over: TransportVariant, era: Era
+) -> None:
+    async with open_misbehaving("dies-after-init", over, tmp_path, era=era, times=1) as subject:
         result = await subject.echo("first")
         if not result.success:  # it depends on who is quicker whether the end was seen before the call was sent
-            failure(result)
-        await subject.works()
+            require_failure(result)
+        await subject.check_works()
         assert len(subject.calls("echo")) <= 2
 
 
-@pytest.mark.parametrize("over", [each for each in OVER if each != "stdio"])
+@pytest.mark.parametrize("over", [each for each in TRANSPORT_VARIANTS if each != "stdio"])
 @pytest.mark.proves("D-14", "000:FR-021", "002:ERR-5")
-@aio
-async def test_a_server_that_is_down_at_first_is_used_when_it_comes_up(tmp_path: Path, over: Over) -> None:
-    async with misbehaving("normal", over, tmp_path, down=True) as subject:
+@async_test
+async def test_a_server_that_is_down_at_first_is_used_when_it_comes_up(tmp_path: Path, over: TransportVariant) -> None:
+    async with open_misbehaving("normal", over, tmp_path, down=True) as subject:
         assert subject.server is not None
-        error = failure(
+        error = require_failure(
             await subject.echo(),
             shown_origin(subject.server.url),
             "cannot be reached: Connection refused. Is the server",
         )
         assert error.phase == "connect"
         await subject.server.come_up()
-        await subject.works()
+        await subject.check_works()
         await subject.server.go_down()
 
 
 @pytest.mark.parametrize("over", ["stdio", "http"])
 @pytest.mark.proves("D-13", "000:EDGE-2")
-@aio
-async def test_callers_that_come_together_share_one_start_and_one_list(tmp_path: Path, over: Over) -> None:
-    async with misbehaving("normal", over, tmp_path) as subject:
+@async_test
+async def test_callers_that_come_together_share_one_start_and_one_list(tmp_path: Path, over: TransportVariant) -> None:
+    async with open_misbehaving("normal", over, tmp_path) as subject:
         results = await asyncio.gather(*(subject.echo(str(number)) for number in range(20)))
         assert [result.text for result in results] == [str(number) for number in range(20)]
         assert subject.count("initialize") == 1
@@ -164,40 +176,40 @@ async def test_callers_that_come_together_share_one_start_and_one_list(tmp_path:
 
 
 @pytest.mark.proves("D-13")
-@aio(30)
+@async_test(30)
 async def test_a_crash_loop_is_left_alone_for_a_while_and_then_tried_again(tmp_path: Path) -> None:
     limits = StartLimits(starts=3, window=60, pause=0.5)
-    async with misbehaving("dies-at-start-silently", "stdio", tmp_path, limits=limits) as subject:
+    async with open_misbehaving("dies-at-start-silently", "stdio", tmp_path, limits=limits) as subject:
         for pause in (0.0, FIRST_BACKOFF, 2 * FIRST_BACKOFF):  # each try waits longer than the one before
             began = time.monotonic()
-            failure(await subject.echo(), "exit code 3")
+            require_failure(await subject.echo(), "exit code 3")
             assert time.monotonic() - began >= pause
         starts = len(subject.journal.pids)
-        error = failure(await subject.echo(), "unavailable", "exit code 3")
+        error = require_failure(await subject.echo(), "unavailable", "exit code 3")
         assert 0 < error.details["retry_after"] <= 0.5
         assert len(subject.journal.pids) == starts
         await asyncio.sleep(error.details["retry_after"])
-        failure(await subject.echo(), "(start)", "exit code 3")
+        require_failure(await subject.echo(), "(start)", "exit code 3")
         assert len(subject.journal.pids) > starts
 
 
 @pytest.mark.parametrize("over", HTTP)
-@aio
-async def test_the_limit_on_starts_also_holds_for_a_server_at_a_url(tmp_path: Path, over: Over) -> None:
+@async_test
+async def test_the_limit_on_starts_also_holds_for_a_server_at_a_url(tmp_path: Path, over: TransportVariant) -> None:
     limits = StartLimits(starts=2, window=60, pause=60)
-    async with misbehaving("http-500", over, tmp_path, limits=limits) as subject:
-        failure(await subject.echo(), "HTTP 500")
-        failure(await subject.echo(), "HTTP 500")
+    async with open_misbehaving("http-500", over, tmp_path, limits=limits) as subject:
+        require_failure(await subject.echo(), "HTTP 500")
+        require_failure(await subject.echo(), "HTTP 500")
         seen = len(subject.requests)
-        failure(await subject.echo(), "unavailable", "HTTP 500")
+        require_failure(await subject.echo(), "unavailable", "HTTP 500")
         assert len(subject.requests) == seen
 
 
 @pytest.mark.proves("D-17")
-@aio
+@async_test
 async def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
     for passes in (0, 1, 2, 3, 4, 6, 9):
-        async with misbehaving("normal", "stdio", tmp_path, name=f"early-{passes}") as subject:
+        async with open_misbehaving("normal", "stdio", tmp_path, name=f"early-{passes}") as subject:
             start = asyncio.create_task(subject.plugin.connect())
             for _ in range(passes):
                 await asyncio.sleep(0)

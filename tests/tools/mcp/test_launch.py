@@ -17,7 +17,7 @@ from tools.mcp.readme_servers import NEEDS_THE_OPT_IN, READY
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.launch import Refusal, describe, plan, refusals, variable_names
+from holodeck.tools.mcp.launch import Refusal, describe_launch, find_refusals, plan_launch, variable_names
 
 OPT_IN = "allow_unsafe_args: true"
 
@@ -47,11 +47,11 @@ class TestPlan:
         ],
     )
     def test_a_server_without_arguments_is_started_by_its_name(self, command: str, argv: tuple[str, ...]) -> None:
-        assert plan(a_tool(command, server=" @scope/server ")).argv == argv
-        assert plan(a_tool(command, [], server="@scope/server")).argv == argv
+        assert plan_launch(a_tool(command, server=" @scope/server ")).argv == argv
+        assert plan_launch(a_tool(command, [], server="@scope/server")).argv == argv
 
     def test_arguments_variables_and_folder_reach_the_process_as_written(self) -> None:
-        launch = plan(a_tool("npx", ["-y", "pkg", "a b"], env={"KEY": "secret"}, cwd="work"))
+        launch = plan_launch(a_tool("npx", ["-y", "pkg", "a b"], env={"KEY": "secret"}, cwd="work"))
         assert (launch.argv, launch.cwd, launch.container) == (("npx", "-y", "pkg", "a b"), "work", None)
         assert launch.env == {"KEY": Secret("secret")}
         assert "secret" not in repr(launch)
@@ -62,16 +62,16 @@ class TestPlan:
             "n": [1, None, True, float("inf")],
             "deep": {"ключ": "значение", 3: "three"},
         }
-        launch = plan(a_tool("uvx", ["server"], config=config))
+        launch = plan_launch(a_tool("uvx", ["server"], config=config))
         assert json.loads(launch.env["MCP_CONFIG"].reveal()) == {
             "since": "2024-01-02",
             "n": [1, None, True, None],
             "deep": {"ключ": "значение", "3": "three"},
         }
-        assert plan(a_tool("uvx", ["server"], config=config, env={"MCP_CONFIG": "mine"})).env == {
+        assert plan_launch(a_tool("uvx", ["server"], config=config, env={"MCP_CONFIG": "mine"})).env == {
             "MCP_CONFIG": Secret("mine")
         }
-        assert plan(a_tool("uvx", ["server"])).env == {}
+        assert plan_launch(a_tool("uvx", ["server"])).env == {}
 
     def test_docker_gets_each_variable_by_name_and_never_by_value(self) -> None:
         tool = a_tool(
@@ -80,7 +80,7 @@ class TestPlan:
             env=dict.fromkeys(["NEW", "GIVEN", "GLUED", "LITERAL", "OF_THE_SERVER"], "hidden"),
             config={"a": 1},
         )
-        argv = plan(tool).argv
+        argv = plan_launch(tool).argv
         assert argv[:9] == ("docker", "run", "--init", "-e", "NEW", "-e", "OF_THE_SERVER", "-e", "MCP_CONFIG")
         assert argv[9:] == tuple(tool.args or ())[1:]
         assert "hidden" not in " ".join(argv)
@@ -95,25 +95,25 @@ class TestPlan:
         ],
     )
     def test_docker_ends_with_the_tool_whatever_its_arguments_leave_out(self, line: str, expected: str) -> None:
-        assert describe(plan(of_line(line))) == expected
+        assert describe_launch(plan_launch(of_line(line))) == expected
 
     def test_a_container_has_a_name_to_be_removed_by(self) -> None:
-        launch = plan(of_line("docker run --rm -i --init image"), container="holodeck-it-1")
-        assert describe(launch) == "docker run --name holodeck-it-1 --rm -i --init image"
+        launch = plan_launch(of_line("docker run --rm -i --init image"), container="holodeck-it-1")
+        assert describe_launch(launch) == "docker run --name holodeck-it-1 --rm -i --init image"
         assert launch.container == "holodeck-it-1"
-        own = plan(of_line("docker run --rm -i --init --name=mine image"), container="holodeck-it-1")
-        assert describe(own) == "docker run --rm -i --init --name=mine image"
+        own = plan_launch(of_line("docker run --rm -i --init --name=mine image"), container="holodeck-it-1")
+        assert describe_launch(own) == "docker run --rm -i --init --name=mine image"
         assert own.container == "mine"
-        assert plan(of_line("npx -y pkg"), container="holodeck-it-1").container is None
+        assert plan_launch(of_line("npx -y pkg"), container="holodeck-it-1").container is None
 
     def test_another_docker_command_is_left_alone(self) -> None:
         line = "docker exec -i box server"
-        launch = plan(of_line(line, "KEY", allow_unsafe_args=True), container="holodeck-it-1")
-        assert (describe(launch), launch.container) == (line, None)
+        launch = plan_launch(of_line(line, "KEY", allow_unsafe_args=True), container="holodeck-it-1")
+        assert (describe_launch(launch), launch.container) == (line, None)
 
     def test_the_shown_line_is_one_a_shell_would_read_and_has_no_variable(self) -> None:
-        launch = plan(a_tool("npx", ["-y", "pkg", "it's $HOME"], env={"B_KEY": "hidden", "A_KEY": "hidden"}))
-        assert describe(launch) == """npx -y pkg 'it'"'"'s $HOME'"""
+        launch = plan_launch(a_tool("npx", ["-y", "pkg", "it's $HOME"], env={"B_KEY": "hidden", "A_KEY": "hidden"}))
+        assert describe_launch(launch) == """npx -y pkg 'it'"'"'s $HOME'"""
         assert variable_names(launch) == ("A_KEY", "B_KEY")
 
     @pytest.mark.parametrize(
@@ -122,37 +122,37 @@ class TestPlan:
     def test_what_no_command_starts_has_no_plan(self, fields: dict[str, Any]) -> None:
         tool = MCPTool.model_validate({"name": "it", "server": "x", **fields})
         with pytest.raises(MCPConfigError, match="'command' is required"):
-            plan(tool)
-        assert refusals(tool) == []
+            plan_launch(tool)
+        assert find_refusals(tool) == []
 
 
 @pytest.mark.parametrize(("line", "variables"), READY)
 def test_a_common_server_starts_as_its_readme_says(line: str, variables: str) -> None:
-    assert refusals(of_line(line, variables)) == []
+    assert find_refusals(of_line(line, variables)) == []
 
 
 @pytest.mark.parametrize(("line", "variables"), NEEDS_THE_OPT_IN)
 def test_a_server_that_needs_more_is_refused_until_a_person_allows_it(line: str, variables: str) -> None:
-    found = refusals(of_line(line, variables))
+    found = find_refusals(of_line(line, variables))
     assert found
     assert all(OPT_IN in refusal.fix for refusal in found)
-    assert refusals(of_line(line, variables, allow_unsafe_args=True)) == []
+    assert find_refusals(of_line(line, variables, allow_unsafe_args=True)) == []
 
 
 @pytest.mark.proves("D-9")
 @pytest.mark.parametrize(("line", "index", "named"), NPX_TRICKS + UVX_TRICKS + DOCKER_TRICKS)
 def test_an_argument_that_can_run_other_code_is_refused_by_name(line: str, index: int, named: str) -> None:
-    first = refusals(of_line(line))[0]
+    first = find_refusals(of_line(line))[0]
     assert first.key == ("args", index)
     assert named in first.message
     assert OPT_IN in first.fix
     assert "evil" not in first.message
-    assert refusals(of_line(line, allow_unsafe_args=True)) == []
+    assert find_refusals(of_line(line, allow_unsafe_args=True)) == []
 
 
 @pytest.mark.parametrize("line", ["npx -y", "npx --", "uvx -q", "docker run -i --rm", "docker -D"])
 def test_a_command_that_names_no_server_is_refused(line: str) -> None:
-    assert keys(refusals(of_line(line))) == [("args",)]
+    assert keys(find_refusals(of_line(line))) == [("args",)]
 
 
 @pytest.mark.parametrize(
@@ -160,22 +160,22 @@ def test_a_command_that_names_no_server_is_refused(line: str) -> None:
     [("npx", "--call=evil"), ("npx", "./dir"), ("uvx", "python"), ("uvx", "--from=./dir"), ("docker", "--privileged")],
 )
 def test_a_server_without_arguments_is_judged_by_its_name(command: str, server: str) -> None:
-    found = refusals(a_tool(command, server=server))
+    found = find_refusals(a_tool(command, server=server))
     assert set(keys(found)) == {("server",)}
 
 
 def test_a_folder_of_the_container_is_judged_from_where_docker_starts() -> None:
     args = ["run", "-v", ".:/host", "image"]
-    assert refusals(a_tool("docker", args, cwd="/srv/project")) == []
-    assert keys(refusals(a_tool("docker", args, cwd="/"))) == [("args", 1)]
-    assert keys(refusals(a_tool("docker", args, cwd=".."))) == [("args", 1)]
-    assert keys(refusals(a_tool("docker", args, cwd="/home/u"))) == [("args", 1)]
+    assert find_refusals(a_tool("docker", args, cwd="/srv/project")) == []
+    assert keys(find_refusals(a_tool("docker", args, cwd="/"))) == [("args", 1)]
+    assert keys(find_refusals(a_tool("docker", args, cwd=".."))) == [("args", 1)]
+    assert keys(find_refusals(a_tool("docker", args, cwd="/home/u"))) == [("args", 1)]
 
 
 def test_everything_that_is_wrong_is_said_at_once() -> None:
     tool = of_line("docker -H x run --privileged -v /:/h --cap-add ALL image --privileged", "LD_PRELOAD KEY PATH")
     places = [("args", 0), ("args", 3), ("args", 4), ("args", 6), ("env", "LD_PRELOAD"), ("env", "PATH")]
-    assert keys(refusals(tool)) == places
+    assert keys(find_refusals(tool)) == places
 
 
 def test_what_comes_after_the_server_is_its_own() -> None:
@@ -187,7 +187,7 @@ def test_what_comes_after_the_server_is_its_own() -> None:
         "docker run image --privileged -v /:/host",
         "docker run -- image --privileged",
     ):
-        assert refusals(of_line(line)) == []
+        assert find_refusals(of_line(line)) == []
 
 
 @pytest.mark.proves("D-9")
@@ -197,12 +197,12 @@ def test_what_comes_after_the_server_is_its_own() -> None:
 )
 def test_a_variable_that_can_load_other_code_is_refused_by_name(command: str, name: str) -> None:
     tool = a_tool(command, server="server", env={name: "evil"})
-    (refusal,) = refusals(tool)
+    (refusal,) = find_refusals(tool)
     assert refusal.key == ("env", name)
     assert name in refusal.message
     assert OPT_IN in refusal.fix
     assert "evil" not in refusal.message + refusal.fix
-    assert refusals(tool.model_copy(update={"allow_unsafe_args": True})) == []
+    assert find_refusals(tool.model_copy(update={"allow_unsafe_args": True})) == []
 
 
 @pytest.mark.parametrize(
@@ -221,17 +221,17 @@ def test_a_variable_that_can_load_other_code_is_refused_by_name(command: str, na
     ],
 )
 def test_a_variable_that_only_reaches_the_server_is_fine(command: str, name: str) -> None:
-    assert refusals(a_tool(command, server="server", env={name: "x"})) == []
+    assert find_refusals(a_tool(command, server="server", env={name: "x"})) == []
 
 
 @pytest.mark.parametrize("version", ["3", "3.12", "3.13t", ">=3.11,<3.14", "python3.12", "cpython@3.12", "pypy"])
 def test_uvx_may_be_told_which_python_by_its_version(version: str) -> None:
-    assert refusals(a_tool("uvx", ["--python", version, "server"])) == []
+    assert find_refusals(a_tool("uvx", ["--python", version, "server"])) == []
 
 
 def test_what_no_process_can_be_given_is_refused_too() -> None:
     tool = a_tool("npx", ["pkg", "a\0b"], env={"A=B": "x", "": "y"})
-    assert keys(refusals(tool)) == [("args", 1), ("env", "A=B"), ("env", "")]
+    assert keys(find_refusals(tool)) == [("args", 1), ("env", "A=B"), ("env", "")]
 
 
 SECRET = "hunter2secret"  # no flag, package or path: only ever a value
@@ -255,7 +255,7 @@ SECRET = "hunter2secret"  # no flag, package or path: only ever a value
 )
 @pytest.mark.parametrize("command", ["npx", "uvx", "docker"])
 def test_no_value_is_shown_because_it_may_have_come_out_of_a_variable(command: str, args: list[str]) -> None:
-    text = "".join(refusal.message + refusal.fix for refusal in refusals(a_tool(command, args)))
+    text = "".join(refusal.message + refusal.fix for refusal in find_refusals(a_tool(command, args)))
     assert SECRET not in text
 
 
@@ -317,17 +317,17 @@ def test_any_arguments_are_judged_and_planned_without_a_fault(
     command: str, args: list[str], names: list[str], cwd: str | None
 ) -> None:
     tool = a_tool(command, args, server="server", env=dict.fromkeys(names, "x"), cwd=cwd)
-    for refusal in refusals(tool):
+    for refusal in find_refusals(tool):
         assert points_inside(tool, refusal.key)
         assert refusal.message
         assert OPT_IN in refusal.fix
-    assert refusals(tool.model_copy(update={"allow_unsafe_args": True})) == []
-    launch = plan(tool, container="box")
+    assert find_refusals(tool.model_copy(update={"allow_unsafe_args": True})) == []
+    launch = plan_launch(tool, container="box")
     assert launch.argv[0] == command
     assert set(launch.env) == set(names)
     if command != "docker" and args:
         assert list(launch.argv[1:]) == args
-    assert shlex.split(describe(launch)) == list(launch.argv)
+    assert shlex.split(describe_launch(launch)) == list(launch.argv)
 
 
 def points_inside(tool: MCPTool, key: tuple[str | int, ...]) -> bool:
@@ -339,6 +339,6 @@ def points_inside(tool: MCPTool, key: tuple[str | int, ...]) -> bool:
 
 @given(command=COMMANDS, args=ARGS)
 def test_a_planned_docker_run_keeps_every_argument_in_its_order(command: str, args: list[str]) -> None:
-    argv = list(plan(a_tool(command, args, server="server")).argv)
+    argv = list(plan_launch(a_tool(command, args, server="server")).argv)
     rest = iter(argv)
     assert all(arg in rest for arg in args)

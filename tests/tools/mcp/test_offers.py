@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from aio import aio
-from tools.mcp.serving import at
+from aio import async_test
+from tools.mcp.serving import remote_tool
 
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.models.tool import TransportType
@@ -33,9 +33,12 @@ LEVELS = [
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:SC-008", "000:US4-1", "000:FR-013")
-@aio
+@async_test
 async def test_every_tool_on_every_page_is_there(era: ServerEra) -> None:
-    async with FaultyMCPServer(Fault.THOUSAND_TOOLS, era=era) as remote, create_mcp_plugin(at(remote.url)) as server:
+    async with (
+        FaultyMCPServer(Fault.THOUSAND_TOOLS, era=era) as remote,
+        create_mcp_plugin(remote_tool(remote.url)) as server,
+    ):
         names = [info.name for info in await server.list_tools()]
         assert len(names) == len(set(names)) == 1000
         assert len([one for one in remote.requests if one.method == "tools/list"]) == 10
@@ -43,13 +46,13 @@ async def test_every_tool_on_every_page_is_there(era: ServerEra) -> None:
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 @pytest.mark.proves("001:DEC-2", "D-3", "000:FR-002")
-@aio
+@async_test
 async def test_servers_of_every_older_version_are_spoken_to(version: str) -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)
     async with (
         FaultyMCPServer(protocol_version=version) as remote,
-        create_mcp_plugin(at(remote.url), callbacks=callbacks) as server,
+        create_mcp_plugin(remote_tool(remote.url), callbacks=callbacks) as server,
     ):
         assert (await server.call_tool("add", a=2, b=3)).text == "5"
         assert server.protocol_version == version
@@ -62,12 +65,12 @@ async def test_servers_of_every_older_version_are_spoken_to(version: str) -> Non
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("D-3", "D-13")
-@aio
+@async_test
 async def test_the_era_of_a_server_is_remembered_when_it_was_away(era: ServerEra) -> None:
     lost = asyncio.Event()
     callbacks = Callbacks(on_message=lambda message: lost.set() if isinstance(message, Exception) else None)
     async with FaultyMCPServer(era=era, transport="websocket") as remote:
-        async with create_mcp_plugin(at(remote.url, TransportType.WEBSOCKET), callbacks=callbacks) as server:
+        async with create_mcp_plugin(remote_tool(remote.url, TransportType.WEBSOCKET), callbacks=callbacks) as server:
             assert (await server.call_tool("echo", text="before")).success
             await remote.go_down()
             await lost.wait()
@@ -80,11 +83,14 @@ async def test_the_era_of_a_server_is_remembered_when_it_was_away(era: ServerEra
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:FR-016", "002:STATE-4", "D-20")
-@aio
+@async_test
 async def test_a_change_of_the_prompts_is_noticed(era: ServerEra) -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_prompts_changed=changed.set)
-    async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(at(remote.url), callbacks=callbacks) as server:
+    async with (
+        FaultyMCPServer(era=era) as remote,
+        create_mcp_plugin(remote_tool(remote.url), callbacks=callbacks) as server,
+    ):
         await server.connect()
         await remote.listening()
         before = len([one for one in remote.requests if one.method == "prompts/list"])
@@ -98,12 +104,12 @@ async def test_a_change_of_the_prompts_is_noticed(era: ServerEra) -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("word", "level"), LEVELS)
 @pytest.mark.proves("000:FR-027", "000:EDGE-8", "001:PRAC-1", "D-20")
-@aio
+@async_test
 async def test_each_level_of_a_server_is_a_level_of_python(
     era: ServerEra, word: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="holodeck.mcp.server.remote")
-    async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(at(remote.url)) as server:
+    async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
         assert (await server.call_tool("log", level=word, text="what happened")).success
     said = [(record.levelno, record.getMessage()) for record in caplog.records if record.name.endswith("server.remote")]
     assert said == [(level, "faulty: what happened")]
@@ -112,12 +118,12 @@ async def test_each_level_of_a_server_is_a_level_of_python(
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("level", ["debug", "warning"])
 @pytest.mark.proves("001:PRAC-1")
-@aio
+@async_test
 async def test_a_server_is_asked_for_what_our_logger_would_show(
     era: ServerEra, level: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(level.upper(), logger="holodeck.mcp.server.remote")
-    async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(at(remote.url)) as server:
+    async with FaultyMCPServer(era=era) as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
         assert (await server.call_tool("echo", text="x")).success
         if era == "legacy":
             (asked,) = await remote.received("logging/setLevel")
@@ -129,7 +135,7 @@ async def test_a_server_is_asked_for_what_our_logger_would_show(
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.proves("000:FR-028")
-@aio
+@async_test
 async def test_a_listener_hears_notices_and_failures(era: ServerEra) -> None:
     heard: list[Mapping[str, Any] | Exception] = []
     failed = asyncio.Event()
@@ -141,7 +147,7 @@ async def test_a_listener_hears_notices_and_failures(era: ServerEra) -> None:
 
     callbacks = Callbacks(on_message=listen)
     async with FaultyMCPServer(era=era, transport="websocket") as remote:
-        tool = at(remote.url, TransportType.WEBSOCKET)
+        tool = remote_tool(remote.url, TransportType.WEBSOCKET)
         async with create_mcp_plugin(tool, callbacks=callbacks) as server:
             assert (await server.call_tool("log", level="warning", text="careful")).success
             await remote.go_down()

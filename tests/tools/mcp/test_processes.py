@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import aio
-from tools.mcp.test_supervision import faulty
+from aio import async_test
+from tools.mcp.test_supervision import faulty_tool
 
 from holodeck.testing import Journal, read_pids
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -19,11 +19,11 @@ from holodeck.tools.mcp.factory import create_mcp_plugin
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from tools.mcp.test_supervision import faulty
+from tools.mcp.test_supervision import faulty_tool
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
 async def main():
-    server = create_mcp_plugin(faulty(Path(sys.argv[1]), sys.argv[2]))
+    server = create_mcp_plugin(faulty_tool(Path(sys.argv[1]), sys.argv[2]))
     assert (await server.call_tool("echo", text="x")).success
     print("ready", flush=True)
     await asyncio.Event().wait()
@@ -59,9 +59,9 @@ async def all_gone(pids: list[int]) -> None:
 
 @pytest.mark.parametrize("mode", ["leaves-child", "child-holds-pipe", "wrapper", "ignores-eof", "ignores-term"])
 @pytest.mark.proves("000:FR-024", "000:FR-025")
-@aio(60)
+@async_test(60)
 async def test_closing_leaves_no_process(mode: str, tmp_path: Path) -> None:
-    async with create_mcp_plugin(faulty(tmp_path, mode)) as server:
+    async with create_mcp_plugin(faulty_tool(tmp_path, mode)) as server:
         assert (await server.call_tool("echo", text="x")).success
         pids = read_pids(tmp_path / "pids")
         assert all(is_running(pid) for pid in pids)
@@ -69,7 +69,7 @@ async def test_closing_leaves_no_process(mode: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["wrapper", "ignores-term", "child-holds-pipe"])
-@aio(90)
+@async_test(90)
 async def test_no_process_is_left_when_we_are_killed(mode: str, tmp_path: Path) -> None:
     owner = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -89,9 +89,9 @@ async def test_no_process_is_left_when_we_are_killed(mode: str, tmp_path: Path) 
     await all_gone(pids)
 
 
-@aio(60)
+@async_test(60)
 async def test_a_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
-    server = create_mcp_plugin(faulty(tmp_path, "hangs-at-start"))
+    server = create_mcp_plugin(faulty_tool(tmp_path, "hangs-at-start"))
     start = asyncio.create_task(server.connect())
     await Journal(tmp_path / "journal").received("server/discover")
     start.cancel()

@@ -6,11 +6,11 @@ import base64
 import traceback
 
 import pytest
-from aio import aio
-from providers.raw_server import Peer, serving
+from aio import async_test
+from providers.raw_server import Peer, serve_raw
 
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.auth.factory import auth_provider
+from holodeck.tools.mcp.auth.factory import build_auth_provider
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
 DEFINITION = {"name": "tickets", "description": "d", "url": "https://mcp.example/mcp"}
@@ -23,9 +23,9 @@ LOGIN = {
 
 
 async def refusing(peer: Peer) -> None:
-    await peer.head()
+    await peer.read_head()
     await peer.send(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-    await peer.gone()
+    await peer.wait_closed()
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +37,9 @@ def env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("transport", ["http", "sse"])
-@aio
+@async_test
 async def test_a_proxy_that_refuses_is_named_without_its_password(env: pytest.MonkeyPatch, transport: str) -> None:
-    async with serving(refusing) as proxy:
+    async with serve_raw(refusing) as proxy:
         env.setenv("HTTPS_PROXY", f"http://us%40er:hidden@127.0.0.1:{proxy.port}")
         plugin = create_mcp_plugin(MCPTool.model_validate({**DEFINITION, "transport": transport}))
         result = await plugin.call_tool("add", a=1, b=2)
@@ -50,9 +50,9 @@ async def test_a_proxy_that_refuses_is_named_without_its_password(env: pytest.Mo
         assert base64.b64decode(sent.removeprefix("Basic ")).decode() == "us@er:hidden"
 
 
-@aio
+@async_test
 async def test_a_proxy_that_is_not_there_is_named(env: pytest.MonkeyPatch) -> None:
-    async with serving(refusing) as proxy:
+    async with serve_raw(refusing) as proxy:
         port = proxy.port
     env.setenv("HTTPS_PROXY", f"user:hidden@127.0.0.1:{port}")
     plugin = create_mcp_plugin(MCPTool.model_validate({**DEFINITION, "transport": "http"}))
@@ -62,11 +62,11 @@ async def test_a_proxy_that_is_not_there_is_named(env: pytest.MonkeyPatch) -> No
     assert "hidden" not in str(result.error)
 
 
-@aio
+@async_test
 async def test_the_password_of_a_proxy_is_not_told_when_no_token_can_be_fetched(env: pytest.MonkeyPatch) -> None:
-    async with serving(refusing) as proxy:
+    async with serve_raw(refusing) as proxy:
         env.setenv("HTTPS_PROXY", f"http://user:hidden@127.0.0.1:{proxy.port}")
-        auth = auth_provider(MCPTool.model_validate({**DEFINITION, "transport": "http", "auth": LOGIN}))
+        auth = build_auth_provider(MCPTool.model_validate({**DEFINITION, "transport": "http", "auth": LOGIN}))
         with pytest.raises(Exception, match="407") as found:
             await auth.headers()
         assert "hidden" not in "".join(traceback.format_exception(found.value))

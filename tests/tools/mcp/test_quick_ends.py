@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from aio import aio
+from aio import async_test
 
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -16,7 +16,7 @@ STARTS = 60
 
 
 @pytest.mark.proves("D-15", "000:EDGE-6")
-@aio(60)
+@async_test(60)
 async def test_a_server_that_ends_at_once_is_never_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "npx"
     program.write_text("#!/bin/sh\nexit 4\n")

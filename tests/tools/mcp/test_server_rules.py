@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from tools.mcp.serving import at, started
-from tools.mcp.test_supervision import faulty
+from aio import async_test
+from tools.mcp.serving import remote_tool, uvx_tool
+from tools.mcp.test_supervision import faulty_tool
 
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
@@ -44,18 +44,18 @@ for line in lines:
 
 
 @pytest.mark.proves("000:US2-4")
-@aio
+@async_test
 async def test_the_configured_encoding_is_used_in_both_directions(tmp_path: Path) -> None:
     program = tmp_path / "latin.py"
     program.write_text(LATIN_SERVER)
-    async with create_mcp_plugin(started(tmp_path, program, encoding="latin-1")) as server:
+    async with create_mcp_plugin(uvx_tool(tmp_path, program, encoding="latin-1")) as server:
         assert (await server.call_tool("greet", to="Zoë")).text == "café Zoë"
 
 
 @pytest.mark.proves("000:FR-015", "000:US4-3")
-@aio
+@async_test
 async def test_a_tool_with_a_strange_name_is_called_by_either_name() -> None:
-    async with FaultyMCPServer() as remote, create_mcp_plugin(at(remote.url)) as server:
+    async with FaultyMCPServer() as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
         info = next(info for info in await server.list_tools() if info.name == "weird.name/x y")
         assert info.model_name == normalize_tool_name(info.name) == "weird-name-x-y"
         assert (await server.call_tool("weird-name-x-y")).success
@@ -70,10 +70,10 @@ def test_names_stay_apart_and_short() -> None:
     assert model_names(reversed(list(names))) == names
 
 
-@aio
+@async_test
 async def test_a_tool_that_is_not_allowed_is_neither_offered_nor_called() -> None:
     async with FaultyMCPServer() as remote:
-        tool = at(remote.url, allowed_tools=["ec*", "add", "fail"], denied_tools=["fail"])
+        tool = remote_tool(remote.url, allowed_tools=["ec*", "add", "fail"], denied_tools=["fail"])
         async with create_mcp_plugin(tool) as server:
             assert {info.name for info in await server.list_tools()} == {"echo", "add"}
             for name in ("fail", "slow"):
@@ -82,10 +82,10 @@ async def test_a_tool_that_is_not_allowed_is_neither_offered_nor_called() -> Non
         assert not remote.calls("slow")
 
 
-@aio
+@async_test
 async def test_nothing_is_listed_when_the_file_says_so() -> None:
     async with FaultyMCPServer() as remote:
-        async with create_mcp_plugin(at(remote.url, load_tools=False, load_prompts=False)) as server:
+        async with create_mcp_plugin(remote_tool(remote.url, load_tools=False, load_prompts=False)) as server:
             await server.connect()
             assert await server.list_tools() == []
             assert await server.list_prompts() == []
@@ -95,20 +95,20 @@ async def test_nothing_is_listed_when_the_file_says_so() -> None:
 
 @pytest.mark.parametrize("terminate", [True, False])
 @pytest.mark.proves("000:US8-2")
-@aio
+@async_test
 async def test_a_session_is_ended_at_the_server_unless_told_otherwise(terminate: bool) -> None:
     async with FaultyMCPServer() as remote:
-        async with create_mcp_plugin(at(remote.url, terminate_on_close=terminate)) as server:
+        async with create_mcp_plugin(remote_tool(remote.url, terminate_on_close=terminate)) as server:
             await server.connect()
             assert len(remote.sessions) == 1
         assert len(remote.sessions) == (0 if terminate else 1)
 
 
-@aio
+@async_test
 async def test_a_secret_that_the_server_prints_is_masked_in_errors(tmp_path: Path) -> None:
     program = tmp_path / "leaky.py"
     program.write_text("import os, sys; sys.exit('bad key: ' + os.environ['API_KEY'])")
-    tool = started(tmp_path, program)
+    tool = uvx_tool(tmp_path, program)
     tool = tool.model_copy(update={"env": {**tool.env, "API_KEY": Secret("hunter2-hunter2")}})
     async with create_mcp_plugin(tool) as server:
         result = await server.call_tool("any")
@@ -117,9 +117,9 @@ async def test_a_secret_that_the_server_prints_is_masked_in_errors(tmp_path: Pat
     assert "hunter2" not in str(result.error) + str(result.error.details)
 
 
-@aio
+@async_test
 async def test_cancelling_the_caller_closes_the_stream_of_a_modern_server() -> None:
-    async with FaultyMCPServer(era="modern") as remote, create_mcp_plugin(at(remote.url)) as server:
+    async with FaultyMCPServer(era="modern") as remote, create_mcp_plugin(remote_tool(remote.url)) as server:
         call = asyncio.create_task(server.call_tool("slow", seconds=30))
         await remote.received("tools/call")
         call.cancel()
@@ -128,9 +128,9 @@ async def test_cancelling_the_caller_closes_the_stream_of_a_modern_server() -> N
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-@aio
+@async_test
 async def test_cancelling_the_caller_tells_a_server_on_a_pipe(era: Any, tmp_path: Path) -> None:
-    async with create_mcp_plugin(faulty(tmp_path, era=era)) as server:
+    async with create_mcp_plugin(faulty_tool(tmp_path, era=era)) as server:
         call = asyncio.create_task(server.call_tool("slow", seconds=30))
         await Journal(tmp_path / "journal").received("tools/call")
         call.cancel()
@@ -138,13 +138,13 @@ async def test_cancelling_the_caller_tells_a_server_on_a_pipe(era: Any, tmp_path
         assert (await server.call_tool("echo", text="next")).success
 
 
-@aio
+@async_test
 async def test_changes_are_heard_again_after_a_modern_server_was_away() -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)
     async with (
         FaultyMCPServer(era="modern") as remote,
-        create_mcp_plugin(at(remote.url), callbacks=callbacks) as server,
+        create_mcp_plugin(remote_tool(remote.url), callbacks=callbacks) as server,
     ):
         await server.connect()
         await remote.listening()
@@ -158,7 +158,7 @@ async def test_changes_are_heard_again_after_a_modern_server_was_away() -> None:
         assert name in [info.name for info in await server.list_tools()]
 
 
-@aio
+@async_test
 async def test_a_container_is_named_and_removed(tmp_path: Path) -> None:
     path = stand_in(tmp_path, FaultyMCPServer.command(), name="docker")
     tool = MCPTool(

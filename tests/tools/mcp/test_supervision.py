@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import aio
-from tools.mcp.serving import at
+from aio import async_test
+from tools.mcp.serving import remote_tool
 
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import FaultyMCPServer, Journal, read_pids, stand_in
 from holodeck.tools.mcp.callbacks import Callbacks
-from holodeck.tools.mcp.connection import State
+from holodeck.tools.mcp.connection import ConnectionState
 from holodeck.tools.mcp.errors import MCPConnectionError, MCPTimeoutError
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.starts import StartLimits
 
 
-def faulty(folder: Path, mode: str = "normal", **options: Any) -> MCPTool:
+def faulty_tool(folder: Path, mode: str = "normal", **options: Any) -> MCPTool:
     """The misbehaving server as a process behind `uvx`; its process ids are in `pids`, its journal in `journal`."""
     fields = {key: options.pop(key) for key in list(options) if key in MCPTool.model_fields}
     command = FaultyMCPServer.command(mode, pid_file=folder / "pids", journal=folder / "journal", **options)
@@ -51,9 +51,9 @@ def starts(folder: Path) -> int:
 
 
 @pytest.mark.proves("000:US5-2", "000:FR-023", "000:SC-006")
-@aio
+@async_test
 async def test_a_killed_server_gives_the_call_an_error_and_the_next_call_works(tmp_path: Path) -> None:
-    async with create_mcp_plugin(faulty(tmp_path)) as server:
+    async with create_mcp_plugin(faulty_tool(tmp_path)) as server:
         await server.connect()
         call = asyncio.create_task(server.call_tool("slow", seconds=30))
         await Journal(tmp_path / "journal").received("tools/call")
@@ -68,29 +68,29 @@ async def test_a_killed_server_gives_the_call_an_error_and_the_next_call_works(t
 
 
 @pytest.mark.proves("000:US5-1", "000:FR-021")
-@aio
+@async_test
 async def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
-    tool = faulty(tmp_path).model_copy(update={"env": {"PATH": Secret(str(tmp_path))}})
+    tool = faulty_tool(tmp_path).model_copy(update={"env": {"PATH": Secret(str(tmp_path))}})
     async with create_mcp_plugin(tool) as server:
         result = await server.call_tool("echo", text="x")
     assert "'uvx' is not on PATH" in str(result.error)
-    assert server.state is State.DISCONNECTED
+    assert server.state is ConnectionState.DISCONNECTED
 
 
-@aio
+@async_test
 async def test_a_server_that_dies_at_start_says_its_last_words(tmp_path: Path) -> None:
-    async with create_mcp_plugin(faulty(tmp_path, "dies-at-start")) as server:
+    async with create_mcp_plugin(faulty_tool(tmp_path, "dies-at-start")) as server:
         result = await server.call_tool("echo", text="x")
         assert "API_KEY is not set" in str(result.error)
         assert result.error is not None
         assert result.error.details["exit_code"] == 1
-        assert server.state is State.ERROR
+        assert server.state is ConnectionState.ERROR
 
 
-@aio(30)
+@async_test(30)
 async def test_a_crash_loop_is_left_alone_and_tried_again_later(tmp_path: Path) -> None:
     limits = StartLimits(starts=2, window=60, pause=0.3)
-    async with create_mcp_plugin(faulty(tmp_path, "dies-after-init", era="modern"), limits=limits) as server:
+    async with create_mcp_plugin(faulty_tool(tmp_path, "dies-after-init", era="modern"), limits=limits) as server:
         for _ in range(2):
             assert not (await server.call_tool("echo", text="x")).success
         before = starts(tmp_path)
@@ -102,10 +102,10 @@ async def test_a_crash_loop_is_left_alone_and_tried_again_later(tmp_path: Path) 
         assert starts(tmp_path) > before
 
 
-@aio
+@async_test
 async def test_a_server_that_ends_at_the_modern_question_is_asked_in_the_old_way(tmp_path: Path) -> None:
     lost = asyncio.Event()
-    tool = faulty(tmp_path, "exits-on-discover")
+    tool = faulty_tool(tmp_path, "exits-on-discover")
     async with create_mcp_plugin(tool, callbacks=hearing_of(lost)) as server:
         assert (await server.call_tool("echo", text="x")).success
         assert server.era == "legacy"
@@ -116,21 +116,21 @@ async def test_a_server_that_ends_at_the_modern_question_is_asked_in_the_old_way
         assert starts(tmp_path) == 3, "the era is remembered: one start was enough"
 
 
-@aio
+@async_test
 async def test_only_a_tool_marked_idempotent_is_called_again_after_a_loss(tmp_path: Path) -> None:
-    once = faulty(tmp_path / "a", "dies-mid-call", times=1)
+    once = faulty_tool(tmp_path / "a", "dies-mid-call", times=1)
     async with create_mcp_plugin(once) as server:
         result = await server.call_tool("echo", text="x")
         assert "not known whether the call took effect" in str(result.error)
-    twice = faulty(tmp_path / "b", "dies-mid-call", times=1, idempotent_tools=["ec*"])
+    twice = faulty_tool(tmp_path / "b", "dies-mid-call", times=1, idempotent_tools=["ec*"])
     async with create_mcp_plugin(twice) as server:
         assert (await server.call_tool("echo", text="x")).text == "x"
 
 
-@aio
+@async_test
 async def test_a_hung_server_is_started_anew_after_timeouts_in_a_row(tmp_path: Path) -> None:
     lost = asyncio.Event()
-    async with create_mcp_plugin(faulty(tmp_path, request_timeout=1), callbacks=hearing_of(lost)) as server:
+    async with create_mcp_plugin(faulty_tool(tmp_path, request_timeout=1), callbacks=hearing_of(lost)) as server:
         await server.connect()
         pid = read_pids(tmp_path / "pids")[-1]
         os.kill(pid, signal.SIGSTOP)
@@ -142,18 +142,21 @@ async def test_a_hung_server_is_started_anew_after_timeouts_in_a_row(tmp_path: P
 
 
 @pytest.mark.parametrize("status", [400, 404])
-@aio
+@async_test
 async def test_a_forgotten_session_is_replaced_without_anybody_noticing(status: Any) -> None:
-    async with FaultyMCPServer() as faulty_server, create_mcp_plugin(at(faulty_server.url)) as server:
+    async with FaultyMCPServer() as faulty_server, create_mcp_plugin(remote_tool(faulty_server.url)) as server:
         assert (await server.call_tool("echo", text="1")).success
         faulty_server.drop_sessions(status=status)
         assert (await server.call_tool("echo", text="2")).text == "2"
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-@aio
+@async_test
 async def test_a_server_that_was_down_works_when_it_comes_up(era: Any) -> None:
-    async with FaultyMCPServer(era=era, down=True) as faulty_server, create_mcp_plugin(at(faulty_server.url)) as server:
+    async with (
+        FaultyMCPServer(era=era, down=True) as faulty_server,
+        create_mcp_plugin(remote_tool(faulty_server.url)) as server,
+    ):
         down = await server.call_tool("echo", text="1")
         assert "cannot be reached" in str(down.error)
         await faulty_server.come_up()
@@ -164,11 +167,11 @@ async def test_a_server_that_was_down_works_when_it_comes_up(era: Any) -> None:
         assert (await server.call_tool("echo", text="4")).success
 
 
-@aio
+@async_test
 async def test_a_refused_request_tells_its_status_and_when_to_come_back() -> None:
     async with (
         FaultyMCPServer("http-429", era="modern", on="tools/call", times=1) as faulty_server,
-        create_mcp_plugin(at(faulty_server.url)) as server,
+        create_mcp_plugin(remote_tool(faulty_server.url)) as server,
     ):
         refused = await server.call_tool("echo", text="1")
         assert refused.error is not None
@@ -176,9 +179,9 @@ async def test_a_refused_request_tells_its_status_and_when_to_come_back() -> Non
         assert (await server.call_tool("echo", text="2")).success
 
 
-@aio
-async def test_who_waits_for_a_start_that_is_given_up_gets_an_error_and_is_not_cancelled() -> None:
-    async with FaultyMCPServer("hangs-at-start") as hanging, create_mcp_plugin(at(hanging.url)) as server:
+@async_test
+async def test_callers_waiting_for_an_abandoned_start_get_an_error_and_are_not_cancelled() -> None:
+    async with FaultyMCPServer("hangs-at-start") as hanging, create_mcp_plugin(remote_tool(hanging.url)) as server:
         call = asyncio.create_task(server.call_tool("echo", text="x"))
         await hanging.received("server/discover")
         await server.disconnect()

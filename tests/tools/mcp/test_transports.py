@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aio import aio
+from aio import async_test
 from tools.mcp.sdk_server import sdk_server
-from tools.mcp.serving import at, serving, started, websocket_serving
+from tools.mcp.serving import remote_tool, serve_app, serve_websocket, uvx_tool
 
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.callbacks import Callbacks
@@ -25,21 +25,21 @@ async def reachable(transport: str, folder: Path) -> AsyncIterator[MCPTool]:
     """A definition of the SDK's server behind this transport."""
     server = sdk_server()
     if transport == "stdio":
-        yield started(folder, Path(__file__).with_name("sdk_server.py"))
+        yield uvx_tool(folder, Path(__file__).with_name("sdk_server.py"))
     elif transport == "websocket":
-        async with websocket_serving(server) as url:
-            yield at(url, TransportType.WEBSOCKET)
+        async with serve_websocket(server) as url:
+            yield remote_tool(url, TransportType.WEBSOCKET)
     elif transport == "sse":
-        async with serving(server.sse_app()) as url:
-            yield at(f"{url}/sse", TransportType.SSE)
+        async with serve_app(server.sse_app()) as url:
+            yield remote_tool(f"{url}/sse", TransportType.SSE)
     else:
-        async with serving(server.streamable_http_app(json_response=transport == "http-json")) as url:
-            yield at(f"{url}/mcp")
+        async with serve_app(server.streamable_http_app(json_response=transport == "http-json")) as url:
+            yield remote_tool(f"{url}/mcp")
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.proves("000:FR-002", "000:FR-013", "000:FR-014", "000:SC-007")
-@aio
+@async_test
 async def test_tools_and_prompts_are_found_and_used(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         assert server.state == "created"
@@ -55,7 +55,7 @@ async def test_tools_and_prompts_are_found_and_used(transport: str, tmp_path: Pa
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.proves("000:US5-3", "000:FR-022")
-@aio
+@async_test
 async def test_a_failing_tool_is_a_result_that_says_why(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         result = await server.call_tool("fail", why="no reason at all")
@@ -68,7 +68,7 @@ async def test_a_failing_tool_is_a_result_that_says_why(transport: str, tmp_path
 
 
 @pytest.mark.parametrize("transport", [name for name in TRANSPORTS if name != "http-json"])
-@aio
+@async_test
 async def test_progress_is_reported_and_extends_the_time_of_a_call(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         await server.connect()
@@ -81,7 +81,7 @@ async def test_progress_is_reported_and_extends_the_time_of_a_call(transport: st
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.proves("000:US5-4")
-@aio
+@async_test
 async def test_a_call_that_takes_too_long_ends_and_the_next_one_works(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         await server.connect()
@@ -95,7 +95,7 @@ async def test_a_call_that_takes_too_long_ends_and_the_next_one_works(transport:
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.proves("000:FR-016", "000:US4-4")
-@aio
+@async_test
 async def test_a_change_of_the_tools_is_noticed(transport: str, tmp_path: Path) -> None:
     changed = asyncio.Event()
     callbacks = Callbacks(on_tools_changed=changed.set)
@@ -108,7 +108,7 @@ async def test_a_change_of_the_tools_is_noticed(transport: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-@aio
+@async_test
 async def test_many_calls_run_at_once(transport: str, tmp_path: Path) -> None:
     async with reachable(transport, tmp_path) as tool, create_mcp_plugin(tool) as server:
         results = await asyncio.gather(*(server.call_tool("add", a=number, b=1) for number in range(64)))

@@ -14,29 +14,29 @@ GRACE = 0.01  # for bytes on their way through the kernel, before the clock may 
 REAL_LIMIT = 30.0
 
 
-class _Jumping(selectors.DefaultSelector):
+class _ClockJumpingSelector(selectors.DefaultSelector):
     """Instead of sleeping, moves the clock."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.jumped = 0.0
+        self.skipped_seconds = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None or timeout <= 0:
             return super().select(timeout)
         ready = super().select(min(timeout, GRACE))
         if not ready and timeout > GRACE:
-            self.jumped += timeout - GRACE
+            self.skipped_seconds += timeout - GRACE
         return ready
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
-        self._jumping = _Jumping()
+        self._jumping = _ClockJumpingSelector()
         super().__init__(self._jumping)
 
     def time(self) -> float:
-        return super().time() + self._jumping.jumped
+        return super().time() + self._jumping.skipped_seconds
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:

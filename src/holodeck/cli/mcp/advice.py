@@ -21,29 +21,29 @@ def advice_for(step: str, tool: MCPTool, error: HoloDeckError | None) -> str:
     """One or two sentences for this step of this server."""
     match step:
         case "found":
-            return _to_find(tool)
+            return _advise_not_found(tool)
         case "started":
             return "Read its last words above, and start it by hand: what is missing shows there, too."
         case "reached":
             address = shown_origin(tool.url or "")
             return f"Is the server running, and is it at {address}? A proxy or firewall may be in between."
         case "authorised":
-            return _to_authorise(tool, error)
+            return _advise_unauthorised(tool, error)
         case "speaks MCP":
-            return _to_understand(tool, error)
+            return _advise_not_mcp(tool, error)
         case "lists tools":
             return "The server starts but cannot say what it has: this is a fault of the server. Try another version."
         case _:
             return "The server started but then fell silent: this is a fault of the server. Try another version."
 
 
-def _to_find(tool: MCPTool) -> str:
+def _advise_not_found(tool: MCPTool) -> str:
     if tool.url:
         return "Check the spelling of the URL, and whether you need a VPN to reach it."
     return _INSTALL[tool.command] if tool.command is not None else "Give it a 'command'."
 
 
-def _to_authorise(tool: MCPTool, error: HoloDeckError | None) -> str:
+def _advise_unauthorised(tool: MCPTool, error: HoloDeckError | None) -> str:
     status = error.details.get("status") if isinstance(error, MCPError) else None
     if status == _FORBIDDEN_STATUS:
         return "The server knows you, but does not let you in: ask whoever runs it, or log in with another account."
@@ -56,7 +56,7 @@ def _to_authorise(tool: MCPTool, error: HoloDeckError | None) -> str:
     return f"Run 'holodeck mcp login {tool.name}', or give it an Authorization in 'headers'."
 
 
-def _to_understand(tool: MCPTool, error: HoloDeckError | None) -> str:
+def _advise_not_mcp(tool: MCPTool, error: HoloDeckError | None) -> str:
     status = error.details.get("status") if isinstance(error, MCPError) else None
     if tool.transport is TransportType.STDIO:
         if isinstance(error, MCPTimeoutError):

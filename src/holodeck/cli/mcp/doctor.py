@@ -10,42 +10,47 @@ from typing import Any
 import click
 
 from holodeck.cli.mcp.examination import Examination, examine
-from holodeck.cli.mcp.target import Target, choose, start_timeout, target_options
-from holodeck.cli.mcp.visit import run, within
+from holodeck.cli.mcp.target import Target, select_servers, start_timeout_option, target_options
+from holodeck.cli.mcp.visit import run_with_logging, with_timeout
 from holodeck.cli.progress import Progress
-from holodeck.cli.report import as_data, show_problems
+from holodeck.cli.report import print_problems, problem_data
 from holodeck.config.loader import LoadedTool
 from holodeck.config.servers import LoadedServers
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 from holodeck.models.tool import MCPTool
 
-_WORDS = {"ok": ("ok", "green"), "failed": ("FAILED", "red"), "unneeded": ("-", None), "not tried": ("-", None)}
+_OUTCOME_LABELS = {
+    "ok": ("ok", "green"),
+    "failed": ("FAILED", "red"),
+    "unneeded": ("-", None),
+    "not tried": ("-", None),
+}
 _STEP_WIDTH = 12
 _WORD_WIDTH = 7
 
 
 @click.command("doctor")
 @click.argument("server", required=False)
-@start_timeout
+@start_timeout_option
 @target_options
 def command(target: Target, server: str | None, timeout: float | None) -> int:
     """Examine all servers, or SERVER: found, started or reached, authorised, speaks MCP, lists tools, answers.
 
     Exit code 0: all are well. 1: something fails. 2: the file is wrong.
     """
-    loaded = target.read()
-    chosen = [within(item, timeout) for item in choose(loaded, server, target)]
+    loaded = target.load_servers()
+    chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
     enabled = [item for item in chosen if isinstance(item.tool, MCPTool) and item.tool.enabled]
     asleep = [item.tool.name for item in chosen if item not in enabled]
-    done = run(_examine_all(enabled, is_quiet=target.as_json), verbose=target.verbose)
+    done = run_with_logging(_examine_all(enabled, is_quiet=target.as_json), verbose=target.verbose)
     problems = loaded.problems if server is None else ()
     if target.as_json:
-        click.echo(json.dumps(_data(done, asleep, loaded if server is None else None), indent=2))
+        click.echo(json.dumps(_examinations_data(done, asleep, loaded if server is None else None), indent=2))
     else:
         for name in asleep:
-            click.echo(f"{printable(name)}: switched off, not examined\n")
+            click.echo(f"{escape_unprintable(name)}: switched off, not examined\n")
         if problems:
-            show_problems(problems)
+            print_problems(problems)
     refused = bool(loaded.refused) and server is None
     if all(item.is_healthy for item in done):
         return 2 if refused else 0
@@ -56,34 +61,38 @@ async def _examine_all(servers: Sequence[LoadedTool], *, is_quiet: bool) -> list
     waiting = {item.tool.name for item in servers}
     async with Progress() as progress, asyncio.TaskGroup() as group:
 
-        async def one(item: LoadedTool) -> Examination:
+        async def examine_one(item: LoadedTool) -> Examination:
             done = await examine(item)
             waiting.discard(item.tool.name)
             progress.phase = f"examining {', '.join(sorted(waiting))}"
             progress.clear()
             if not is_quiet:
-                _show(done, item)
+                _print_examination(done, item)
             return done
 
         progress.phase = f"examining {', '.join(sorted(waiting))}"
-        tasks = [group.create_task(one(item)) for item in servers]
+        tasks = [group.create_task(examine_one(item)) for item in servers]
     return [task.result() for task in tasks]
 
 
-def _show(done: Examination, item: LoadedTool) -> None:
+def _print_examination(done: Examination, item: LoadedTool) -> None:
     via = item.tool.transport.value if isinstance(item.tool, MCPTool) else ""
     click.secho(f"{done.server} ({via})", bold=True)
     for step in (step for step in done.steps if step.outcome != "not tried"):
-        word, colour = _WORDS[step.outcome]
+        word, colour = _OUTCOME_LABELS[step.outcome]
         label = click.style(word, fg=colour) + " " * (_WORD_WIDTH - len(word))
-        detail = printable(step.detail).replace("\n", "\n" + " " * (_STEP_WIDTH + _WORD_WIDTH + 3))
+        detail = escape_unprintable(step.detail).replace("\n", "\n" + " " * (_STEP_WIDTH + _WORD_WIDTH + 3))
         click.echo(f"  {step.name.ljust(_STEP_WIDTH)} {label}{detail}".rstrip())
         if step.advice:
-            click.echo(f"  {''.ljust(_STEP_WIDTH)} {''.ljust(_WORD_WIDTH)}What to do: {printable(step.advice)}")
+            click.echo(
+                f"  {''.ljust(_STEP_WIDTH)} {''.ljust(_WORD_WIDTH)}What to do: {escape_unprintable(step.advice)}"
+            )
     click.echo()
 
 
-def _data(done: Sequence[Examination], asleep: Sequence[str], loaded: LoadedServers | None) -> dict[str, Any]:
+def _examinations_data(
+    done: Sequence[Examination], asleep: Sequence[str], loaded: LoadedServers | None
+) -> dict[str, Any]:
     servers: list[dict[str, Any]] = [
         {"name": item.server, "healthy": item.is_healthy, "steps": [vars(step) for step in item.steps]} for item in done
     ]
@@ -91,7 +100,7 @@ def _data(done: Sequence[Examination], asleep: Sequence[str], loaded: LoadedServ
     if loaded is None:
         return {"servers": servers}
     servers += [
-        {"name": name, "healthy": False, "problems": [as_data(problem) for problem in found]}
+        {"name": name, "healthy": False, "problems": [problem_data(problem) for problem in found]}
         for name, found in loaded.refused.items()
     ]
-    return {"servers": servers, "problems": [as_data(problem) for problem in loaded.problems]}
+    return {"servers": servers, "problems": [problem_data(problem) for problem in loaded.problems]}

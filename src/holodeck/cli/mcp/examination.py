@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from holodeck.cli.mcp.advice import advice_for
-from holodeck.cli.mcp.visit import opened, short
+from holodeck.cli.mcp.visit import open_plugin, reason_text
 from holodeck.config.loader import LoadedTool
 from holodeck.lib.errors import HoloDeckError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.models.tool import MCPTool
@@ -54,10 +54,10 @@ class Examination:
     def is_healthy(self) -> bool:
         return all(step.outcome != "failed" for step in self.steps)
 
-    def passed(self, name: str, detail: str = "", outcome: Outcome = "ok") -> None:
+    def add_passed(self, name: str, detail: str = "", outcome: Outcome = "ok") -> None:
         self.steps.append(Step(name=name, outcome=outcome, detail=detail))
 
-    def failed(self, name: str, detail: str, advice: str) -> None:
+    def add_failed(self, name: str, detail: str, advice: str) -> None:
         self.steps.append(Step(name=name, outcome="failed", detail=detail, advice=advice))
 
 
@@ -67,45 +67,45 @@ async def examine(loaded: LoadedTool) -> Examination:
     done = Examination(server=tool.name)
     if not isinstance(tool, MCPTool):
         return done
-    if await _found(tool, done):
+    if await _check_found(tool, done):
         try:
-            async with opened(loaded) as plugin:
-                await _talk(plugin, tool, done)
+            async with open_plugin(loaded) as plugin:
+                await _check_server(plugin, tool, done)
         except HoloDeckError as error:
-            _sort(error, tool, done)
+            _add_connection_failure(error, tool, done)
     names = (FOUND, REACHED if tool.url else STARTED, AUTHORISED, SPEAKS, LISTS, ANSWERS)
     for name in names[len(done.steps) :]:
-        done.passed(name, outcome="not tried")
+        done.add_passed(name, outcome="not tried")
     return done
 
 
-async def _found(tool: MCPTool, done: Examination) -> bool:
+async def _check_found(tool: MCPTool, done: Examination) -> bool:
     if tool.url:
-        return await _resolved(tool, tool.url, done)
+        return await _check_host_resolves(tool, tool.url, done)
     command = str(tool.command)
     where = shutil.which(command)
     if where is None:
-        done.failed(FOUND, f"'{command}' is not on PATH.", advice_for(FOUND, tool, None))
+        done.add_failed(FOUND, f"'{command}' is not on PATH.", advice_for(FOUND, tool, None))
         return False
-    done.passed(FOUND, where)
+    done.add_passed(FOUND, where)
     return True
 
 
-async def _resolved(tool: MCPTool, url: str, done: Examination) -> bool:
+async def _check_host_resolves(tool: MCPTool, url: str, done: Examination) -> bool:
     host = urlsplit(url).hostname or ""
     try:
         async with asyncio.timeout(tool.timeout):
             found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else "no answer in time"
-        done.failed(FOUND, f"the name '{host}' has no address ({why}).", advice_for(FOUND, tool, None))
+        done.add_failed(FOUND, f"the name '{host}' has no address ({why}).", advice_for(FOUND, tool, None))
         return False
     addresses = dict.fromkeys(str(address[4][0]) for address in found)
-    done.passed(FOUND, f"{host} is {', '.join(addresses)}" if host not in addresses else host)
+    done.add_passed(FOUND, f"{host} is {', '.join(addresses)}" if host not in addresses else host)
     return True
 
 
-async def _talk(plugin: MCPPlugin, tool: MCPTool, done: Examination) -> None:
+async def _check_server(plugin: MCPPlugin, tool: MCPTool, done: Examination) -> None:
     began = time.monotonic()
     try:
         tools = await plugin.list_tools() if tool.load_tools else []
@@ -114,53 +114,53 @@ async def _talk(plugin: MCPPlugin, tool: MCPTool, done: Examination) -> None:
     except MCPError as error:
         if plugin.era is None:
             raise
-        _connected(plugin, tool, done, began)
-        done.failed(LISTS, short(error), advice_for(LISTS, tool, error))
+        _add_connected_steps(plugin, tool, done, began)
+        done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
         return
-    _connected(plugin, tool, done, began)
-    await _answers(plugin, tool, done, len(tools))
+    _add_connected_steps(plugin, tool, done, began)
+    await _check_answers(plugin, tool, done, len(tools))
 
 
-def _connected(plugin: MCPPlugin, tool: MCPTool, done: Examination, began: float) -> None:
-    done.passed(REACHED if tool.url else STARTED, f"{time.monotonic() - began:.2f} s with the handshake")
+def _add_connected_steps(plugin: MCPPlugin, tool: MCPTool, done: Examination, began: float) -> None:
+    done.add_passed(REACHED if tool.url else STARTED, f"{time.monotonic() - began:.2f} s with the handshake")
     if tool.auth is not None or "authorization" in {name.lower() for name in tool.headers}:
-        done.passed(AUTHORISED)
+        done.add_passed(AUTHORISED)
     else:
-        done.passed(AUTHORISED, "the server did not ask for it" if tool.url else "", outcome="unneeded")
+        done.add_passed(AUTHORISED, "the server did not ask for it" if tool.url else "", outcome="unneeded")
     info = plugin.server_info
     software = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
-    done.passed(SPEAKS, f"{plugin.era}, {plugin.protocol_version}{f'; {software}' if software else ''}")
+    done.add_passed(SPEAKS, f"{plugin.era}, {plugin.protocol_version}{f'; {software}' if software else ''}")
 
 
-async def _answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, tools: int) -> None:
+async def _check_answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, tools: int) -> None:
     try:
         prompts = len(await plugin.list_prompts())
     except MCPError as error:
-        done.failed(LISTS, short(error), advice_for(LISTS, tool, error))
+        done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
         return
     counts = f"{tools} tools, {prompts} prompts" if tool.load_tools else "'load_tools' is false"
-    done.passed(LISTS, "\n".join((counts, *plugin.unmatched_patterns)))
+    done.add_passed(LISTS, "\n".join((counts, *plugin.unmatched_patterns)))
     began = time.monotonic()
     try:
         await plugin.request("server/discover" if plugin.era == "modern" else "ping", {})
     except MCPProtocolError:
         pass  # an error is an answer, too
     except MCPError as error:
-        done.failed(ANSWERS, short(error), advice_for(ANSWERS, tool, error))
+        done.add_failed(ANSWERS, reason_text(error), advice_for(ANSWERS, tool, error))
         return
-    done.passed(ANSWERS, f"{(time.monotonic() - began) * 1000:.0f} ms")
+    done.add_passed(ANSWERS, f"{(time.monotonic() - began) * 1000:.0f} ms")
 
 
-def _sort(error: HoloDeckError, tool: MCPTool, done: Examination) -> None:
+def _add_connection_failure(error: HoloDeckError, tool: MCPTool, done: Examination) -> None:
     """A failure to connect belongs to one of the steps; those before it have worked."""
-    name = _step(error, tool)
+    name = _failed_step(error, tool)
     order = (REACHED if tool.url else STARTED, AUTHORISED, SPEAKS)
     for earlier in order[: order.index(name)]:
-        done.passed(earlier, outcome="unneeded" if earlier == AUTHORISED and not tool.url else "ok")
-    done.failed(name, short(error), advice_for(name, tool, error))
+        done.add_passed(earlier, outcome="unneeded" if earlier == AUTHORISED and not tool.url else "ok")
+    done.add_failed(name, reason_text(error), advice_for(name, tool, error))
 
 
-def _step(error: HoloDeckError, tool: MCPTool) -> str:
+def _failed_step(error: HoloDeckError, tool: MCPTool) -> str:
     first = REACHED if tool.url else STARTED
     if not isinstance(error, MCPError):
         return first

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holodeck.cli.mcp.remarks import remark_on
-from holodeck.cli.mcp.target import Target, failure_data, start_timeout, target_options
-from holodeck.cli.mcp.visit import Visit, run, short, visit_all, within
-from holodeck.cli.report import as_data
+from holodeck.cli.mcp.remarks import warn_about_file
+from holodeck.cli.mcp.target import Target, failure_data, start_timeout_option, target_options
+from holodeck.cli.mcp.visit import ServerResult, query_all, reason_text, run_with_logging, with_timeout
+from holodeck.cli.report import problem_data
 from holodeck.config.servers import LoadedServers
-from holodeck.lib.display import one_line, printable
+from holodeck.lib.display import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_REASON_SHOWN
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
 
-_FIRST = "SERVER"
+_FIRST_COLUMN = "SERVER"
 _COLUMNS = (("STATE", 9), ("ERA", 7), ("VERSION", 11), ("TOOLS", 6), ("PROMPTS", 8), ("START", 8))
 _COLOURS = {"up": "green", "down": "red", "invalid": "red", "disabled": "yellow"}
 _EPILOG = """\b
@@ -30,7 +30,7 @@ Examples:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _About:
+class _ServerDescription:
     """What a server that is up says of itself."""
 
     era: str
@@ -43,37 +43,39 @@ class _About:
 
 
 @click.command("list", epilog=_EPILOG)
-@start_timeout
+@start_timeout_option
 @target_options
 def command(target: Target, timeout: float | None) -> int:
     """Show each server: state, era, version, how many tools and prompts, time to start."""
-    loaded = target.read()
-    servers = [within(item, timeout) for item in loaded.tools]
+    loaded = target.load_servers()
+    servers = [with_timeout(item, timeout) for item in loaded.tools]
     names = [*(item.tool.name for item in servers), *loaded.refused]
-    width = max(map(len, (_FIRST, *names))) + 1
+    width = max(map(len, (_FIRST_COLUMN, *names))) + 1
     if not target.as_json:
-        _header(width, names)
+        _print_header(width, names)
         for name, problems in loaded.refused.items():
-            _row(width, name, "invalid", (), problems[0].message)
+            _print_row(width, name, "invalid", (), problems[0].message)
 
-    def show(visit: Visit[_About]) -> None:
+    def print_result(visit: ServerResult[_ServerDescription]) -> None:
         if not target.as_json:
-            _show(width, visit)
+            _print_server(width, visit)
 
-    visits = run(visit_all(servers, _ask, on_visit=show, verb="starting"), verbose=target.verbose)
+    visits = run_with_logging(
+        query_all(servers, _describe_server, on_result=print_result, verb="starting"), verbose=target.verbose
+    )
     if target.as_json:
-        click.echo(json.dumps(_data(loaded, visits), indent=2))
+        click.echo(json.dumps(_listing_data(loaded, visits), indent=2))
     else:
-        remark_on(loaded, target)
+        warn_about_file(loaded, target)
     is_good = not loaded.refused and all(visit.error is None for visit in visits)
     return 0 if is_good else 2 if loaded.refused and not visits else 1
 
 
-async def _ask(plugin: MCPPlugin) -> _About:
+async def _describe_server(plugin: MCPPlugin) -> _ServerDescription:
     await plugin.connect()
     info = plugin.server_info
     tools = await plugin.list_tools()
-    return _About(
+    return _ServerDescription(
         era=str(plugin.era or ""),
         version=plugin.protocol_version or "",
         tools=len(tools),
@@ -83,37 +85,37 @@ async def _ask(plugin: MCPPlugin) -> _About:
     )
 
 
-def _header(width: int, names: Sequence[str]) -> None:
+def _print_header(width: int, names: Sequence[str]) -> None:
     if not names:
         click.echo("No servers are listed.")
         return
     cells = "".join(name.ljust(room + 1) for name, room in _COLUMNS)
-    click.secho(f"{_FIRST.ljust(width)} {cells}ABOUT", bold=True)
+    click.secho(f"{_FIRST_COLUMN.ljust(width)} {cells}ABOUT", bold=True)
 
 
-def _show(width: int, visit: Visit[_About]) -> None:
+def _print_server(width: int, visit: ServerResult[_ServerDescription]) -> None:
     about = visit.answer
     time = f"{visit.seconds:.2f} s"
     if about is not None:
         cells = (about.era, about.version, str(about.tools), str(about.prompts), time)
-        _row(width, visit.name, "up", cells, about.software)
+        _print_row(width, visit.name, "up", cells, about.software)
         for warning in about.warnings:
-            click.secho(printable(warning), fg="yellow", err=True)
+            click.secho(escape_unprintable(warning), fg="yellow", err=True)
     elif visit.error is not None:
-        _row(width, visit.name, "down", ("", "", "", "", time), short(visit.error))
+        _print_row(width, visit.name, "down", ("", "", "", "", time), reason_text(visit.error))
     else:
-        _row(width, visit.name, "disabled", (), "")
+        _print_row(width, visit.name, "disabled", (), "")
 
 
-def _row(width: int, name: str, state: str, cells: Sequence[str], about: str) -> None:
+def _print_row(width: int, name: str, state: str, cells: Sequence[str], about: str) -> None:
     rooms = [room for _, room in _COLUMNS]
     shown = [one_line(cell, room).ljust(room + 1) for cell, room in zip(cells, rooms[1:], strict=False)]
     rest = "".join(shown) or " " * (sum(rooms[1:]) + len(rooms) - 1)
     label = click.style(state, fg=_COLOURS[state]) + " " * (rooms[0] + 1 - len(state))
-    click.echo(f"{printable(name).ljust(width)} {label}{rest}{one_line(about, MAX_REASON_SHOWN)}".rstrip())
+    click.echo(f"{escape_unprintable(name).ljust(width)} {label}{rest}{one_line(about, MAX_REASON_SHOWN)}".rstrip())
 
 
-def _data(loaded: LoadedServers, visits: Sequence[Visit[_About]]) -> dict[str, Any]:
+def _listing_data(loaded: LoadedServers, visits: Sequence[ServerResult[_ServerDescription]]) -> dict[str, Any]:
     servers: list[dict[str, Any]] = []
     for visit in visits:
         state = "up" if visit.answer else "down" if visit.error else "disabled"
@@ -127,4 +129,4 @@ def _data(loaded: LoadedServers, visits: Sequence[Visit[_About]]) -> dict[str, A
         {"name": name, "state": "invalid", "error": {"message": problems[0].message}}
         for name, problems in loaded.refused.items()
     ]
-    return {"servers": servers, "problems": [as_data(problem) for problem in loaded.problems]}
+    return {"servers": servers, "problems": [problem_data(problem) for problem in loaded.problems]}

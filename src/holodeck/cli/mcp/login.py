@@ -8,11 +8,11 @@ import webbrowser
 
 import click
 
-from holodeck.cli.mcp.target import Target, choose_one, target_options
-from holodeck.cli.mcp.visit import run
+from holodeck.cli.mcp.target import Target, select_server, target_options
+from holodeck.cli.mcp.visit import run_with_logging
 from holodeck.cli.progress import Progress
 from holodeck.config.loader import LoadedTool
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 from holodeck.lib.errors import ConfigError
 from holodeck.models.tool import MCPTool
 
@@ -32,8 +32,8 @@ def command(target: Target, server: str | None, no_browser: bool) -> int:
 
     The tokens are kept in your keyring, or in a file that only you can read.
     """
-    item = choose_one(target.read(), server, target)
-    run(_login(item, opens_browser=not no_browser), verbose=target.verbose)
+    item = select_server(target.load_servers(), server, target)
+    run_with_logging(_login(item, opens_browser=not no_browser), verbose=target.verbose)
     if target.as_json:
         click.echo(json.dumps({"server": item.tool.name, "logged_in": True}))
     else:
@@ -42,7 +42,7 @@ def command(target: Target, server: str | None, no_browser: bool) -> int:
 
 
 async def _login(item: LoadedTool, *, opens_browser: bool) -> None:
-    from holodeck.tools.mcp.auth.factory import login_provider
+    from holodeck.tools.mcp.auth.factory import build_login_provider
 
     tool = item.tool
     if not isinstance(tool, MCPTool):
@@ -51,9 +51,9 @@ async def _login(item: LoadedTool, *, opens_browser: bool) -> None:
 
         async def show(url: str) -> None:
             progress.clear()
-            click.echo(f"Log in here:\n\n  {printable(url)}\n", err=True)
+            click.echo(f"Log in here:\n\n  {escape_unprintable(url)}\n", err=True)
             progress.phase = "waiting for the login in your browser"
             if opens_browser:
                 await asyncio.to_thread(webbrowser.open, url)
 
-        await login_provider(tool, show=show).login()
+        await build_login_provider(tool, show=show).login()

@@ -6,8 +6,8 @@ import json
 
 import click
 
-from holodeck.cli.mcp.target import Target, choose_one, target_options
-from holodeck.cli.mcp.visit import run
+from holodeck.cli.mcp.target import Target, select_server, target_options
+from holodeck.cli.mcp.visit import run_with_logging
 from holodeck.config.loader import LoadedTool
 from holodeck.lib.errors import ConfigError
 from holodeck.models.tool import MCPTool
@@ -18,8 +18,8 @@ from holodeck.models.tool import MCPTool
 @target_options
 def command(target: Target, server: str | None) -> int:
     """Forget the login of SERVER, which may be left out where there is only one."""
-    item = choose_one(target.read(), server, target)
-    run(_logout(item), verbose=target.verbose)
+    item = select_server(target.load_servers(), server, target)
+    run_with_logging(_logout(item), verbose=target.verbose)
     if target.as_json:
         click.echo(json.dumps({"server": item.tool.name, "logged_in": False}))
     else:
@@ -28,8 +28,8 @@ def command(target: Target, server: str | None) -> int:
 
 
 async def _logout(item: LoadedTool) -> None:
-    from holodeck.tools.mcp.auth.factory import login_provider
+    from holodeck.tools.mcp.auth.factory import build_login_provider
 
     if not isinstance(item.tool, MCPTool):
         raise ConfigError(f"'{item.tool.name}' is not an MCP server")
-    await login_provider(item.tool, show=None).logout()
+    await build_login_provider(item.tool, show=None).logout()

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holodeck.cli.mcp.target import Target, choose, failure_data
-from holodeck.cli.mcp.visit import Visit, run, short, visit_all, within
-from holodeck.lib.display import printable
+from holodeck.cli.mcp.target import Target, failure_data, select_servers
+from holodeck.cli.mcp.visit import ServerResult, query_all, reason_text, run_with_logging, with_timeout
+from holodeck.lib.display import escape_unprintable
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def show_offers(
+def print_listing(
     target: Target,
     server: str | None,
     timeout: float | None,
@@ -29,28 +29,30 @@ def show_offers(
     data: Callable[[T], dict[str, Any]],
 ) -> int:
     """Ask the servers, and print what they offer. Gives the exit code."""
-    loaded = target.read()
-    chosen = [within(item, timeout) for item in choose(loaded, server, target)]
+    loaded = target.load_servers()
+    chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
     refused = loaded.refused if server is None else {}
 
-    def told(visit: Visit[list[T]]) -> None:
+    def print_result(visit: ServerResult[list[T]]) -> None:
         if not target.as_json:
-            _print(visit, show, kind, is_single=len(chosen) == 1)
+            _print_server_items(visit, show, kind, is_single=len(chosen) == 1)
 
-    visits = run(visit_all(chosen, ask, on_visit=told, verb="asking"), verbose=target.verbose)
+    visits = run_with_logging(query_all(chosen, ask, on_result=print_result, verb="asking"), verbose=target.verbose)
     if target.as_json:
-        listed = [_data(visit, kind, data) for visit in visits]
+        listed = [_server_items_data(visit, kind, data) for visit in visits]
         invalid = [{"name": name, "error": {"message": found[0].message}} for name, found in refused.items()]
         click.echo(json.dumps({"servers": [*listed, *invalid]}, indent=2))
     else:
         for name, problems in refused.items():
-            click.echo(f"{printable(name)}: {printable(problems[0].message)}", err=True)
+            click.echo(f"{escape_unprintable(name)}: {escape_unprintable(problems[0].message)}", err=True)
     return 1 if refused or any(visit.error is not None for visit in visits) else 0
 
 
-def _print(visit: Visit[list[T]], show: Callable[[list[T]], None], kind: str, *, is_single: bool) -> None:
+def _print_server_items(
+    visit: ServerResult[list[T]], show: Callable[[list[T]], None], kind: str, *, is_single: bool
+) -> None:
     if visit.error is not None:
-        click.echo(f"{visit.name}: {printable(short(visit.error))}", err=True)
+        click.echo(f"{visit.name}: {escape_unprintable(reason_text(visit.error))}", err=True)
         return
     if not is_single or not visit.is_enabled:
         remark = "" if visit.is_enabled else " (switched off)"
@@ -63,7 +65,7 @@ def _print(visit: Visit[list[T]], show: Callable[[list[T]], None], kind: str, *,
         click.echo()
 
 
-def _data(visit: Visit[list[T]], kind: str, data: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+def _server_items_data(visit: ServerResult[list[T]], kind: str, data: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
     if visit.error is not None:
         return {"name": visit.name, **failure_data(visit.error)}
     if not visit.is_enabled:

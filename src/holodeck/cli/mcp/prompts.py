@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holodeck.cli.mcp.offers import show_offers
-from holodeck.cli.mcp.target import Target, plain, start_timeout, target_options
-from holodeck.lib.display import one_line, printable
+from holodeck.cli.mcp.offers import print_listing
+from holodeck.cli.mcp.target import Target, start_timeout_option, target_options, to_plain_json
+from holodeck.lib.display import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_TOOL_NAME_CHARS
 
 if TYPE_CHECKING:
@@ -19,43 +19,47 @@ if TYPE_CHECKING:
 
 @click.command("prompts")
 @click.argument("server", required=False)
-@start_timeout
+@start_timeout_option
 @target_options
 def command(target: Target, server: str | None, timeout: float | None) -> int:
     """Show the prompts of all servers, or of SERVER."""
-    show = partial(_show, is_full=target.verbose)
-    return show_offers(
-        target, server, timeout, kind="prompts", ask=lambda plugin: plugin.list_prompts(), show=show, data=_data
+    show = partial(_print_prompts, is_full=target.verbose)
+    return print_listing(
+        target, server, timeout, kind="prompts", ask=lambda plugin: plugin.list_prompts(), show=show, data=_prompt_data
     )
 
 
-def _show(prompts: list[MCPPromptInfo], *, is_full: bool) -> None:
-    heads = [_head(prompt) for prompt in prompts]
+def _print_prompts(prompts: list[MCPPromptInfo], *, is_full: bool) -> None:
+    heads = [_prompt_signature(prompt) for prompt in prompts]
     width = min(max(map(len, heads)), MAX_TOOL_NAME_CHARS)
     for head, prompt in zip(heads, prompts, strict=True):
         about = one_line(prompt.description or prompt.title or "", MAX_DESCRIPTION_SHOWN)
         click.echo(f"  {head.ljust(width)}  {about}".rstrip())
         for argument in prompt.arguments if is_full else ():
-            click.echo(f"    {_name(argument)}: {printable(str(argument.get('description') or ''))}".rstrip(": "))
+            click.echo(
+                f"    {_argument_name(argument)}: {escape_unprintable(str(argument.get('description') or ''))}".rstrip(
+                    ": "
+                )
+            )
 
 
-def _head(prompt: MCPPromptInfo) -> str:
+def _prompt_signature(prompt: MCPPromptInfo) -> str:
     """`review CODE [STYLE]`: optional arguments in brackets."""
     names = [
-        _name(argument).upper() if argument.get("required") else f"[{_name(argument).upper()}]"
+        _argument_name(argument).upper() if argument.get("required") else f"[{_argument_name(argument).upper()}]"
         for argument in prompt.arguments
     ]
     return " ".join([one_line(prompt.name, MAX_TOOL_NAME_CHARS), *names])
 
 
-def _name(argument: Mapping[str, Any]) -> str:
+def _argument_name(argument: Mapping[str, Any]) -> str:
     return one_line(str(argument.get("name")), MAX_TOOL_NAME_CHARS)
 
 
-def _data(prompt: MCPPromptInfo) -> dict[str, Any]:
+def _prompt_data(prompt: MCPPromptInfo) -> dict[str, Any]:
     return {
         "name": prompt.name,
         "title": prompt.title,
         "description": prompt.description,
-        "arguments": plain(list(prompt.arguments)),
+        "arguments": to_plain_json(list(prompt.arguments)),
     }

@@ -5,17 +5,20 @@ from __future__ import annotations
 import click
 
 from holodeck.cli.mcp.target import Target
-from holodeck.cli.report import count, show_problems
+from holodeck.cli.report import count_problems, print_problems
 from holodeck.config.servers import LoadedServers
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 
 
-def remark_on(loaded: LoadedServers, target: Target) -> None:
+def warn_about_file(loaded: LoadedServers, target: Target) -> None:
     """Say on standard error that the file has problems, or with -v which."""
     if not loaded.problems:
         return
     if target.verbose:
         click.echo(err=True)
-        show_problems(loaded.problems)
+        print_problems(loaded.problems)
         return
-    click.echo(f"\n{printable(target.shown)}: {count(loaded.problems)}; 'holodeck mcp doctor' shows them.", err=True)
+    click.echo(
+        f"\n{escape_unprintable(target.label)}: {count_problems(loaded.problems)}; 'holodeck mcp doctor' shows them.",
+        err=True,
+    )

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import click
 
-from holodeck.cli.report import as_data
-from holodeck.cli.usual_file import file_or_usual
-from holodeck.config.keys import nearest
+from holodeck.cli.report import problem_data
+from holodeck.cli.usual_file import resolve_file
+from holodeck.config.keys import closest_match
 from holodeck.config.loader import DEFAULT_AGENT_FILE, LoadedTool
 from holodeck.config.servers import LoadedServers
 from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
@@ -36,22 +36,22 @@ class Target:
     verbose: bool
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """How to speak of the place of the servers."""
         return self.file or ("the URL" if self.url else "the command")
 
-    def read(self) -> LoadedServers:
+    def load_servers(self) -> LoadedServers:
         """The servers. Raises `ConfigError`."""
         from holodeck.runtime import read_servers
 
         if self.url:
-            return read_servers(self.url, kind="url", headers=_pairs(self.headers, ":", "--header"))
+            return read_servers(self.url, kind="url", headers=_parse_pairs(self.headers, ":", "--header"))
         if self.command:
-            return read_servers(self.command, kind="command", env=_pairs(self.env, "=", "--env"))
+            return read_servers(self.command, kind="command", env=_parse_pairs(self.env, "=", "--env"))
         return read_servers(self.file or DEFAULT_AGENT_FILE, kind="file")
 
 
-start_timeout = click.option(
+start_timeout_option = click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start."
 )
 
@@ -80,7 +80,7 @@ def target_options(function: _Command) -> Callable[..., Any]:
         **rest: Any,
     ) -> int:
         try:
-            found = _file(file, url, command)
+            found = _resolve_file(file, url, command)
             target = Target(
                 file=found, url=url, command=command, headers=headers, env=env, as_json=as_json, verbose=verbose
             )
@@ -100,18 +100,18 @@ def failure_data(error: HoloDeckError) -> dict[str, Any]:
     """An error for `--json`."""
     if isinstance(error, ConfigError):
         messages = "; ".join(problem.message for problem in error.problems)
-        return {"error": {"message": messages}, "problems": [as_data(problem) for problem in error.problems]}
+        return {"error": {"message": messages}, "problems": [problem_data(problem) for problem in error.problems]}
     if isinstance(error, MCPError):
-        return {"error": {"message": str(error), "phase": error.phase, "details": plain(error.details)}}
+        return {"error": {"message": str(error), "phase": error.phase, "details": to_plain_json(error.details)}}
     return {"error": {"message": str(error)}}
 
 
-def plain(value: Any) -> Any:
+def to_plain_json(value: Any) -> Any:
     """What JSON can say of a value."""
     return json.loads(json.dumps(value, default=str))
 
 
-def choose(loaded: LoadedServers, name: str | None, target: Target) -> Sequence[LoadedTool]:
+def select_servers(loaded: LoadedServers, name: str | None, target: Target) -> Sequence[LoadedTool]:
     """The servers that a command is about: the named one, or all. Raises `ConfigError`."""
     if name is None:
         return loaded.tools
@@ -121,45 +121,45 @@ def choose(loaded: LoadedServers, name: str | None, target: Target) -> Sequence[
     if found:
         return found
     known = [*(item.tool.name for item in loaded.tools), *loaded.refused]
-    close = nearest(name, known)
+    close = closest_match(name, known)
     fix = f"Did you mean '{close}'?" if close else f"There are: {', '.join(known)}." if known else "It lists none."
-    raise ConfigError.of([Problem(message=f"there is no server '{name}'", file=target.shown, fix=fix)])
+    raise ConfigError.of([Problem(message=f"there is no server '{name}'", file=target.label, fix=fix)])
 
 
-def choose_one(loaded: LoadedServers, name: str | None, target: Target) -> LoadedTool:
+def select_server(loaded: LoadedServers, name: str | None, target: Target) -> LoadedTool:
     """The named server, or the only one."""
-    chosen = choose(loaded, name, target)
+    chosen = select_servers(loaded, name, target)
     if len(chosen) != 1:
         known = ", ".join(item.tool.name for item in loaded.tools)
         message = "say which server" if chosen else "there is no server that can be used"
-        raise ConfigError.of([Problem(message=message, file=target.shown, fix=f"There are: {known}." if known else "")])
+        raise ConfigError.of([Problem(message=message, file=target.label, fix=f"There are: {known}." if known else "")])
     item = chosen[0]
     if isinstance(item.tool, MCPTool) and not item.tool.enabled:
         message = f"the server '{item.tool.name}' is switched off"
-        raise ConfigError.of([Problem(message=message, file=target.shown, fix="Set 'enabled: true' to use it.")])
+        raise ConfigError.of([Problem(message=message, file=target.label, fix="Set 'enabled: true' to use it.")])
     return item
 
 
-def _file(file: str | None, url: str | None, command: str | None) -> str | None:
+def _resolve_file(file: str | None, url: str | None, command: str | None) -> str | None:
     given = [name for name, value in (("--file", file), ("--url", url), ("--command", command)) if value is not None]
     if len(given) > 1:
-        raise _usage(f"{' and '.join(given)} exclude each other")
+        raise _usage_error(f"{' and '.join(given)} exclude each other")
     if url is not None or command is not None:
         return None
-    return str(file_or_usual(file, DEFAULT_FILES, fix="Name a file with -f, or a server with --url or --command."))
+    return str(resolve_file(file, DEFAULT_FILES, fix="Name a file with -f, or a server with --url or --command."))
 
 
-def _pairs(given: Sequence[str], separator: str, option: str) -> dict[str, str]:
+def _parse_pairs(texts: Sequence[str], separator: str, option: str) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, found, value = text.partition(separator)
         if not name.strip() or (not found and option == "--header"):
-            raise _usage(f"{option} needs NAME{separator}VALUE")
+            raise _usage_error(f"{option} needs NAME{separator}VALUE")
         if not found:
             value = os.environ.get(name, "")
         pairs[name.strip()] = value.strip() if option == "--header" else value
     return pairs
 
 
-def _usage(message: str, fix: str = "") -> ConfigError:
+def _usage_error(message: str, fix: str = "") -> ConfigError:
     return ConfigError.of([Problem(message=message, fix=fix)])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holodeck.cli.mcp.offers import show_offers
-from holodeck.cli.mcp.target import Target, plain, start_timeout, target_options
-from holodeck.lib.display import one_line, printable
+from holodeck.cli.mcp.offers import print_listing
+from holodeck.cli.mcp.target import Target, start_timeout_option, target_options, to_plain_json
+from holodeck.lib.display import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_TOOL_NAME_CHARS
 
 if TYPE_CHECKING:
@@ -25,20 +25,20 @@ Examples:
 
 @click.command("tools", epilog=_EPILOG)
 @click.argument("server", required=False)
-@start_timeout
+@start_timeout_option
 @target_options
 def command(target: Target, server: str | None, timeout: float | None) -> int:
     """Show the tools of all servers, or of SERVER."""
-    show = partial(_show, is_full=target.verbose)
-    return show_offers(
-        target, server, timeout, kind="tools", ask=lambda plugin: plugin.list_tools(), show=show, data=_data
+    show = partial(_print_tools, is_full=target.verbose)
+    return print_listing(
+        target, server, timeout, kind="tools", ask=lambda plugin: plugin.list_tools(), show=show, data=_tool_data
     )
 
 
-def _show(tools: list[MCPToolInfo], *, is_full: bool) -> None:
+def _print_tools(tools: list[MCPToolInfo], *, is_full: bool) -> None:
     if is_full:
         for tool in tools:
-            _show_full(tool)
+            _print_tool_in_full(tool)
         return
     names = [one_line(tool.name, MAX_TOOL_NAME_CHARS) for tool in tools]
     width = min(max(map(len, names)), MAX_TOOL_NAME_CHARS // 2)
@@ -48,40 +48,40 @@ def _show(tools: list[MCPToolInfo], *, is_full: bool) -> None:
         )
 
 
-def _show_full(tool: MCPToolInfo) -> None:
-    click.secho(f"  {printable(tool.name)}", bold=True)
+def _print_tool_in_full(tool: MCPToolInfo) -> None:
+    click.secho(f"  {escape_unprintable(tool.name)}", bold=True)
     if tool.model_name != tool.name:
         click.echo(f"    for models: {tool.model_name}")
     for text in (tool.title, tool.description):
-        for line in printable(text or "").splitlines():
+        for line in escape_unprintable(text or "").splitlines():
             click.echo(f"    {line}")
     for label, schema in (("input", tool.input_schema), ("output", tool.output_schema)):
         if schema:
-            body = json.dumps(plain(schema), indent=2).replace("\n", "\n    ")
+            body = json.dumps(to_plain_json(schema), indent=2).replace("\n", "\n    ")
             click.echo(f"    {label}: {body}")
-    for change in _changes(tool):
-        click.echo(f"    for OpenAI: {printable(change)}")
+    for change in _openai_schema_changes(tool):
+        click.echo(f"    for OpenAI: {escape_unprintable(change)}")
     if tool.annotations:
-        click.echo(f"    annotations: {json.dumps(plain(tool.annotations))}")
+        click.echo(f"    annotations: {json.dumps(to_plain_json(tool.annotations))}")
 
 
-def _changes(tool: MCPToolInfo) -> tuple[str, ...]:
+def _openai_schema_changes(tool: MCPToolInfo) -> tuple[str, ...]:
     """What must be different when the strictest of the common providers is offered this tool."""
     from holodeck.models.exchange import ToolSpec
-    from holodeck.providers.schemas import adapt
+    from holodeck.providers.schemas import adapt_tool
 
     spec = ToolSpec(name=tool.model_name, description=tool.description or "", parameters=tool.input_schema)
-    return adapt(spec, "openai").changes
+    return adapt_tool(spec, "openai").changes
 
 
-def _data(tool: MCPToolInfo) -> dict[str, Any]:
+def _tool_data(tool: MCPToolInfo) -> dict[str, Any]:
     return {
         "name": tool.name,
         "model_name": tool.model_name,
         "title": tool.title,
         "description": tool.description,
-        "input_schema": plain(tool.input_schema),
-        "output_schema": plain(tool.output_schema),
-        "annotations": plain(tool.annotations),
-        "changes_for_openai": list(_changes(tool)),
+        "input_schema": to_plain_json(tool.input_schema),
+        "output_schema": to_plain_json(tool.output_schema),
+        "annotations": to_plain_json(tool.annotations),
+        "changes_for_openai": list(_openai_schema_changes(tool)),
     }

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holodeck.cli.interrupts import run_work
+from holodeck.cli.interrupts import run_interruptible
 from holodeck.cli.progress import Progress
 from holodeck.config.loader import LoadedTool
-from holodeck.lib.display import printable
+from holodeck.lib.display import escape_unprintable
 from holodeck.lib.errors import HoloDeckError, MCPError
 from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.models.tool import MCPTool
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Visit(Generic[T]):
+class ServerResult(Generic[T]):
     """What a server said, or why it said nothing."""
 
     name: str
@@ -37,11 +37,11 @@ class Visit(Generic[T]):
     is_enabled: bool = True
 
 
-def run(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
+def run_with_logging(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
     """Run a command to its end. Ctrl-C cancels it, waits until every server is closed, and then is raised."""
-    _listen(verbose)
+    _configure_logging(verbose)
     try:
-        return run_work(work)
+        return run_interruptible(work)
     except BaseExceptionGroup as errors:
         _, others = errors.split(BrokenPipeError)
         if others is None:  # the reader of our output has gone, while several servers were being asked
@@ -50,7 +50,7 @@ def run(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
 
 
 @asynccontextmanager
-async def opened(loaded: LoadedTool, callbacks: Callbacks | None = None) -> AsyncIterator[MCPPlugin]:
+async def open_plugin(loaded: LoadedTool, callbacks: Callbacks | None = None) -> AsyncIterator[MCPPlugin]:
     """The plugin of a server, closed at the end whatever happens."""
     from holodeck.runtime import open_server
 
@@ -61,34 +61,34 @@ async def opened(loaded: LoadedTool, callbacks: Callbacks | None = None) -> Asyn
         await plugin.close()
 
 
-async def visit_all(
+async def query_all(
     servers: Sequence[LoadedTool],
-    ask: Callable[[MCPPlugin], Awaitable[T]],
+    query: Callable[[MCPPlugin], Awaitable[T]],
     *,
-    on_visit: Callable[[Visit[T]], None],
+    on_result: Callable[[ServerResult[T]], None],
     verb: str,
-) -> list[Visit[T]]:
-    """Ask all servers at once. `on_visit` is told of each as soon as it is known; the result is in their order."""
+) -> list[ServerResult[T]]:
+    """Ask all servers at once. `on_result` is told of each as soon as it is known; the result is in their order."""
     waiting = {item.tool.name for item in servers}
     async with Progress() as progress, asyncio.TaskGroup() as group:
 
-        def show() -> None:
+        def update_progress() -> None:
             progress.phase = f"{verb} {', '.join(sorted(waiting))}"
 
-        async def one(item: LoadedTool) -> Visit[T]:
-            visit = await _visit(item, ask)
+        async def query_one(item: LoadedTool) -> ServerResult[T]:
+            visit = await _query_server(item, query)
             waiting.discard(item.tool.name)
-            show()
+            update_progress()
             progress.clear()
-            on_visit(visit)
+            on_result(visit)
             return visit
 
-        show()
-        tasks = [group.create_task(one(item)) for item in servers]
+        update_progress()
+        tasks = [group.create_task(query_one(item)) for item in servers]
     return [task.result() for task in tasks]
 
 
-def within(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
+def with_timeout(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
     """The server with this much time to start and to answer."""
     if seconds is None or not isinstance(loaded.tool, MCPTool):
         return loaded
@@ -97,38 +97,38 @@ def within(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
     return LoadedTool(tool=tool, written=loaded.written, file=loaded.file)
 
 
-def short(error: HoloDeckError) -> str:
+def reason_text(error: HoloDeckError) -> str:
     """Why, without saying again which server it is about."""
     text = str(error)
     prefix = f"Server '{error.server}' ({error.phase}): " if isinstance(error, MCPError) else ""
     return text.removeprefix(prefix)
 
 
-async def _visit(item: LoadedTool, ask: Callable[[MCPPlugin], Awaitable[T]]) -> Visit[T]:
+async def _query_server(item: LoadedTool, query: Callable[[MCPPlugin], Awaitable[T]]) -> ServerResult[T]:
     name = item.tool.name
     if isinstance(item.tool, MCPTool) and not item.tool.enabled:
-        return Visit(name=name, loaded=item, is_enabled=False)
+        return ServerResult(name=name, loaded=item, is_enabled=False)
     began = time.monotonic()
     try:
-        async with opened(item) as plugin:
-            answer = await ask(plugin)
+        async with open_plugin(item) as plugin:
+            answer = await query(plugin)
             seconds = time.monotonic() - began
-        return Visit(name=name, loaded=item, answer=answer, seconds=seconds)
+        return ServerResult(name=name, loaded=item, answer=answer, seconds=seconds)
     except HoloDeckError as error:
-        return Visit(name=name, loaded=item, error=error, seconds=time.monotonic() - began)
+        return ServerResult(name=name, loaded=item, error=error, seconds=time.monotonic() - began)
 
 
-class _Harmless(logging.Formatter):
+class _EscapingFormatter(logging.Formatter):
     """Log lines hold text from servers."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return escape_unprintable(super().format(record))
 
 
-def _listen(verbose: bool) -> None:
+def _configure_logging(verbose: bool) -> None:
     """What happens behind the scenes goes to standard error for those who ask, and nowhere for the others."""
     handler: logging.Handler = logging.StreamHandler() if verbose else logging.NullHandler()
-    handler.setFormatter(_Harmless("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("holodeck")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO if verbose else logging.CRITICAL)

@@ -13,7 +13,7 @@ _COMMANDS: dict[str, tuple[str, str]] = {
     "cancel": ("holodeck.cli.runs.cancel", "End a run for good, also one in another process."),
 }
 
-_EPILOG = """\b
+_GROUP_EPILOG = """\b
 Examples:
   holodeck run --durable "Move all of them"    begin one
   holodeck runs list                           the newest first
@@ -26,6 +26,6 @@ Runs are kept in $HOLODECK_STATE, $XDG_STATE_HOME/holodeck or ~/.local/state/hol
 Exit codes: 0 good, 1 wrong at run time, 2 wrong configuration or usage."""
 
 
-@click.group("runs", cls=LazyGroup, table=_COMMANDS, epilog=_EPILOG)
+@click.group("runs", cls=LazyGroup, table=_COMMANDS, epilog=_GROUP_EPILOG)
 def command() -> None:
     """Durable runs, which outlive their process. Begin one with `holodeck run --durable`."""

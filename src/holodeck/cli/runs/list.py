@@ -12,12 +12,12 @@ from holodeck.cli.runs.words import run_data
 from holodeck.cli.terminal import Terminal
 from holodeck.lib.display import one_line
 from holodeck.lib.limits import MAX_QUESTION_SHOWN, MAX_RUNS_LISTED
-from holodeck.runs.home import find_home
-from holodeck.runs.kept_run import KeptRun
-from holodeck.runs.shelf import NO_RUNS, Shelf
+from holodeck.runs.home import find_local_state
+from holodeck.runs.kept_run import RunRecord
+from holodeck.runs.shelf import NO_RUNS, RunStore
 
 _COLUMNS = ("RUN", "AGENT", "STATUS", "STARTED", "STEPS", "QUESTION")
-_EPILOG = """\b
+_LIST_EPILOG = """\b
 Examples:
   holodeck runs list
   holodeck runs list --json | jq -r '.[] | select(.status == "interrupted") | .id'
@@ -26,28 +26,28 @@ Examples:
 Status: running (its process is alive), interrupted (`holodeck runs resume` goes on with it), and how it ended."""
 
 
-@click.command("list", epilog=_EPILOG)
+@click.command("list", epilog=_LIST_EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=MAX_RUNS_LISTED, show_default=True, help="At most so many."
 )
 def command(as_json: bool, limit: int) -> None:
     """Show the newest durable runs of all agents."""
-    home = find_home(os.environ)
-    runs: list[KeptRun] = []
+    home = find_local_state(os.environ)
+    runs: list[RunRecord] = []
     if not home.is_empty:
-        with Shelf(home) as shelf:
-            shelf.forget_old()
-            runs = list(shelf.runs(limit))
+        with RunStore(home) as shelf:
+            shelf.delete_old()
+            runs = list(shelf.list_runs(limit))
     if as_json:
         click.echo(json_text([run_data(run) for run in runs], indent=2))
     elif runs:
-        Terminal().table(_COLUMNS, [_row(run) for run in runs])
+        Terminal().table(_COLUMNS, [_run_row(run) for run in runs])
     else:
         click.echo(NO_RUNS, err=True)
 
 
-def _row(run: KeptRun) -> tuple[str, ...]:
-    started = datetime.fromtimestamp(run.task.began).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    question = one_line(run.task.question.text, MAX_QUESTION_SHOWN)
-    return (run.id, run.task.agent, run.status, started, str(run.steps), question)
+def _run_row(run: RunRecord) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(run.input.started_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    question = one_line(run.input.question.text, MAX_QUESTION_SHOWN)
+    return (run.id, run.input.agent, run.status, started, str(run.steps), question)

@@ -6,16 +6,16 @@ import os
 
 import click
 
-from holodeck.cli.answering import EXIT_CODES, form_of
-from holodeck.cli.durable import go_on
-from holodeck.cli.opening import read
+from holodeck.cli.answering import EXIT_CODES, parse_output_format
+from holodeck.cli.durable import resume_run
+from holodeck.cli.opening import read_and_warn
 from holodeck.cli.terminal import Terminal
 from holodeck.lib.errors import ExecutionError
-from holodeck.runs.home import find_home
-from holodeck.runs.kept_run import KeptRun
-from holodeck.runs.shelf import Shelf
+from holodeck.runs.home import find_local_state
+from holodeck.runs.kept_run import RunRecord
+from holodeck.runs.shelf import RunStore
 
-_EPILOG = """\b
+_RESUME_EPILOG = """\b
 Examples:
   holodeck runs resume --last
   holodeck runs resume run_0123456789abcdef01234567 > answer.txt
@@ -26,7 +26,7 @@ is in `idempotent_tools`; otherwise the model is told that its outcome is unknow
 Exit codes are those of `holodeck run`."""
 
 
-@click.command("resume", epilog=_EPILOG)
+@click.command("resume", epilog=_RESUME_EPILOG)
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--last", is_flag=True, help="The run that was interrupted last.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
@@ -34,28 +34,28 @@ Exit codes are those of `holodeck run`."""
 @click.option("-q", "--quiet", is_flag=True, help="Nothing but the answer and errors.")
 def command(run_id: str | None, last: bool, as_json: bool, as_events: bool, quiet: bool) -> int:
     """Go on with an interrupted RUN from its last finished step to its answer."""
-    form = form_of(as_json=as_json, as_events=as_events)
+    form = parse_output_format(as_json=as_json, as_events=as_events)
     if bool(run_id) == last:
         raise click.UsageError("Give the id of a run, or --last. See: holodeck runs list")
-    home, terminal = find_home(os.environ), Terminal(is_quiet=quiet)
-    with Shelf(home) as shelf:
-        run = shelf.find(run_id) if run_id else shelf.last_interrupted()
-    _check(run)
-    if run.task.has_changed:
-        terminal.note(f"{run.task.file} has changed since this run began; it goes on with the new one.", fg="yellow")
-    loaded = read(str(run.task.file), terminal)
-    if loaded.agent.name != run.task.agent:
+    home, terminal = find_local_state(os.environ), Terminal(is_quiet=quiet)
+    with RunStore(home) as shelf:
+        run = shelf.require_run(run_id) if run_id else shelf.require_last_interrupted()
+    _require_resumable(run)
+    if run.input.has_file_changed:
+        terminal.note(f"{run.input.file} has changed since this run began; it goes on with the new one.", fg="yellow")
+    loaded = read_and_warn(str(run.input.file), terminal)
+    if loaded.agent.name != run.input.agent:
         raise ExecutionError(
-            f"{run.id} is a run of '{run.task.agent}', and {run.task.file} is '{loaded.agent.name}' now. "
+            f"{run.id} is a run of '{run.input.agent}', and {run.input.file} is '{loaded.agent.name}' now. "
             "Put the agent back to go on with the run, or cancel it."
         )
-    return EXIT_CODES[go_on(home, run, loaded, terminal, form).status]
+    return EXIT_CODES[resume_run(home, run, loaded, terminal, form).status]
 
 
-def _check(run: KeptRun) -> None:
+def _require_resumable(run: RunRecord) -> None:
     if run.status == "running":
         raise ExecutionError(f"{run.id} is running in another process; nothing was done here.")
     if run.status != "interrupted":
         raise ExecutionError(f"{run.id} has ended: {run.status}. See: holodeck runs show {run.id}")
-    if not run.is_current:
+    if not run.is_current_version:
         raise ExecutionError(f"{run.id} was begun by another version of HoloDeck, which must go on with it.")

@@ -10,37 +10,37 @@ from typing import Any
 import click
 
 from holodeck.cli.events_json import json_text
-from holodeck.cli.runs.words import moment, run_data
-from holodeck.cli.words import duration
-from holodeck.lib.display import one_line, printable
+from holodeck.cli.runs.words import format_time, run_data
+from holodeck.cli.words import format_duration
+from holodeck.lib.display import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_ANSWER_SHOWN, MAX_ARGUMENTS_SHOWN, MAX_OUTCOME_SHOWN, MAX_STEPS_SHOWN
-from holodeck.runs.home import find_home
-from holodeck.runs.kept_run import KeptRun
-from holodeck.runs.shelf import Shelf
-from holodeck.runs.steps import RunStep, run_steps
+from holodeck.runs.home import find_local_state
+from holodeck.runs.kept_run import RunRecord
+from holodeck.runs.shelf import RunStore
+from holodeck.runs.steps import RunStep, build_run_steps
 
-_EPILOG = """\b
+_SHOW_EPILOG = """\b
 Examples:
   holodeck runs show run_0123456789abcdef01234567
   holodeck runs show run_0123456789abcdef01234567 --json | jq '.history[] | select(.kind == "call")'"""
 _COLOURS = {"completed": "green", "running": "cyan", "interrupted": "yellow", "incomplete": "yellow"}
 
 
-@click.command("show", epilog=_EPILOG)
+@click.command("show", epilog=_SHOW_EPILOG)
 @click.argument("run_id", metavar="RUN")
 @click.option("--json", "as_json", is_flag=True, help="Print the run as JSON.")
 def command(run_id: str, as_json: bool) -> None:
     """Show a RUN: its question, each step with its time, its answer or why it stopped."""
-    with Shelf(find_home(os.environ)) as shelf:
-        run = shelf.find(run_id)
-        steps = run_steps(shelf.steps(run_id))
+    with RunStore(find_local_state(os.environ)) as shelf:
+        run = shelf.require_run(run_id)
+        steps = build_run_steps(shelf.read_steps(run_id))
     if as_json:
-        click.echo(json_text(_data(run, steps), indent=2))
+        click.echo(json_text(_run_with_steps_data(run, steps), indent=2))
     else:
-        _show(run, steps)
+        _print_run(run, steps)
 
 
-def _data(run: KeptRun, steps: Sequence[RunStep]) -> dict[str, Any]:
+def _run_with_steps_data(run: RunRecord, steps: Sequence[RunStep]) -> dict[str, Any]:
     return {
         **run_data(run),
         "history": [
@@ -48,10 +48,10 @@ def _data(run: KeptRun, steps: Sequence[RunStep]) -> dict[str, Any]:
                 "kind": step.kind,
                 "name": step.name,
                 "status": step.status,
-                "began": moment(step.began),
+                "began": format_time(step.started_at),
                 "seconds": step.seconds,
-                "asked": step.asked[:MAX_ANSWER_SHOWN],
-                "said": step.said[:MAX_ANSWER_SHOWN],
+                "asked": step.arguments[:MAX_ANSWER_SHOWN],
+                "said": step.result[:MAX_ANSWER_SHOWN],
             }
             for step in steps[-MAX_STEPS_SHOWN:]
         ],
@@ -61,36 +61,36 @@ def _data(run: KeptRun, steps: Sequence[RunStep]) -> dict[str, Any]:
     }
 
 
-def _show(run: KeptRun, steps: Sequence[RunStep]) -> None:
-    task = run.task
+def _print_run(run: RunRecord, steps: Sequence[RunStep]) -> None:
+    task = run.input
     click.echo(f"{run.id}  {click.style(run.status, fg=_COLOURS.get(run.status, 'red'))}")
-    click.echo(printable(f"{task.agent}  {task.file}"))
-    click.echo(f"Began {datetime.fromtimestamp(task.began).astimezone():%Y-%m-%d %H:%M:%S}\n")
-    click.echo(_bounded(task.question.text))
+    click.echo(escape_unprintable(f"{task.agent}  {task.file}"))
+    click.echo(f"Began {datetime.fromtimestamp(task.started_at).astimezone():%Y-%m-%d %H:%M:%S}\n")
+    click.echo(_shorten(task.question.text))
     click.echo("")
     hidden = len(steps) - MAX_STEPS_SHOWN
     if hidden > 0:
         click.echo(f"... {hidden} earlier steps")
     for step in steps[-MAX_STEPS_SHOWN:]:
-        click.echo(_line(step))
+        click.echo(_step_line(step))
     answer = str(run.outcome.get("text", ""))
     if answer:
-        click.echo(f"\n{_bounded(answer)}")
+        click.echo(f"\n{_shorten(answer)}")
     if run.reason:
-        click.echo(f"\n{run.status}: {_bounded(run.reason)}")
+        click.echo(f"\n{run.status}: {_shorten(run.reason)}")
     if run.status == "interrupted":
         click.echo(f"\nGo on with: holodeck runs resume {run.id}")
 
 
-def _line(step: RunStep) -> str:
+def _step_line(step: RunStep) -> str:
     title = f"turn {step.name}" if step.kind == "turn" else step.name
-    asked = one_line(step.asked, MAX_ARGUMENTS_SHOWN)
+    asked = one_line(step.arguments, MAX_ARGUMENTS_SHOWN)
     mark = "" if step.status == "done" else f"{step.status}: "
-    said = one_line(step.said, MAX_OUTCOME_SHOWN)
-    parts = [f"{datetime.fromtimestamp(step.began).astimezone():%H:%M:%S}", f"{duration(step.seconds):>8}"]
-    return "  ".join([*parts, printable(title), *([asked] if asked else []), f"{mark}{said}"]).rstrip(" :")
+    said = one_line(step.result, MAX_OUTCOME_SHOWN)
+    parts = [f"{datetime.fromtimestamp(step.started_at).astimezone():%H:%M:%S}", f"{format_duration(step.seconds):>8}"]
+    return "  ".join([*parts, escape_unprintable(title), *([asked] if asked else []), f"{mark}{said}"]).rstrip(" :")
 
 
-def _bounded(text: str) -> str:
+def _shorten(text: str) -> str:
     hidden = len(text) - MAX_ANSWER_SHOWN
-    return printable(text[:MAX_ANSWER_SHOWN]) + (f"\n... and {hidden} more characters" if hidden > 0 else "")
+    return escape_unprintable(text[:MAX_ANSWER_SHOWN]) + (f"\n... and {hidden} more characters" if hidden > 0 else "")

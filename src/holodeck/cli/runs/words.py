@@ -6,22 +6,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holodeck.lib.limits import MAX_ANSWER_SHOWN
-from holodeck.runs.kept_run import KeptRun
+from holodeck.runs.kept_run import RunRecord
 
 
-def run_data(run: KeptRun) -> dict[str, Any]:
+def run_data(run: RunRecord) -> dict[str, Any]:
     """A run without its steps."""
     return {
         "id": run.id,
-        "agent": run.task.agent,
-        "file": str(run.task.file),
+        "agent": run.input.agent,
+        "file": str(run.input.file),
         "status": run.status,
-        "started": moment(run.task.began),
+        "started": format_time(run.input.started_at),
         "steps": run.steps,
-        "question": run.task.question.text[:MAX_ANSWER_SHOWN],
+        "question": run.input.question.text[:MAX_ANSWER_SHOWN],
     }
 
 
-def moment(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """A time for programs."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holodeck.config.dialects.draft import Draft
+from holodeck.config.dialects.draft import ToolDraft
 
 _WELL_KNOWN = "/.well-known/"
 _UNSUPPORTED: Mapping[str, str] = {
@@ -14,7 +14,7 @@ _UNSUPPORTED: Mapping[str, str] = {
     "redirectUri": "the redirect goes to a port of this machine; 'callbackPort' names it",
     "tokenParamName": "a token is sent in a header, never in a URL",
 }
-_NAMES: Mapping[str, str] = {
+_OWN_KEY_NAMES: Mapping[str, str] = {
     "clientid": "client_id",
     "clientsecret": "client_secret",
     "scopes": "scopes",
@@ -27,56 +27,56 @@ _NAMES: Mapping[str, str] = {
 }
 
 
-def take_credentials(draft: Draft) -> None:
+def translate_auth(draft: ToolDraft) -> None:
     """`headers`, then one of `oauth`, `auth` and what else names a way to log in."""
-    _headers(draft)
+    _translate_headers(draft)
     for key in ("auth", "oauth", "authentication"):
-        taken, value = draft.take(key)
+        taken, value = draft.pop(key)
         if not taken or value in (None, False, {}):
             continue
         if isinstance(value, dict) and "type" in value and key == "auth":
-            draft.put("auth", value, (key,))  # in our own words
+            draft.set_key("auth", value, (key,))  # in our own words
         elif isinstance(value, dict):
-            _oauth(draft, key, value)
+            _translate_oauth(draft, key, value)
         elif value is True or value == "oauth":
-            draft.put("auth", {"type": "oauth_authorization_code"}, (key,))
+            draft.set_key("auth", {"type": "oauth_authorization_code"}, (key,))
         elif isinstance(value, str):
-            draft.put("auth", {"type": "bearer", "token": value}, (key,))
+            draft.set_key("auth", {"type": "bearer", "token": value}, (key,))
         else:
             draft.refuse((key,), f"'{key}' must be an object")
 
 
-def _headers(draft: Draft) -> None:
-    key, headers = draft.take("headers", "http_headers")
+def _translate_headers(draft: ToolDraft) -> None:
+    key, headers = draft.pop("headers", "http_headers")
     if key and headers is not None:
-        draft.put("headers", _without_null(headers), (key,))
-    key, options = draft.take("requestInit")
+        draft.set_key("headers", _without_null(headers), (key,))
+    key, options = draft.pop("requestInit")
     inner = options.get("headers") if isinstance(options, dict) else None
     if inner is not None and "headers" not in draft.tool:
-        draft.put("headers", _without_null(inner), (key, "headers"))
+        draft.set_key("headers", _without_null(inner), (key, "headers"))
     elif key:
         draft.warn((key,), "unsupported: only its 'headers' are used, where there are no others")
 
 
-def _oauth(draft: Draft, key: str, block: Mapping[str, Any]) -> None:
+def _translate_oauth(draft: ToolDraft, key: str, block: Mapping[str, Any]) -> None:
     """Our authorization-code login: the only kind that these blocks describe."""
     if block.get("enabled") is False:
         return
     auth: dict[str, Any] = {"type": "oauth_authorization_code"}
-    draft.put("auth", auth, (key,))
+    draft.set_key("auth", auth, (key,))
     for name, value in block.items():
-        ours = _NAMES.get(name.replace("_", "").lower())
+        ours = _OWN_KEY_NAMES.get(name.replace("_", "").lower())
         if name == "enabled" or value is None:
             continue
         if ours is None:
             reason = _UNSUPPORTED.get(name, "HoloDeck has nothing that corresponds to it")
             draft.warn((key, name), f"unsupported: {reason}")
             continue
-        auth[ours] = _converted(ours, value)
+        auth[ours] = _convert_auth_value(ours, value)
         draft.origins[("auth", ours)] = (key, name)
 
 
-def _converted(name: str, value: Any) -> Any:
+def _convert_auth_value(name: str, value: Any) -> Any:
     if name == "scopes" and isinstance(value, str):
         return value.split()
     if name == "issuer" and isinstance(value, str):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holodeck.config.dialects.listing import Entry
+from holodeck.config.dialects.listing import ServerEntry
 from holodeck.config.document import Document, KeyPath
 from holodeck.config.problems import problem_at
 from holodeck.lib.errors import MCPConfigError, Problem
 
 
-class Draft:
+class ToolDraft:
     """A tool in our words, growing key by key. Every key of the entry is taken by somebody, or reported."""
 
-    def __init__(self, entry: Entry, document: Document, name: str, program: str) -> None:
+    def __init__(self, entry: ServerEntry, document: Document, name: str, program: str) -> None:
         self.entry = entry
         self.name = name
         self.program = program
@@ -26,32 +26,32 @@ class Draft:
         self.is_server = True
         """False for an entry that turned out to be something else."""
         self._document = document
-        self._left = dict(entry.value)
+        self._remaining = dict(entry.value)
 
-    def take(self, *keys: str) -> tuple[str, Any]:
+    def pop(self, *keys: str) -> tuple[str, Any]:
         """The first of these keys that the entry has, with its value; the others stay. `("", None)` for none."""
         for key in keys:
-            if key in self._left:
-                return key, self._left.pop(key)
+            if key in self._remaining:
+                return key, self._remaining.pop(key)
         return "", None
 
-    def left(self) -> list[str]:
+    def remaining_keys(self) -> list[str]:
         """The keys that nobody took."""
-        return list(self._left)
+        return list(self._remaining)
 
-    def put(self, key: str, value: Any, origin: KeyPath) -> None:
+    def set_key(self, key: str, value: Any, origin: KeyPath) -> None:
         """Set a key of the tool; `origin` is where in the entry it comes from."""
         self.tool[key] = value
         self.origins[(key,)] = origin
 
-    def text(self, *path: str | int) -> str:
+    def scalar_text(self, *path: str | int) -> str:
         """A scalar of the entry as it is written, for places where `1.10` is text."""
         return self._document.texts.get((*self.entry.path, *path), "")
 
-    def texts(self, path: Sequence[str | int], values: list[Any]) -> list[Any]:
+    def scalar_texts(self, path: Sequence[str | int], values: list[Any]) -> list[Any]:
         """A list in which numbers are the text that stands in the file."""
         return [
-            self.text(*path, index) if isinstance(value, (bool, int, float)) else value
+            self.scalar_text(*path, index) if isinstance(value, (bool, int, float)) else value
             for index, value in enumerate(values)
         ]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.dialects.draft import Draft
-from holodeck.config.dialects.listing import GOOSE_ROOT, Entry
+from holodeck.config.dialects.draft import ToolDraft
+from holodeck.config.dialects.listing import GOOSE_LIST_PATH, ServerEntry
 from holodeck.lib.limits import MAX_TIMEOUT
 
 UNKNOWN = "an unknown program"
@@ -44,12 +44,12 @@ _BY_KEY: Mapping[str, str] = {
 }
 _SECONDS = frozenset({GOOSE, "Cline"})
 _MILLISECONDS = frozenset({"Claude Code", GEMINI, "FastMCP", "Copilot CLI"})
-_FEW = 1000  # below a second in milliseconds nobody waits for a tool, so a smaller number means seconds
+_MIN_MILLISECONDS = 1000  # below a second in milliseconds nobody waits for a tool, so a smaller number means seconds
 
 
-def program_of(path: Path, entry: Entry) -> str:
+def program_of(path: Path, entry: ServerEntry) -> str:
     """Who wrote this entry, by the names of the file and of the keys."""
-    if entry.path[:1] == GOOSE_ROOT:
+    if entry.path[:1] == GOOSE_LIST_PATH:
         return GOOSE
     by_file = _BY_FILE.get(path.name) or _BY_FOLDER.get(path.parent.name)
     if by_file:
@@ -58,9 +58,9 @@ def program_of(path: Path, entry: Entry) -> str:
     return by_key or ("VS Code" if entry.path[:1] == ("servers",) else UNKNOWN)
 
 
-def take_timeout(draft: Draft) -> None:
+def translate_timeout(draft: ToolDraft) -> None:
     """`timeout` becomes our `request_timeout`, and a person is told of the arithmetic."""
-    key, value = draft.take("timeout")
+    key, value = draft.pop("timeout")
     if not key or value is None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -69,15 +69,15 @@ def take_timeout(draft: Draft) -> None:
     if value <= 0:
         draft.warn((key,), "unsupported: a call always has a time limit, so the usual one is used")
         return
-    in_milliseconds = draft.program in _MILLISECONDS or (draft.program not in _SECONDS and value >= _FEW)
+    in_milliseconds = draft.program in _MILLISECONDS or (draft.program not in _SECONDS and value >= _MIN_MILLISECONDS)
     seconds = min(max(math.ceil(value / 1000 if in_milliseconds else value), 1), MAX_TIMEOUT)
-    draft.put("request_timeout", seconds, (key,))
+    draft.set_key("request_timeout", seconds, (key,))
     if in_milliseconds or draft.program not in _SECONDS:
         unit = "milliseconds" if in_milliseconds else "seconds"
         whose = f" to {draft.program}" if draft.program in _MILLISECONDS else " as it seems"
-        message = f"'timeout: {_short(value)}' is {unit}{whose}: calls may take {seconds} s here"
+        message = f"'timeout: {_format_number(value)}' is {unit}{whose}: calls may take {seconds} s here"
         draft.warn((key,), message, "Write 'request_timeout', in seconds, to be exact.")
 
 
-def _short(value: Any) -> str:
+def _format_number(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.dialects.credentials import take_credentials
-from holodeck.config.dialects.draft import Draft
-from holodeck.config.dialects.permissions import take_permissions
-from holodeck.config.dialects.programs import take_timeout
-from holodeck.config.dialects.transport import drop_foreign, take_transport
-from holodeck.models.base import shown
+from holodeck.config.dialects.credentials import translate_auth
+from holodeck.config.dialects.draft import ToolDraft
+from holodeck.config.dialects.permissions import translate_permissions
+from holodeck.config.dialects.programs import translate_timeout
+from holodeck.config.dialects.transport import drop_foreign_keys, translate_transport
+from holodeck.models.base import quote_value
 from holodeck.models.contract import COMMANDS
 from holodeck.models.tool import MCPTool
 
-_OTHERWISE = frozenset({"name", "type", "timeout", "env", "args", "command", "url", "headers", "auth", "cwd"})
-_OURS = frozenset(MCPTool.model_fields) - _OTHERWISE - {"transport", "env_file"}
+_TRANSLATED_KEYS = frozenset({"name", "type", "timeout", "env", "args", "command", "url", "headers", "auth", "cwd"})
+_OWN_KEYS = frozenset(MCPTool.model_fields) - _TRANSLATED_KEYS - {"transport", "env_file"}
 _PROVENANCE = "it says where the entry came from, which nothing here depends on"
 _DEFERRED = "every tool of a server is offered from the start"
 _UNSUPPORTED: Mapping[str, str] = {
@@ -39,33 +39,35 @@ _UNSUPPORTED: Mapping[str, str] = {
 }
 
 
-def translate(draft: Draft, *, workspace: Path, known: Callable[[str], str]) -> bool:
+def translate_entry(draft: ToolDraft, *, workspace: Path, expand: Callable[[str], str]) -> bool:
     """Fill the draft's tool from its entry. False for an entry that is not an MCP server."""
-    if not take_transport(draft, known):
+    if not translate_transport(draft, expand):
         return False
-    _environment(draft, workspace)
-    _own_words(draft)
-    take_permissions(draft)
-    take_credentials(draft)
-    take_timeout(draft)
-    _leftovers(draft)
-    drop_foreign(draft)
-    _asleep(draft)
+    _translate_environment(draft, workspace)
+    _copy_own_keys(draft)
+    translate_permissions(draft)
+    translate_auth(draft)
+    translate_timeout(draft)
+    _warn_remaining_keys(draft)
+    drop_foreign_keys(draft)
+    _drop_disabled_command(draft)
     return True
 
 
-def _asleep(draft: Draft) -> None:
+def _drop_disabled_command(draft: ToolDraft) -> None:
     """A server that is switched off may name a command that could not be started here."""
     command = draft.tool.get("command")
     if draft.tool.get("enabled") is False and command is not None and command not in COMMANDS:
-        draft.warn(draft.origins[("command",)], f"the command {shown(command)} could not be started if it were enabled")
+        draft.warn(
+            draft.origins[("command",)], f"the command {quote_value(command)} could not be started if it were enabled"
+        )
         del draft.tool["command"]
 
 
-def _environment(draft: Draft, workspace: Path) -> None:
+def _translate_environment(draft: ToolDraft, workspace: Path) -> None:
     env: dict[str, Any] = {}
     for source in ("env", "envs"):
-        key, values = draft.take(source)
+        key, values = draft.pop(source)
         if not key or values is None:
             continue
         if not isinstance(values, dict):
@@ -73,35 +75,39 @@ def _environment(draft: Draft, workspace: Path) -> None:
             continue
         env |= {name: value for name, value in values.items() if value is not None}  # null: not set at all
         draft.origins[("env",)] = (key,)
-    key, names = draft.take("env_keys")
+    key, names = draft.pop("env_keys")
     for name in names if isinstance(names, list) else ():
         env.setdefault(str(name), f"${{{name}}}")
         draft.origins.setdefault(("env",), (key,))
     if env:
         draft.tool["env"] = env
-    key, file = draft.take("envFile", "env_file")
+    key, file = draft.pop("envFile", "env_file")
     if key and file:
-        draft.put("env_file", file, (key,))
-    key, folder = draft.take("cwd")
+        draft.set_key("env_file", file, (key,))
+    key, folder = draft.pop("cwd")
     if draft.tool["transport"] == "stdio":
         is_relative = isinstance(folder, str) and not folder.startswith(("~", "$"))
-        draft.put("cwd", str(workspace / folder) if is_relative else folder or str(workspace), (key,) if key else ())
+        draft.set_key(
+            "cwd", str(workspace / folder) if is_relative else folder or str(workspace), (key,) if key else ()
+        )
     elif key:
-        draft.put("cwd", folder, (key,))
+        draft.set_key("cwd", folder, (key,))
 
 
-def _own_words(draft: Draft) -> None:
+def _copy_own_keys(draft: ToolDraft) -> None:
     """A person may write our own keys into their file, such as `allow_unsafe_args`."""
-    for name in draft.left():
-        if name in _OURS:
-            key, value = draft.take(name)
-            draft.put(name, value, (key,))
+    for name in draft.remaining_keys():
+        if name in _OWN_KEYS:
+            key, value = draft.pop(name)
+            draft.set_key(name, value, (key,))
 
 
-def _leftovers(draft: Draft) -> None:
-    for key in draft.left():
+def _warn_remaining_keys(draft: ToolDraft) -> None:
+    for key in draft.remaining_keys():
         if key == "name" and not draft.entry.path:
             continue  # the name of the single server of a file
         reason = _UNSUPPORTED.get(key)
-        message = f"unsupported: {reason}" if reason else f"unsupported: HoloDeck knows no key {shown(key)} of a server"
+        message = (
+            f"unsupported: {reason}" if reason else f"unsupported: HoloDeck knows no key {quote_value(key)} of a server"
+        )
         draft.warn((key,), message)

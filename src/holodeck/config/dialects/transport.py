@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from holodeck.config.dialects.draft import Draft
+from holodeck.config.dialects.draft import ToolDraft
 from holodeck.config.dialects.programs import GEMINI
-from holodeck.models.base import shown
+from holodeck.models.base import quote_value
 from holodeck.models.contract import COMMANDS, FIELD_TRANSPORTS
 
 _TRANSPORTS: Mapping[str, str] = {
@@ -29,23 +29,23 @@ _TRANSPORTS: Mapping[str, str] = {
 }
 _GOOSE_PARTS = frozenset({"builtin", "platform", "frontend", "inline_python"})
 _WINDOWS_ENDINGS = (".cmd", ".exe", ".ps1", ".bat")
-Known = Callable[[str], str]
+Expand = Callable[[str], str]
 """A text with the variables replaced whose values are known."""
 
 
-def take_transport(draft: Draft, known: Known) -> bool:
+def translate_transport(draft: ToolDraft, expand: Expand) -> bool:
     """Transport, command and URL. False for an entry that is no MCP server at all."""
-    kind_key, kind = draft.take("type", "transport")
+    kind_key, kind = draft.pop("type", "transport")
     if str(kind) in _GOOSE_PARTS and draft.program == "goose":
-        draft.warn((kind_key,), f"unsupported: {shown(kind)} is a part of goose, not a server of its own")
+        draft.warn((kind_key,), f"unsupported: {quote_value(kind)} is a part of goose, not a server of its own")
         return False
-    draft.take("transport")
-    command_key, command = draft.take("command", "cmd")
-    url_key, url = draft.take("httpUrl", "url", "serverUrl", "uri")
-    transport = _named(draft, kind_key, kind)
+    draft.pop("transport")
+    command_key, command = draft.pop("command", "cmd")
+    url_key, url = draft.pop("httpUrl", "url", "serverUrl", "uri")
+    transport = _parse_transport(draft, kind_key, kind)
     if transport is None:
-        transport = "stdio" if command or not url_key else _transport_of_url(draft.program, url_key, known(str(url)))
-    draft.put("transport", transport, (kind_key,) if kind_key else (command_key or url_key,))
+        transport = "stdio" if command or not url_key else _transport_of_url(draft.program, url_key, expand(str(url)))
+    draft.set_key("transport", transport, (kind_key,) if kind_key else (command_key or url_key,))
     if transport == "stdio":
         _put_command(draft, command_key, command)
         if url_key:
@@ -68,7 +68,7 @@ def transport_of(url: str) -> str:
     return "sse" if parts.path.rstrip("/").endswith("/sse") else "http"
 
 
-def drop_foreign(draft: Draft) -> None:
+def drop_foreign_keys(draft: ToolDraft) -> None:
     """Keys that have no meaning for the transport are harmless in other programs: here they are said, and not used."""
     transport = draft.tool["transport"]
     for key in list(draft.tool):
@@ -80,13 +80,13 @@ def drop_foreign(draft: Draft) -> None:
             draft.warn(draft.origins[(key,)], f"'{key}' has no meaning for {transport} transport: it is not used")
 
 
-def _named(draft: Draft, key: str, kind: Any) -> str | None:
+def _parse_transport(draft: ToolDraft, key: str, kind: Any) -> str | None:
     if not key or kind is None:
         return None
     named = _TRANSPORTS.get(re.sub(r"[-_ ]", "", str(kind)).lower())
     if named is None:
         known = "stdio, http, sse, ws"
-        draft.refuse((key,), f"Unknown transport {shown(kind)}. Supported transports: {known}")
+        draft.refuse((key,), f"Unknown transport {quote_value(kind)}. Supported transports: {known}")
         return "stdio"
     return named
 
@@ -100,33 +100,33 @@ def _transport_of_url(program: str, key: str, url: str) -> str:
     return usual
 
 
-def _put_url(draft: Draft, key: str, url: Any) -> None:
+def _put_url(draft: ToolDraft, key: str, url: Any) -> None:
     if isinstance(url, str) and url.startswith(("unix:", "pipe:")):
         draft.refuse((key,), "a server behind a socket file or pipe is not supported", "Give it a port on localhost.")
     if key:
-        draft.put("url", url, (key,))
+        draft.set_key("url", url, (key,))
 
 
-def _put_command(draft: Draft, key: str, command: Any) -> None:
-    args_key, args = draft.take("args", "arguments")
+def _put_command(draft: ToolDraft, key: str, command: Any) -> None:
+    args_key, args = draft.pop("args", "arguments")
     words = list(command) if isinstance(command, list) else [command]
     words = [word for word in words if word is not None]
-    rest = draft.texts((args_key,), args) if isinstance(args, list) else args
+    rest = draft.scalar_texts((args_key,), args) if isinstance(args, list) else args
     if not words:
-        draft.put("args", rest, (args_key,))
+        draft.set_key("args", rest, (args_key,))
         return
     if isinstance(command, str) and not args_key and " " in command:
-        words = _split(command) or words
+        words = _split_command_line(command) or words
     if isinstance(rest, list) or rest is None:
         words, more = words[:1], [*words[1:], *(rest or [])]
         rest = more or rest
-    program, rest = _unwrapped(draft, key, words[0], rest)
-    draft.put("command", program, (key,))
+    program, rest = _unwrap_command(draft, key, words[0], rest)
+    draft.set_key("command", program, (key,))
     if rest is not None:
-        draft.put("args", rest, (args_key or key,))
+        draft.set_key("args", rest, (args_key or key,))
 
 
-def _split(command: str) -> list[str]:
+def _split_command_line(command: str) -> list[str]:
     """A whole command line in one text, when it begins with a command that may start a server."""
     try:
         words = shlex.split(command)
@@ -135,19 +135,19 @@ def _split(command: str) -> list[str]:
     return words if words and words[0] in COMMANDS else []
 
 
-def _unwrapped(draft: Draft, key: str, program: Any, args: Any) -> tuple[Any, Any]:
+def _unwrap_command(draft: ToolDraft, key: str, program: Any, args: Any) -> tuple[Any, Any]:
     """`cmd /c npx` is npx; a full path to npx, uvx or docker is looked up on PATH instead."""
     if not isinstance(program, str):
         return program, args
-    if _bare(program) == "cmd" and isinstance(args, list) and len(args) > 1 and str(args[0]).lower() == "/c":
-        return _unwrapped(draft, key, args[1], args[2:])
-    if _bare(program) in COMMANDS and program not in COMMANDS:
-        draft.warn((key,), f"{shown(program)} is started as '{_bare(program)}', found on PATH")
-        return _bare(program), args
+    if _program_name(program) == "cmd" and isinstance(args, list) and len(args) > 1 and str(args[0]).lower() == "/c":
+        return _unwrap_command(draft, key, args[1], args[2:])
+    if _program_name(program) in COMMANDS and program not in COMMANDS:
+        draft.warn((key,), f"{quote_value(program)} is started as '{_program_name(program)}', found on PATH")
+        return _program_name(program), args
     return program, args
 
 
-def _bare(program: str) -> str:
+def _program_name(program: str) -> str:
     name = Path(program.replace("\\", "/")).name.lower()
     for ending in _WINDOWS_ENDINGS:
         name = name.removesuffix(ending)

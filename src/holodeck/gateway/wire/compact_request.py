@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holodeck.gateway.wire.compaction import fold
-from holodeck.gateway.wire.fields import Fields
+from holodeck.gateway.wire.compaction import build_compaction_item
+from holodeck.gateway.wire.fields import JSONFields
 from holodeck.gateway.wire.input import read_input
-from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored, plain_name
-from holodeck.gateway.wire.request import TIERS
-from holodeck.gateway.wire.resource import show_usage
+from holodeck.gateway.wire.reading import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
+from holodeck.gateway.wire.request import SERVICE_TIERS
+from holodeck.gateway.wire.resource import usage_to_json
 from holodeck.gateway.wire.seal import Seal
 from holodeck.gateway.wire.sealed_input import SealedInput
 from holodeck.lib.ids import new_id
@@ -29,41 +29,43 @@ class CompactRequest:
     instructions: str | None = None
 
 
-def read_compact(
+def read_compact_request(
     body: object,
     *,
     sealed: SealedInput | None = None,
-    find: Find = nothing_stored,
-    tool_name: ToolName = plain_name,
+    find_item: FindItem = find_nothing,
+    tool_name_of: ToolNameOf = plain_tool_name,
 ) -> CompactRequest:
     """Raises `BadRequestError`."""
-    fields = Fields(body)
-    given, previous = fields.take("input"), fields.text("previous_response_id")
-    model = fields.required("model", may_be_empty=False)
+    fields = JSONFields(body)
+    given, previous = fields.pop("input"), fields.get_text("previous_response_id")
+    model = fields.require_text("model", may_be_empty=False)
     if given is None and previous is None:
-        fields.missing("input")
-    fields.text("prompt_cache_key", longest=MAX_IDENTIFIER_CHARS)  # there is no cache that it could name
-    fields.refuse_given(
+        fields.refuse_missing("input")
+    fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)  # there is no cache that it could name
+    fields.refuse_present(
         "This gateway has no prompt cache of its own.", "prompt_cache_retention", "prompt_cache_options"
     )
-    fields.refuse_given("This gateway does not have it.", "image")
-    fields.choice("service_tier", TIERS)  # no model is asked
-    instructions = fields.text("instructions", longest=MAX_INPUT_TEXT_CHARS)
-    fields.done()
+    fields.refuse_present("This gateway does not have it.", "image")
+    fields.get_choice("service_tier", SERVICE_TIERS)  # no model is asked
+    instructions = fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)
+    fields.refuse_unread()
     return CompactRequest(
         model=model,
-        input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, sealed=sealed),
+        input=Input()
+        if given is None
+        else read_input(given, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
         previous_response_id=previous,
         instructions=instructions,
     )
 
 
-def compacted(items: Sequence[Item], *, seal: Seal, created_at: float, usage: Usage) -> dict[str, Any]:
+def build_compaction(items: Sequence[Item], *, seal: Seal, created_at: float, usage: Usage) -> dict[str, Any]:
     """The whole conversation as one item: a client sends it back instead of everything that it stands for."""
     return {
         "id": new_id("resp"),
         "object": "response.compaction",
         "created_at": int(created_at),
-        "output": [fold(items, seal)],
-        "usage": show_usage(usage),
+        "output": [build_compaction_item(items, seal)],
+        "usage": usage_to_json(usage),
     }

@@ -10,38 +10,40 @@ from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 
 NOT_RUN = "This call was not run: the response ended before it."
-CUT = "The response ended before this call had a result. It is not known whether the call took effect."
+ENDED_DURING_CALL = "The response ended before this call had a result. It is not known whether the call took effect."
 
 
-def settled(
+def with_missing_outputs(
     items: Sequence[Item],
     *,
-    resumed: Sequence[FunctionCall] = (),
+    resumed_calls: Sequence[FunctionCall] = (),
     pending: Collection[FunctionCall],
-    is_client: Callable[[str], bool],
+    is_client_function: Callable[[str], bool],
     is_cut: bool = False,
 ) -> tuple[Item, ...]:
     """The items of a run with an answer for each call of ours that got none. Calls that wait stay as they are.
 
-    `resumed`: calls of an earlier response that this one went on with. `is_cut`: it may have ended within a call.
+    `resumed_calls`: calls of an earlier response that this one went on with. `is_cut`: it may have ended within a call.
     """
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
-    words = CUT if is_cut else NOT_RUN
-    settled: list[Item] = [_untold(call, words) for call in resumed if call.call_id not in answered]
+    words = ENDED_DURING_CALL if is_cut else NOT_RUN
+    settled: list[Item] = [_missing_output(call, words) for call in resumed_calls if call.call_id not in answered]
     answered |= {call.call_id for call in pending}
     for item in items:
         settled.append(item)
-        if not isinstance(item, FunctionCall) or item.call_id in answered or is_client(item.name):
+        if not isinstance(item, FunctionCall) or item.call_id in answered or is_client_function(item.name):
             continue
-        settled.append(_untold(item, words))
+        settled.append(_missing_output(item, words))
     return tuple(settled)
 
 
-def _untold(call: FunctionCall, words: str) -> FunctionCallOutput:
-    return FunctionCallOutput(call_id=call.call_id, content=(TextContent(text=words),), is_error=True, id=new_id("out"))
+def _missing_output(call: FunctionCall, message: str) -> FunctionCallOutput:
+    return FunctionCallOutput(
+        call_id=call.call_id, content=(TextContent(text=message),), is_error=True, id=new_id("out")
+    )
 
 
-def with_calls(items: Iterable[Item]) -> list[Item]:
+def without_orphan_outputs(items: Iterable[Item]) -> list[Item]:
     """What is left of a past of which something was deleted: an answer without its call is no use to a model."""
     called: set[str] = set()
     left: list[Item] = []
@@ -54,13 +56,13 @@ def with_calls(items: Iterable[Item]) -> list[Item]:
     return left
 
 
-def without_told_again(items: Iterable[Item], before: Sequence[Item]) -> list[Item]:
+def without_resent_calls(items: Iterable[Item], context: Sequence[Item]) -> list[Item]:
     """Items without the calls that stand in what came before and wait there for their answers.
 
     LlamaIndex names the previous response and sends its calls again as well.
     """
-    waiting = {item.call_id: (item.name, item.arguments) for item in before if isinstance(item, FunctionCall)}
-    for item in before:
+    waiting = {item.call_id: (item.name, item.arguments) for item in context if isinstance(item, FunctionCall)}
+    for item in context:
         if isinstance(item, FunctionCallOutput):
             waiting.pop(item.call_id, None)
     return [

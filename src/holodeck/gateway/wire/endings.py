@@ -26,13 +26,13 @@ class Ending:
     incomplete: str | None = None
 
 
-def ending_of(result: RunResult, *, is_only_approval: bool) -> Ending:
+def ending_of(result: RunResult, *, needs_only_approval: bool) -> Ending:
     """A run that waits only for approvals is completed: the requests are its answer."""
     match result.status:
         case "completed":
             return Ending(status="completed", event="response.completed")
         case "requires_action":
-            status = "completed" if is_only_approval else "requires_action"
+            status = "completed" if needs_only_approval else "requires_action"
             return Ending(status=status, event="response.completed")
         case "incomplete":
             return Ending(status="incomplete", event="response.incomplete", incomplete=result.cause or "max_turns")

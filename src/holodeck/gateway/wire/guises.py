@@ -15,13 +15,13 @@ from holodeck.lib.bounded_json import parse_json
 from holodeck.lib.record import record
 from holodeck.tools.mcp.names import normalize_tool_name
 
-_INPUT = "input"
-_BETWEEN = "__"
-SEARCH = "tool_search"
+_TEXT_ARGUMENT = "input"
+_NAMESPACE_SEPARATOR = "__"
+TOOL_SEARCH = "tool_search"
 
 
 @record
-class Guise:
+class ClientToolAlias:
     """How the client calls a tool for which the model has another name, or another form."""
 
     name: str
@@ -30,32 +30,37 @@ class Guise:
     """`custom` takes text, not arguments; `search` finds more tools."""
 
 
-def model_name(name: str, namespace: str | None) -> str:
+def model_tool_name(name: str, namespace: str | None) -> str:
     """The name under which the model knows a tool of the client."""
     if not namespace:
         return name
-    return normalize_tool_name(f"{namespace.removesuffix(_BETWEEN)}{_BETWEEN}{name}")
+    return normalize_tool_name(f"{namespace.removesuffix(_NAMESPACE_SEPARATOR)}{_NAMESPACE_SEPARATOR}{name}")
 
 
-def text_parameters(form: Mapping[str, Any] | None) -> dict[str, Any]:
+def text_tool_parameters(form: Mapping[str, Any] | None) -> dict[str, Any]:
     """The parameters of a function that stands for a tool which takes text of this form."""
     about = "The whole input, as plain text."
     if form is not None and form.get("type") == "grammar":
         about += f" It follows this {form.get('syntax')} grammar:\n{form.get('definition')}"
     text = {"type": "string", "description": about}
-    return {"type": "object", "properties": {_INPUT: text}, "required": [_INPUT], "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": {_TEXT_ARGUMENT: text},
+        "required": [_TEXT_ARGUMENT],
+        "additionalProperties": False,
+    }
 
 
-def arguments_of(text: str) -> str:
+def text_to_arguments(text: str) -> str:
     """What the model is shown of its call of a tool that takes text."""
-    return orjson.dumps({_INPUT: text}).decode()
+    return orjson.dumps({_TEXT_ARGUMENT: text}).decode()
 
 
-def text_of(arguments: str) -> str:
+def arguments_to_text(arguments: str) -> str:
     """The text for such a tool. A model that does not keep to the form of a function has said it right away."""
     try:
         given = parse_json(arguments)
     except ValueError:
         return arguments
-    text = given.get(_INPUT) if isinstance(given, dict) else given
+    text = given.get(_TEXT_ARGUMENT) if isinstance(given, dict) else given
     return text if isinstance(text, str) else arguments

@@ -8,13 +8,13 @@ from holodeck.lib.limits import MIN_UNIQUE_ID_CHARS
 from holodeck.models.items import FunctionCall
 
 
-def _stem(item_id: str) -> str:
+def _id_stem(item_id: str) -> str:
     return item_id.partition("_")[2] or item_id
 
 
 def stem_of(call: FunctionCall) -> str:
     """What is the same in all ids of a call, whichever form it came back in."""
-    return _stem(call.id or call.call_id)
+    return _id_stem(call.id or call.call_id)
 
 
 def mcp_call_id(call: FunctionCall) -> str:
@@ -28,22 +28,22 @@ def approval_id(call: FunctionCall) -> str:
 
 def mcp_id_of(wire_id: str) -> str:
     """The id of a call at a server, from that of the request for its approval."""
-    return f"mcp_{_stem(wire_id)}"
+    return f"mcp_{_id_stem(wire_id)}"
 
 
 def custom_id_of(item_id: str) -> str:
     """The id of a call of a tool that takes text, from the engine's."""
-    return f"ctc_{_stem(item_id)}"
+    return f"ctc_{_id_stem(item_id)}"
 
 
 def search_id_of(item_id: str) -> str:
     """The id of a search for tools, from the engine's."""
-    return f"tsc_{_stem(item_id)}"
+    return f"tsc_{_id_stem(item_id)}"
 
 
 def item_id_of(wire_id: str) -> str:
     """The engine's id of a call that the wire shows under another."""
-    return f"fc_{_stem(wire_id)}"
+    return f"fc_{_id_stem(wire_id)}"
 
 
 def is_unique(call_id: str) -> bool:
@@ -53,4 +53,4 @@ def is_unique(call_id: str) -> bool:
 
 def call_id_of(wire_id: str) -> str:
     """A call id for a call that came back without one."""
-    return f"call_{_stem(wire_id)}"
+    return f"call_{_id_stem(wire_id)}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from holodeck.gateway.wire.ids import approval_id, mcp_call_id
-from holodeck.gateway.wire.output import Output, WireItem
-from holodeck.gateway.wire.parts import show_output
+from holodeck.gateway.wire.output import OutputItems, WireItem
+from holodeck.gateway.wire.parts import output_to_wire
 from holodeck.lib.ids import new_id
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput
@@ -17,7 +17,7 @@ _INTERNAL_ERROR = -32603  # of JSON-RPC: for a failure that has no code of its o
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MCPRoute:
+class DeclaredTool:
     """Where a name that the model knows leads, in the client's words."""
 
     server_label: str
@@ -26,7 +26,7 @@ class MCPRoute:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class ServerListing:
     """The tools of a server as it described them, or why they are not known."""
 
     server_label: str
@@ -35,19 +35,19 @@ class Listing:
     error: str | None = None
 
 
-class Routes(Protocol):
+class DeclaredServers(Protocol):
     """What the writer asks about the servers that the client declared."""
 
-    def route(self, name: str) -> MCPRoute | None:
+    def find_declared_tool(self, name: str) -> DeclaredTool | None:
         """None for a tool that is shown as a function."""
         ...
 
-    def listings(self) -> Sequence[Listing]:
+    def get_listings(self) -> Sequence[ServerListing]:
         """Every declared server. Asked once the tools are known."""
         ...
 
 
-def write_listing(listing: Listing, output: Output) -> None:
+def write_listing(listing: ServerListing, output: OutputItems) -> None:
     """The item for a server's tools, with its events."""
     encoder, index = output.encoder, output.reserve()
     item: WireItem = {"id": new_id("mcpl"), "type": "mcp_list_tools", "server_label": listing.server_label}
@@ -62,12 +62,12 @@ def write_listing(listing: Listing, output: Output) -> None:
     output.put(index, item)
 
 
-def approval_request(call: FunctionCall, route: MCPRoute) -> WireItem:
+def build_approval_request(call: FunctionCall, tool: DeclaredTool) -> WireItem:
     return {
         "id": approval_id(call),
         "type": "mcp_approval_request",
-        "server_label": route.server_label,
-        "name": route.tool,
+        "server_label": tool.server_label,
+        "name": tool.tool,
         "arguments": call.arguments,
     }
 
@@ -75,7 +75,9 @@ def approval_request(call: FunctionCall, route: MCPRoute) -> WireItem:
 class OpenMCPCall:
     """A call at a server, from its start to its result."""
 
-    def __init__(self, call: FunctionCall, route: MCPRoute, output: Output, *, approval: str | None = None) -> None:
+    def __init__(
+        self, call: FunctionCall, tool: DeclaredTool, output: OutputItems, *, approval_request_id: str | None = None
+    ) -> None:
         self._output = output
         self._encoder = encoder = output.encoder
         self._index = index = output.reserve()
@@ -83,27 +85,29 @@ class OpenMCPCall:
             "id": mcp_call_id(call),
             "type": "mcp_call",
             "status": "in_progress",
-            "server_label": route.server_label,
-            "name": route.tool,
+            "server_label": tool.server_label,
+            "name": tool.tool,
             "arguments": "",
-            "approval_request_id": approval,
+            "approval_request_id": approval_request_id,
             "output": None,
             "error": None,
         }
-        self._at = {"item_id": self._item["id"], "output_index": index}
+        self._position = {"item_id": self._item["id"], "output_index": index}
         encoder.emit("response.output_item.added", output_index=index, item=self._item)
-        encoder.emit("response.mcp_call.in_progress", **self._at)
+        encoder.emit("response.mcp_call.in_progress", **self._position)
         if call.arguments:
-            encoder.delta(encoder.head("response.mcp_call_arguments.delta", **self._at), call.arguments)
-        encoder.emit("response.mcp_call_arguments.done", **self._at, arguments=call.arguments)
+            encoder.emit_delta(
+                encoder.build_delta_head("response.mcp_call_arguments.delta", **self._position), call.arguments
+            )
+        encoder.emit("response.mcp_call_arguments.done", **self._position, arguments=call.arguments)
         self._item["arguments"] = call.arguments
 
     def finish(self, output: FunctionCallOutput, metadata: Mapping[str, Any]) -> None:
         if output.is_error:
-            self._close("failed", error=call_error(output, metadata))
+            self._close("failed", error=build_call_error(output, metadata))
             return
-        shown = show_output(output.content)
-        self._close("completed", output=shown if isinstance(shown, str) else _flat(output))
+        shown = output_to_wire(output.content)
+        self._close("completed", output=shown if isinstance(shown, str) else _output_as_text(output))
 
     def abandon(self) -> None:
         """The run has ended before the server answered."""
@@ -111,12 +115,12 @@ class OpenMCPCall:
 
     def _close(self, status: str, **result: Any) -> None:
         item = {**self._item, "status": status, **result}
-        self._encoder.emit(f"response.mcp_call.{'completed' if status == 'completed' else 'failed'}", **self._at)
+        self._encoder.emit(f"response.mcp_call.{'completed' if status == 'completed' else 'failed'}", **self._position)
         self._encoder.emit("response.output_item.done", output_index=self._index, item=item)
         self._output.put(self._index, item)
 
 
-def call_error(output: FunctionCallOutput, metadata: Mapping[str, Any]) -> dict[str, Any]:
+def build_call_error(output: FunctionCallOutput, metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Why a call failed: the tool said so, the protocol did, or the server could not be reached."""
     message = "\n".join(part.text for part in output.content if isinstance(part, TextContent))
     code = metadata.get("error_code")
@@ -127,7 +131,7 @@ def call_error(output: FunctionCallOutput, metadata: Mapping[str, Any]) -> dict[
     return {"type": "http_error" if kind == "http" else "mcp_protocol_error", "code": number, "message": message}
 
 
-def _flat(output: FunctionCallOutput) -> str:
+def _output_as_text(output: FunctionCallOutput) -> str:
     """The output as a string, which is all that this item has room for; pictures went to the model."""
     lines = []
     for part in output.content:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, unsupported, wrong_type
+from holodeck.gateway.wire.fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.gateway.wire.request_schemas import RequestSchemas
 from holodeck.lib.limits import (
     MAX_METADATA_KEY_CHARS,
@@ -42,7 +42,7 @@ _TEXT_FORMAT: Mapping[str, Any] = {"type": "text"}
 
 
 @record
-class Answer:
+class GenerationOptions:
     """None is the model's own choice."""
 
     format: Mapping[str, Any] = field(default_factory=lambda: _TEXT_FORMAT)
@@ -60,7 +60,7 @@ class Answer:
     stop: tuple[str, ...] = ()
     seed: int | None = None
 
-    def model_request(
+    def build_model_request(
         self, *, items: tuple[Item, ...], instructions: str | None, tool_choice: ToolChoice, parallel_tool_calls: bool
     ) -> ModelRequest:
         return ModelRequest(
@@ -82,45 +82,45 @@ class Answer:
         )
 
 
-_AS_THE_MODEL_LIKES = Answer()
-_NUMBERS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
-_ANSWER_FIELDS = frozenset({"text", "reasoning", "top_logprobs", "max_output_tokens", *_NUMBERS})
+_DEFAULT_OPTIONS = GenerationOptions()
+_SAMPLING_FIELDS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_OPTION_FIELDS = frozenset({"text", "reasoning", "top_logprobs", "max_output_tokens", *_SAMPLING_FIELDS})
 
 
-def read_answer(fields: Fields) -> Answer:
+def read_generation_options(fields: JSONFields) -> GenerationOptions:
     """`text`, `reasoning`, and the numbers."""
-    if fields.lacks(_ANSWER_FIELDS):
-        return _AS_THE_MODEL_LIKES
-    shown, schema, verbosity = _text(fields)
-    effort, summary = _reasoning(fields)
-    if fields.integer("top_logprobs", least=0, most=MAX_TOP_LOGPROBS):
-        unsupported("top_logprobs", _NO_LOGPROBS)
-    return Answer(
+    if fields.has_none_of(_OPTION_FIELDS):
+        return _DEFAULT_OPTIONS
+    shown, schema, verbosity = _read_text_options(fields)
+    effort, summary = _read_reasoning_options(fields)
+    if fields.get_integer("top_logprobs", minimum=0, maximum=MAX_TOP_LOGPROBS):
+        refuse_unsupported("top_logprobs", _NO_LOGPROBS)
+    return GenerationOptions(
         format=shown,
         schema=schema,
         verbosity=verbosity,
         effort=effort,
         summary=summary,
-        max_output_tokens=fields.integer("max_output_tokens", least=MIN_OUTPUT_TOKENS),
-        **read_numbers(fields),
+        max_output_tokens=fields.get_integer("max_output_tokens", minimum=MIN_OUTPUT_TOKENS),
+        **read_sampling_numbers(fields),
     )
 
 
-def read_numbers(fields: Fields) -> dict[str, Any]:
+def read_sampling_numbers(fields: JSONFields) -> dict[str, Any]:
     """The numbers that both dialects have."""
     return {
-        "temperature": fields.decimal("temperature", least=0, most=MAX_TEMPERATURE),
-        "top_p": fields.decimal("top_p", least=0, most=1),
-        "presence_penalty": fields.decimal("presence_penalty", least=-MAX_PENALTY, most=MAX_PENALTY),
-        "frequency_penalty": fields.decimal("frequency_penalty", least=-MAX_PENALTY, most=MAX_PENALTY),
+        "temperature": fields.get_decimal("temperature", minimum=0, maximum=MAX_TEMPERATURE),
+        "top_p": fields.get_decimal("top_p", minimum=0, maximum=1),
+        "presence_penalty": fields.get_decimal("presence_penalty", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
+        "frequency_penalty": fields.get_decimal("frequency_penalty", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
     }
 
 
-def read_metadata(fields: Fields) -> dict[str, str]:
-    given = fields.mapping("metadata") or {}
+def read_metadata(fields: JSONFields) -> dict[str, str]:
+    given = fields.get_mapping("metadata") or {}
     if not given:
         return given
-    where = fields.at("metadata")
+    where = fields.path_of("metadata")
     if len(given) > MAX_METADATA_PAIRS:
         message = (
             f"Invalid '{where}': too many properties. Expected at most {MAX_METADATA_PAIRS}, but got {len(given)}."
@@ -128,7 +128,7 @@ def read_metadata(fields: Fields) -> dict[str, str]:
         refuse(message, where, "object_above_max_properties")
     for key, value in given.items():
         if not isinstance(value, str):
-            wrong_type(f"{where}.{key[:MAX_METADATA_KEY_CHARS]}", "a string", value)
+            refuse_type(f"{where}.{key[:MAX_METADATA_KEY_CHARS]}", "a string", value)
         if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
             limits = f"{MAX_METADATA_KEY_CHARS} characters for a key and {MAX_METADATA_VALUE_CHARS} for a value"
             name = f"{where}.{key[:MAX_METADATA_KEY_CHARS]}"
@@ -136,27 +136,27 @@ def read_metadata(fields: Fields) -> dict[str, str]:
     return given
 
 
-def read_include(fields: Fields) -> frozenset[str]:
-    wanted = fields.strings("include")
+def read_include(fields: JSONFields) -> frozenset[str]:
+    wanted = fields.get_strings("include")
     if not wanted:
         return frozenset()
     for index, value in enumerate(wanted):
         if value not in _INCLUDABLE:
-            not_one_of(f"include[{index}]", value, _INCLUDABLE)
+            refuse_choice(f"include[{index}]", value, _INCLUDABLE)
         if value == _LOGPROBS:
-            unsupported(f"include[{index}]", _NO_LOGPROBS)
+            refuse_unsupported(f"include[{index}]", _NO_LOGPROBS)
     return frozenset(wanted)
 
 
-def json_schema(fields: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_json_schema(fields: JSONFields) -> tuple[dict[str, Any], dict[str, Any]]:
     """A named schema: as it is shown again, and as the model gets it."""
-    name = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
     schema = RequestSchemas().read(fields, "schema")
     if schema is None:
-        fields.missing("schema")
-    strict = fields.flag("strict")
-    description = fields.text("description")
-    fields.done()
+        fields.refuse_missing("schema")
+    strict = fields.get_flag("strict")
+    description = fields.get_text("description")
+    fields.refuse_unread()
     shown = {
         "type": "json_schema",
         "name": name,
@@ -168,42 +168,42 @@ def json_schema(fields: Fields) -> tuple[dict[str, Any], dict[str, Any]]:
     return shown, {"title": name, **about, **schema}
 
 
-def _text(fields: Fields) -> tuple[Mapping[str, Any], Mapping[str, Any] | None, str | None]:
-    text = fields.object("text")
+def _read_text_options(fields: JSONFields) -> tuple[Mapping[str, Any], Mapping[str, Any] | None, str | None]:
+    text = fields.get_object("text")
     if text is None:
         return _TEXT_FORMAT, None, None
-    verbosity = text.choice("verbosity", ("low", "medium", "high"))
+    verbosity = text.get_choice("verbosity", ("low", "medium", "high"))
     shown, schema = read_format(text, "format")
-    text.done()
+    text.refuse_unread()
     return shown, schema, verbosity
 
 
 def read_format(
-    fields: Fields, key: str, *, is_nested: bool = False
+    fields: JSONFields, key: str, *, is_nested: bool = False
 ) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
-    """`text`, `json_object` or `json_schema`; the older API has the schema in an object of its own."""
-    inner = fields.object(key)
+    """`text`, `json_object` or `read_json_schema`; the older API has the schema in an object of its own."""
+    inner = fields.get_object(key)
     if inner is None:
         return _TEXT_FORMAT, None
-    kind = inner.choice("type", ("text", "json_object", "json_schema")) or inner.missing("type")
+    kind = inner.get_choice("type", ("text", "json_object", "json_schema")) or inner.refuse_missing("type")
     if kind == "json_schema":
-        schema = inner.object("json_schema") or inner.missing("json_schema") if is_nested else inner
-        shown = json_schema(schema)
-        inner.done()
+        schema = inner.get_object("json_schema") or inner.refuse_missing("json_schema") if is_nested else inner
+        shown = read_json_schema(schema)
+        inner.refuse_unread()
         return shown
-    inner.done()
+    inner.refuse_unread()
     return {"type": kind}, {"type": "object"} if kind == "json_object" else None
 
 
-def _reasoning(fields: Fields) -> tuple[str | None, str | None]:
-    inner = fields.object("reasoning")
+def _read_reasoning_options(fields: JSONFields) -> tuple[str | None, str | None]:
+    inner = fields.get_object("reasoning")
     if inner is None:
         return None, None
-    effort = inner.choice("effort", _EFFORTS)
-    older = inner.choice("generate_summary", _SUMMARIES)
-    summary = inner.choice("summary", _SUMMARIES) or older
+    effort = inner.get_choice("effort", _EFFORTS)
+    older = inner.get_choice("generate_summary", _SUMMARIES)
+    summary = inner.get_choice("summary", _SUMMARIES) or older
     for key, only in (("mode", "standard"), ("context", "auto")):
-        if inner.text(key) not in (None, only):
-            unsupported(inner.at(key), "The models behind this gateway have one way to reason.")
-    inner.done()
+        if inner.get_text(key) not in (None, only):
+            refuse_unsupported(inner.path_of(key), "The models behind this gateway have one way to reason.")
+    inner.refuse_unread()
     return effort, summary

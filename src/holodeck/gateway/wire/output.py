@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.gateway.wire.encoder import Encoder
+from holodeck.gateway.wire.encoder import EventEncoder
 
 WireItem = dict[str, Any]
 
 
-class Output:
+class OutputItems:
     """Places are given when an item begins; what stands there is seen only when the item is done."""
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: EventEncoder) -> None:
         self.encoder = encoder
         self._items: list[WireItem | None] = []
 
@@ -21,15 +21,15 @@ class Output:
         self._items.append(None)
         return len(self._items) - 1
 
-    def put(self, place: int, item: WireItem) -> None:
+    def put(self, index: int, item: WireItem) -> None:
         """The item is whole. What a client was told of it before stands."""
-        past = self.encoder.past
-        self._items[place] = item if past is None else past.item(place) or item
+        past = self.encoder.sent_events
+        self._items[index] = item if past is None else past.find_item(index) or item
 
-    def begin_anew(self) -> None:
+    def discard_sent_beyond(self) -> None:
         """Whatever was told beyond this point came to nothing."""
-        if self.encoder.past is not None:
-            self.encoder.past.forget_from(len(self._items))
+        if self.encoder.sent_events is not None:
+            self.encoder.sent_events.discard_from(len(self._items))
 
     def write(self, item: WireItem) -> None:
         """An item that is whole from the start."""
@@ -38,6 +38,6 @@ class Output:
         self.encoder.emit("response.output_item.done", output_index=place, item=item)
         self.put(place, item)
 
-    def done(self) -> list[WireItem]:
+    def list_finished(self) -> list[WireItem]:
         """All items that are whole by now."""
         return [item for item in self._items if item is not None]

@@ -11,74 +11,76 @@ import orjson
 
 from holodeck.gateway.wire.output import WireItem
 
-_ADDED = "response.output_item.added"
-_DONE = "response.output_item.done"
-_ONCE = ("response.created", "response.queued", "response.in_progress")
+_ITEM_ADDED = "response.output_item.added"
+_ITEM_DONE = "response.output_item.done"
+_ONCE_PER_STREAM = ("response.created", "response.queued", "response.in_progress")
 
 
 @dataclass(kw_only=True)
-class _Begun:
+class _StartedItem:
     """What was told of one item."""
 
     id: str
-    kinds: set[str]
-    texts: Counter[str] = field(default_factory=Counter)
+    event_types: set[str]
+    sent_chars: Counter[str] = field(default_factory=Counter)
     """By the kinds of its deltas, how many characters."""
 
 
-class Past:
+class SentEvents:
     """The stream so far. Items that were done in it stand as they were told."""
 
-    def __init__(self, payloads: Sequence[bytes] = ()) -> None:
-        self.count = len(payloads)
-        self._once = {kind for kind in _ONCE if any(_is(payload, kind) for payload in payloads)}
-        self._items: dict[int, WireItem] = {}
-        self._begun: dict[int, _Begun] = {}
-        for payload in payloads:
+    def __init__(self, events: Sequence[bytes] = ()) -> None:
+        self.count = len(events)
+        self._sent_once = {
+            kind for kind in _ONCE_PER_STREAM if any(_is_event_type(payload, kind) for payload in events)
+        }
+        self._finished: dict[int, WireItem] = {}
+        self._started: dict[int, _StartedItem] = {}
+        for payload in events:
             if b'"output_index":' in payload:
-                self._learn(orjson.loads(payload))
+                self._add_event(orjson.loads(payload))
 
-    def knows(self, kind: str, body: Mapping[str, Any]) -> bool:
+    def has_event(self, kind: str, body: Mapping[str, Any]) -> bool:
         """True for an event that would only repeat what was told."""
-        if body.get("output_index") in self._items or kind in self._once:
+        if body.get("output_index") in self._finished or kind in self._sent_once:
             return True
-        begun = self._half(body)
-        return begun is not None and kind in begun.kinds
+        begun = self._find_started(body)
+        return begun is not None and kind in begun.event_types
 
-    def told(self, kind: str, body: Mapping[str, Any]) -> int:
+    def count_sent_chars(self, kind: str, body: Mapping[str, Any]) -> int:
         """How many characters of a content were told in deltas of this kind."""
-        begun = self._half(body)
-        return 0 if begun is None else begun.texts[kind]
+        begun = self._find_started(body)
+        return 0 if begun is None else begun.sent_chars[kind]
 
-    def item(self, place: int) -> WireItem | None:
+    def find_item(self, index: int) -> WireItem | None:
         """The item that was told for a place of the output."""
-        return self._items.get(place)
+        return self._finished.get(index)
 
-    def forget_from(self, place: int) -> None:
+    def discard_from(self, first_index: int) -> None:
         """What was told from here on was said in a turn that nobody kept: it is said anew."""
-        self._items = {index: item for index, item in self._items.items() if index < place}
-        self._begun = {index: begun for index, begun in self._begun.items() if index < place}
+        self._finished = {index: item for index, item in self._finished.items() if index < first_index}
+        self._started = {index: begun for index, begun in self._started.items() if index < first_index}
 
-    def _learn(self, event: Mapping[str, Any]) -> None:
+    def _add_event(self, event: Mapping[str, Any]) -> None:
         kind, place = event["type"], event["output_index"]
-        if kind == _DONE:
-            self._items[place] = event["item"]
-        elif kind == _ADDED:
-            self._begun[place] = _Begun(id=_id(event), kinds={kind})
+        if kind == _ITEM_DONE:
+            self._finished[place] = event["item"]
+        elif kind == _ITEM_ADDED:
+            self._started[place] = _StartedItem(id=_item_id_of(event), event_types={kind})
         elif kind.endswith(".delta"):
-            self._begun[place].texts[kind] += len(event["delta"])
+            self._started[place].sent_chars[kind] += len(event["delta"])
         else:
-            self._begun[place].kinds.add(kind)
+            self._started[place].event_types.add(kind)
 
-    def _half(self, body: Mapping[str, Any]) -> _Begun | None:
+    def _find_started(self, body: Mapping[str, Any]) -> _StartedItem | None:
         """What was told of an item that was not done. Another item at its place is another matter."""
-        begun = self._begun.get(body.get("output_index", -1))
-        return begun if begun is not None and begun.id == _id(body) else None
+        begun = self._started.get(body.get("output_index", -1))
+        return begun if begun is not None and begun.id == _item_id_of(body) else None
 
 
-def _id(body: Mapping[str, Any]) -> str:
+def _item_id_of(body: Mapping[str, Any]) -> str:
     return str(body["item"]["id"] if "item" in body else body["item_id"])
 
 
-def _is(payload: bytes, kind: str) -> bool:
-    return payload.startswith(b'{"type":"%b"' % kind.encode())
+def _is_event_type(event: bytes, kind: str) -> bool:
+    return event.startswith(b'{"type":"%b"' % kind.encode())

@@ -11,17 +11,17 @@ from holodeck.models.items import FunctionCall, Item
 from holodeck.tools.mcp.names import normalize_tool_name
 
 WireItem = dict[str, Any]
-Find = Callable[[str], Mapping[str, Any] | None]
+FindItem = Callable[[str], Mapping[str, Any] | None]
 """The wire item of an id that the caller may refer to."""
-ToolName = Callable[[str, str], str]
+ToolNameOf = Callable[[str, str], str]
 """From a server's label and its tool to the name under which the model knows it."""
 
 
-def nothing_stored(item_id: str) -> None:
+def find_nothing(item_id: str) -> None:
     """Finds no item: for a place without a store."""
 
 
-def plain_name(server_label: str, tool: str) -> str:
+def plain_tool_name(server_label: str, tool: str) -> str:
     """The name of a tool when no other tool has it."""
     return normalize_tool_name(tool)
 
@@ -35,7 +35,7 @@ class ApprovalAnswer:
     reason: str | None = None
     param: str = ""
     """Where in the request it stands."""
-    place: int = 0
+    position: int = 0
     """How many items stand before it."""
     is_past: bool = False
     """True when the model has spoken since: it was given earlier, and is only told again."""
@@ -43,20 +43,20 @@ class ApprovalAnswer:
 
 @dataclass(kw_only=True, slots=True)
 class Input:
-    """What was read. `items` are for the model, `shown` for the client that lists its input again."""
+    """What was read. `items` are for the model, `wire_items` for the client that lists its input again."""
 
     items: list[Item] = field(default_factory=list)
-    shown: list[WireItem] = field(default_factory=list)
+    wire_items: list[WireItem] = field(default_factory=list)
     approvals: list[ApprovalAnswer] = field(default_factory=list)
-    waiting: list[FunctionCall] = field(default_factory=list)
+    pending_calls: list[FunctionCall] = field(default_factory=list)
     """Calls whose request for approval the client sent along."""
-    places: dict[str, tuple[str, str]] = field(default_factory=dict)
+    targets: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The server and the tool of each call of an MCP server, by the id of the call."""
-    listed: dict[str, WireItem] = field(default_factory=dict)
+    tool_lists: dict[str, WireItem] = field(default_factory=dict)
     """Tool lists that are in the context already, by the label of their server."""
-    unnamed: set[str] = field(default_factory=set)
+    generated_ids: set[str] = field(default_factory=set)
     """The ids that we gave to calls which came without one."""
-    find: Find = nothing_stored
-    tool_name: ToolName = plain_name
+    find_item: FindItem = find_nothing
+    tool_name_of: ToolNameOf = plain_tool_name
     sealed: SealedInput | None = None
     """The sealed items, opened; None: no sealed item is read here."""

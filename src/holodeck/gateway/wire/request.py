@@ -6,26 +6,26 @@ import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 
-from holodeck.gateway.wire.fields import Fields, refuse, unsupported
+from holodeck.gateway.wire.fields import JSONFields, refuse, refuse_unsupported
 from holodeck.gateway.wire.input import read_input
-from holodeck.gateway.wire.options import Answer, read_answer, read_include, read_metadata
-from holodeck.gateway.wire.reading import Find, Input, ToolName, nothing_stored, plain_name
+from holodeck.gateway.wire.options import GenerationOptions, read_generation_options, read_include, read_metadata
+from holodeck.gateway.wire.reading import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.sealed_input import SealedInput
-from holodeck.gateway.wire.tools import Choice, Tools, read_choice, read_tools
+from holodeck.gateway.wire.tools import RequestToolChoice, RequestTools, read_tool_choice, read_tools
 from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
 from holodeck.lib.record import record
 from holodeck.models.exchange import ModelRequest, ToolChoice
 from holodeck.models.items import Item
 
-TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
-_NOT_HERE = "This gateway does not have it."
+SERVICE_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
+_NOT_SUPPORTED = "This gateway does not have it."
 _NO_CACHE = "This gateway has no prompt cache of its own."
-_REFUSED = {
-    **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_HERE),
+_UNSUPPORTED_FIELDS = {
+    **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_SUPPORTED),
     **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
 }
-_OF_A_SOCKET = ("type", "generate", "stream", "stream_options", "background", "stream_id")
-_LANE = re.compile(r"[A-Za-z0-9_.-]{1,256}")  # as OpenAI's own packages have it
+_SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")
+_STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")  # as OpenAI's own packages have it
 
 
 @record
@@ -34,9 +34,9 @@ class ResponseRequest:
 
     model: str | None
     input: Input
-    tools: Tools = field(default_factory=Tools)
-    tool_choice: Choice = field(default_factory=Choice)
-    answer: Answer = field(default_factory=Answer)
+    tools: RequestTools = field(default_factory=RequestTools)
+    tool_choice: RequestToolChoice = field(default_factory=RequestToolChoice)
+    options: GenerationOptions = field(default_factory=GenerationOptions)
     instructions: str | None = None
     previous_response_id: str | None = None
     conversation_id: str | None = None
@@ -52,11 +52,11 @@ class ResponseRequest:
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None
-    generates: bool = True
+    needs_model: bool = True
     """False for one that only prepares the next: the model is not asked."""
 
     @property
-    def declares_mcp(self) -> bool:
+    def has_mcp_declarations(self) -> bool:
         """True when the client speaks of MCP itself, and so expects OpenAI's items for it."""
         return bool(self.tools.declarations)
 
@@ -65,16 +65,16 @@ class ResponseRequest:
         """True when it brings credentials, which are never kept. The address of a server may hold one, too."""
         return any(each.has_credentials or each.server_url is not None for each in self.tools.declarations)
 
-    def is_client(self, name: str) -> bool:
+    def is_client_function(self, name: str) -> bool:
         """True for a function that the client runs, unless the choice of tools leaves it out."""
         allowed = () if self.tool_choice.mode == "none" else self.tool_choice.allowed
         return any(spec.name == name for spec in self.tools.functions) and (allowed is None or name in allowed)
 
-    def model_request(
+    def build_model_request(
         self, context: tuple[Item, ...], choice: ToolChoice, *, instructions: str | None = None
     ) -> ModelRequest:
         """The first turn: what came before, then this input. The request's instructions replace an agent's own."""
-        return self.answer.model_request(
+        return self.options.build_model_request(
             items=(*context, *self.input.items),
             instructions=instructions if self.instructions is None else self.instructions,
             tool_choice=choice,
@@ -85,111 +85,115 @@ class ResponseRequest:
 def read_request(
     body: object,
     *,
-    find: Find = nothing_stored,
-    tool_name: ToolName = plain_name,
+    find_item: FindItem = find_nothing,
+    tool_name_of: ToolNameOf = plain_tool_name,
     sealed: SealedInput | None = None,
 ) -> ResponseRequest:
     """Read a body. Raises `BadRequestError`, which names the field."""
-    fields = Fields(body)
-    if not fields.lacks(_REFUSED):
-        for key, reason in _REFUSED.items():
-            fields.refuse_given(reason, key)
-    given = fields.take("input")
-    previous = fields.text("previous_response_id")
-    conversation = _conversation(fields)
+    fields = JSONFields(body)
+    if not fields.has_none_of(_UNSUPPORTED_FIELDS):
+        for key, reason in _UNSUPPORTED_FIELDS.items():
+            fields.refuse_present(reason, key)
+    given = fields.pop("input")
+    previous = fields.get_text("previous_response_id")
+    conversation = _read_conversation_id(fields)
     if previous is not None and conversation is not None:
         message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
         refuse(message, "previous_response_id", "mutually_exclusive_parameters")
     if previous is None and conversation is None:
         if given is None:
-            fields.missing("input")
+            fields.refuse_missing("input")
         if given == []:
             refuse("Invalid 'input': empty array. There is nothing that a model could answer.", "input", "empty_array")
-    store, background = fields.flag("store"), fields.flag("background") or False
+    store, background = fields.get_flag("store"), fields.get_flag("background") or False
     if background and store is False:
         refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
-    stream = fields.flag("stream") or False
-    fields.mapping("client_metadata")  # what Codex says of itself, for whoever runs the models
-    fields.choice("service_tier", TIERS)  # the tier that was used is in the response, as the API has it
+    stream = fields.get_flag("stream") or False
+    fields.get_mapping("client_metadata")  # what Codex says of itself, for whoever runs the models
+    fields.get_choice("service_tier", SERVICE_TIERS)  # the tier that was used is in the response, as the API has it
     request = ResponseRequest(
-        model=fields.text("model"),
-        input=Input() if given is None else read_input(given, find=find, tool_name=tool_name, sealed=sealed),
+        model=fields.get_text("model"),
+        input=Input()
+        if given is None
+        else read_input(given, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
         tools=read_tools(fields),
-        tool_choice=read_choice(fields.take("tool_choice")),
-        answer=read_answer(fields),
-        instructions=_instructions(fields),
+        tool_choice=read_tool_choice(fields.pop("tool_choice")),
+        options=read_generation_options(fields),
+        instructions=_read_instructions(fields),
         previous_response_id=previous,
         conversation_id=conversation,
-        parallel_tool_calls=fields.flag("parallel_tool_calls") is not False,
-        max_tool_calls=fields.integer("max_tool_calls", least=1),
-        truncation=fields.choice("truncation", ("auto", "disabled")) or "disabled",
+        parallel_tool_calls=fields.get_flag("parallel_tool_calls") is not False,
+        max_tool_calls=fields.get_integer("max_tool_calls", minimum=1),
+        truncation=fields.get_choice("truncation", ("auto", "disabled")) or "disabled",
         metadata=read_metadata(fields),
         include=read_include(fields),
         store=store is not False,
         stream=stream,
         background=background,
-        is_obfuscated=_is_obfuscated(fields, stream=stream),
-        safety_identifier=fields.text("safety_identifier", longest=MAX_IDENTIFIER_CHARS),
-        prompt_cache_key=fields.text("prompt_cache_key", longest=MAX_IDENTIFIER_CHARS),
-        user=fields.text("user", longest=MAX_INPUT_TEXT_CHARS),
+        is_obfuscated=_read_obfuscation(fields, stream=stream),
+        safety_identifier=fields.get_text("safety_identifier", max_length=MAX_IDENTIFIER_CHARS),
+        prompt_cache_key=fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS),
+        user=fields.get_text("user", max_length=MAX_INPUT_TEXT_CHARS),
     )
-    fields.done()
+    fields.refuse_unread()
     return request
 
 
-def read_message(
+def read_socket_message(
     body: object,
     *,
-    find: Find = nothing_stored,
-    tool_name: ToolName = plain_name,
+    find_item: FindItem = find_nothing,
+    tool_name_of: ToolNameOf = plain_tool_name,
     sealed: SealedInput | None = None,
 ) -> ResponseRequest:
     """The same as a WebSocket message of the type `response.create`, without what only HTTP has."""
-    fields = Fields(body)
-    if fields.choice("type", ("response.create",)) is None:
-        fields.missing("type")
-    if fields.flag("stream") is False:  # clients that build a body for HTTP leave a true one in it
-        unsupported("stream", "A WebSocket always streams.")
-    if fields.flag("background") or fields.has("stream_options"):
+    fields = JSONFields(body)
+    if fields.get_choice("type", ("response.create",)) is None:
+        fields.refuse_missing("type")
+    if fields.get_flag("stream") is False:  # clients that build a body for HTTP leave a true one in it
+        refuse_unsupported("stream", "A WebSocket always streams.")
+    if fields.get_flag("background") or fields.has("stream_options"):
         key = "stream_options" if fields.has("stream_options") else "background"
-        unsupported(key, "A WebSocket has no use for it.")
-    lane = fields.text("stream_id")
-    if lane is not None and not _LANE.fullmatch(lane):
+        refuse_unsupported(key, "A WebSocket has no use for it.")
+    lane = fields.get_text("stream_id")
+    if lane is not None and not _STREAM_ID.fullmatch(lane):
         words = "Expected 1 to 256 letters, digits, underscores, hyphens or periods."
         refuse(f"Invalid 'stream_id': {words}", "stream_id", "invalid_value")
-    generates = fields.flag("generate") is not False
-    body = {key: value for key, value in fields.value.items() if key not in _OF_A_SOCKET}
-    return replace(read_request(body, find=find, tool_name=tool_name, sealed=sealed), generates=generates)
+    generates = fields.get_flag("generate") is not False
+    body = {key: value for key, value in fields.value.items() if key not in _SOCKET_FIELDS}
+    return replace(
+        read_request(body, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed), needs_model=generates
+    )
 
 
-def lane_of(body: object) -> str | None:
+def stream_id_of(body: object) -> str | None:
     """The lane of a connection that a message belongs to; all that is answered to it says so. None: to none."""
     lane = body.get("stream_id") if isinstance(body, dict) else None
-    return lane if isinstance(lane, str) and _LANE.fullmatch(lane) else None
+    return lane if isinstance(lane, str) and _STREAM_ID.fullmatch(lane) else None
 
 
-def _conversation(fields: Fields) -> str | None:
+def _read_conversation_id(fields: JSONFields) -> str | None:
     """An id, or an object that has it."""
     if not isinstance(fields.value.get("conversation"), dict):
-        return fields.text("conversation")
-    inner = fields.object("conversation")
+        return fields.get_text("conversation")
+    inner = fields.get_object("conversation")
     if inner is None:  # pragma: no cover - it is an object, as seen above
         return None
-    conversation_id = inner.required("id", may_be_empty=False)
-    inner.done()
+    conversation_id = inner.require_text("id", may_be_empty=False)
+    inner.refuse_unread()
     return conversation_id
 
 
-def _instructions(fields: Fields) -> str | None:
-    return fields.text("instructions", longest=MAX_INPUT_TEXT_CHARS)
+def _read_instructions(fields: JSONFields) -> str | None:
+    return fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)
 
 
-def _is_obfuscated(fields: Fields, *, stream: bool) -> bool:
-    options = fields.object("stream_options")
+def _read_obfuscation(fields: JSONFields, *, stream: bool) -> bool:
+    options = fields.get_object("stream_options")
     if options is None:
         return False
     if not stream:
         refuse("'stream_options' is only for 'stream': true.", "stream_options", "invalid_value")
-    is_wanted = options.flag("include_obfuscation") or False
-    options.done()
+    is_wanted = options.get_flag("include_obfuscation") or False
+    options.refuse_unread()
     return is_wanted

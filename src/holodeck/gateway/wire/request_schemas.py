@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.gateway.wire.fields import Fields, refuse
+from holodeck.gateway.wire.fields import JSONFields, refuse
 from holodeck.lib.json_schema import SchemaBudget, SchemaError, SchemaTooLargeError
 from holodeck.lib.limits import MAX_REQUEST_SCHEMA_BYTES, MAX_REQUEST_SCHEMA_NODES
 
@@ -15,14 +15,14 @@ class RequestSchemas:
     def __init__(self) -> None:
         self._budget = SchemaBudget(max_bytes=MAX_REQUEST_SCHEMA_BYTES, max_nodes=MAX_REQUEST_SCHEMA_NODES)
 
-    def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
+    def read(self, fields: JSONFields, key: str) -> dict[str, Any] | None:
         """The schema as it is; None when it is missing. Raises `BadRequestError`, which names the field."""
-        schema = fields.mapping(key)
+        schema = fields.get_mapping(key)
         if schema is None:
             return None
         try:
             self._budget.add(schema)
         except SchemaError as error:
             code = "schema_above_max_size" if isinstance(error, SchemaTooLargeError) else "invalid_json_schema"
-            refuse(f"Invalid '{fields.at(key)}': {error}.", fields.at(key), code)
+            refuse(f"Invalid '{fields.path_of(key)}': {error}.", fields.path_of(key), code)
         return schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holodeck.gateway.wire.dialects import Dialect
+from holodeck.gateway.wire.dialects import ClientKind
 from holodeck.gateway.wire.request import ResponseRequest
 from holodeck.models.items import Usage
 
@@ -14,12 +14,18 @@ _DEFAULT_TOP_P = 1.0
 
 
 class ResponseResource:
-    """What stays the same for one response is made once; `at` adds how far it has come."""
+    """What stays the same for one response is made once; `build` adds how far it has come."""
 
     def __init__(
-        self, request: ResponseRequest, *, response_id: str, created_at: float, model: str, dialect: Dialect = "openai"
+        self,
+        request: ResponseRequest,
+        *,
+        response_id: str,
+        created_at: float,
+        model: str,
+        client_kind: ClientKind = "openai",
     ) -> None:
-        answer = request.answer
+        answer = request.options
         self._head: dict[str, Any] = {"id": response_id, "object": "response", "created_at": int(created_at)}
         self._tail: dict[str, Any] = {
             "model": model,
@@ -29,7 +35,7 @@ class ResponseResource:
             "tool_choice": request.tool_choice.echo,
             "truncation": request.truncation,
             "parallel_tool_calls": request.parallel_tool_calls,
-            "text": _text(request, dialect),
+            "text": _text_to_json(request, client_kind),
             "top_p": _DEFAULT_TOP_P if answer.top_p is None else answer.top_p,
             "presence_penalty": answer.presence_penalty or 0.0,
             "frequency_penalty": answer.frequency_penalty or 0.0,
@@ -50,7 +56,7 @@ class ResponseResource:
         if request.user is not None:
             self._tail["user"] = request.user
 
-    def at(
+    def build(
         self,
         status: str,
         output: Sequence[dict[str, Any]],
@@ -68,12 +74,12 @@ class ResponseResource:
             "incomplete_details": None if incomplete is None else {"reason": incomplete},
             "output": list(output),
             "error": error,
-            "usage": None if usage is None else show_usage(usage),
+            "usage": None if usage is None else usage_to_json(usage),
             **self._tail,
         }
 
 
-def show_usage(usage: Usage) -> dict[str, Any]:
+def usage_to_json(usage: Usage) -> dict[str, Any]:
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
@@ -83,8 +89,8 @@ def show_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def _text(request: ResponseRequest, dialect: Dialect) -> dict[str, Any]:
-    shown = dict(request.answer.format)
-    if dialect == "open_responses" and "schema" in shown:
+def _text_to_json(request: ResponseRequest, client_kind: ClientKind) -> dict[str, Any]:
+    shown = dict(request.options.format)
+    if client_kind == "open_responses" and "schema" in shown:
         shown["schema"] = None  # that contract has nothing else for it
-    return {"format": shown, "verbosity": request.answer.verbosity or "medium"}
+    return {"format": shown, "verbosity": request.options.verbosity or "medium"}

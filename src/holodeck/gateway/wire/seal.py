@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 REASONING_PURPOSE = "reasoning"
-_MARK = "hd2."
+_SEAL_PREFIX = "hd2."
 _KEY_ID_BYTES = 4
 _SIZE_BYTES = 8
 _HEADER_BYTES = _KEY_ID_BYTES + _SIZE_BYTES
@@ -41,7 +41,7 @@ class SealKeys:
     """The operator's keys. The first one seals, all of them open."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
-        keys = [_Key(secret) for secret in secrets]
+        keys = [_SealKey(secret) for secret in secrets]
         self.first = keys[0]
         self.by_id = {key.id: key for key in reversed(keys)}
 
@@ -58,19 +58,19 @@ class Seal:
         self._keys = keys
         self._caller = caller_id.encode("utf-8", "surrogatepass")
 
-    def close(self, purpose: str, content: bytes) -> str:
+    def seal(self, purpose: str, content: bytes) -> str:
         """The sealed text. Quick enough for the event loop: large content is not deflated."""
-        return self._close(purpose, content, _DEFLATED if len(content) <= _MAX_INLINE_DEFLATED else _STORED)
+        return self._seal(purpose, content, _DEFLATED if len(content) <= _MAX_INLINE_DEFLATED else _STORED)
 
-    def close_compressed(self, purpose: str, content: bytes) -> str:
+    def seal_compressed(self, purpose: str, content: bytes) -> str:
         """The sealed text, as short as can be. Takes seconds for large content: not for the event loop."""
-        return self._close(purpose, content, _DEFLATED)
+        return self._seal(purpose, content, _DEFLATED)
 
     def open(self, purpose: str, text: str) -> bytes:
         """The content. Raises `BrokenSealError`; inflates no more than the header says."""
         from cryptography.exceptions import InvalidTag
 
-        sealed = _decode(text[len(_MARK) :])
+        sealed = _decode_base64(text[len(_SEAL_PREFIX) :])
         header, nonce, packed = (
             sealed[:_HEADER_BYTES],
             sealed[_HEADER_BYTES : _HEADER_BYTES + _NONCE_BYTES],
@@ -85,13 +85,13 @@ class Seal:
         except (InvalidTag, ValueError, zlib.error):
             raise BrokenSealError from None
 
-    def _close(self, purpose: str, content: bytes, level: int) -> str:
+    def _seal(self, purpose: str, content: bytes, level: int) -> str:
         key, nonce = self._keys.first, secrets.token_bytes(_NONCE_BYTES)
         header = key.id + len(content).to_bytes(_SIZE_BYTES, "big")
         packed = key.cipher(purpose).encrypt(
             nonce, zlib.compress(content, level), self._associated_data(purpose, header)
         )
-        return _MARK + base64.urlsafe_b64encode(header + nonce + packed).decode()
+        return _SEAL_PREFIX + base64.urlsafe_b64encode(header + nonce + packed).decode()
 
     def _associated_data(self, purpose: str, header: bytes) -> bytes:
         """Each part with its length before it, so that no two lists of parts read the same."""
@@ -99,7 +99,7 @@ class Seal:
         return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
-class _Key:
+class _SealKey:
     """One secret of the operator, and from it a cipher for each purpose."""
 
     def __init__(self, secret: bytes) -> None:
@@ -118,7 +118,7 @@ class _Key:
 
 def is_sealed(text: str) -> bool:
     """True for content of this gateway, by its mark; everything else is another provider's."""
-    return text.startswith(_MARK)
+    return text.startswith(_SEAL_PREFIX)
 
 
 def plain_size(text: str) -> int | None:
@@ -126,13 +126,13 @@ def plain_size(text: str) -> int | None:
     header.
     """
     try:
-        header = _decode(text[len(_MARK) : len(_MARK) + _HEADER_CHARS])
+        header = _decode_base64(text[len(_SEAL_PREFIX) : len(_SEAL_PREFIX) + _HEADER_CHARS])
     except BrokenSealError:
         return None
     return int.from_bytes(header[_KEY_ID_BYTES:], "big") if len(header) == _HEADER_BYTES else None
 
 
-def _decode(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, altchars=b"-_", validate=True)
     except ValueError:

@@ -20,22 +20,22 @@ from holodeck.lib.ids import new_id
 from holodeck.models.items import FunctionCall, FunctionCallOutput
 from holodeck.models.items_codec import decode_item, encode_item
 
-_KEY = "holodeck_call"  # beside those under which providers keep their own
+_SEALED_CALL_KEY = "holodeck_call"  # beside those under which providers keep their own
 
 
-def sealed_call(
+def build_sealed_call(
     call: FunctionCall, output: FunctionCallOutput, *, server_label: str, tool: str, seal: Seal
 ) -> WireItem:
     """A call with its output as an item that says nothing to anybody else."""
     made = {"place": (server_label, tool), "call": encode_item(call), "output": encode_item(output)}
-    encrypted = seal.close(REASONING_PURPOSE, orjson.dumps({_KEY: made}))
+    encrypted = seal.seal(REASONING_PURPOSE, orjson.dumps({_SEALED_CALL_KEY: made}))
     item = {"id": new_id("rs"), "type": "reasoning", "status": "completed", "summary": []}
     return {**item, "encrypted_content": encrypted}
 
 
 def read_sealed_call(opened: Mapping[str, Any], into: Input) -> bool:
     """Put the call there, if it is one; a client that sent it along as an `mcp_call` has its output made whole."""
-    made = opened.get(_KEY)
+    made = opened.get(_SEALED_CALL_KEY)
     if made is None:
         return False
     call = cast(FunctionCall, decode_item(made["call"]))
@@ -44,8 +44,8 @@ def read_sealed_call(opened: Mapping[str, Any], into: Input) -> bool:
     sent = next((item for item in calls if stem_of(item) == stem_of(call)), None)
     if sent is None:
         label, tool = made["place"]
-        into.places[call.call_id] = (label, tool)
-        into.items += [replace(call, name=into.tool_name(label, tool)), output]
+        into.targets[call.call_id] = (label, tool)
+        into.items += [replace(call, name=into.tool_name_of(label, tool)), output]
         return True
     for index, item in enumerate(into.items):
         if isinstance(item, FunctionCallOutput) and item.call_id == sent.call_id:

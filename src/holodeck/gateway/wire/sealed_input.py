@@ -13,13 +13,12 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.wire.compaction import PURPOSE as COMPACTION_PURPOSE
-from holodeck.gateway.wire.compaction import unfold
+from holodeck.gateway.wire.compaction import COMPACTION_PURPOSE, decode_compaction
 from holodeck.gateway.wire.fields import refuse
 from holodeck.gateway.wire.seal import REASONING_PURPOSE, BrokenSealError, Seal, is_sealed, plain_size
 from holodeck.lib.off_loop import run_off_loop
 
-_DECODERS: dict[str, Callable[[bytes], Any]] = {REASONING_PURPOSE: orjson.loads, COMPACTION_PURPOSE: unfold}
+_DECODERS: dict[str, Callable[[bytes], Any]] = {REASONING_PURPOSE: orjson.loads, COMPACTION_PURPOSE: decode_compaction}
 """By purpose, which is also the type of the items."""
 _MAX_INLINE_BYTES = 64 * 1024  # decoded in a few milliseconds; a thread would take longer than a small one itself
 
@@ -30,11 +29,11 @@ Sealed = tuple[str, str]
 class SealedInput:
     """What the sealed items of one request say."""
 
-    def __init__(self, seal: Seal, *, most: int, acquire: Callable[[int], None]) -> None:
-        """`most`: plain bytes of all of them. `acquire`: takes bytes from the budget, or raises."""
+    def __init__(self, seal: Seal, *, max_bytes: int, acquire: Callable[[int], None]) -> None:
+        """`max_bytes`: plain bytes of all of them. `acquire`: takes bytes from the budget, or raises."""
         self._sizes: dict[str, int] = {}
         self._seal = seal
-        self._most = most
+        self._max_bytes = max_bytes
         self._acquire = acquire
         self._contents: dict[Sealed, Any] = {}
 
@@ -43,10 +42,10 @@ class SealedInput:
         """Plain bytes of everything that was opened."""
         return sum(self._sizes.values())
 
-    async def open(self, entries: Iterable[object], *, param: str, beside: int = 0) -> None:
+    async def open(self, entries: Iterable[object], *, param: str, other_bytes: int = 0) -> None:
         """Open what is sealed in these entries. What was opened for the same `param` before does not count any more.
 
-        `param`: where in the request they stand. `beside`: other bytes of its context. Raises `BadRequestError`
+        `param`: where in the request they stand. `other_bytes`: other bytes of its context. Raises `BadRequestError`
         (`context_too_long`), or what `acquire` raises, before anything is inflated. What does not open is left out,
         and refused by the reader of the input, which knows its path.
         """
@@ -54,9 +53,9 @@ class SealedInput:
         size = sum(plain_size(text) or 0 for _, text in found)
         acquired = self._sizes.get(param, 0)
         self._sizes[param] = size
-        if self.size + beside > self._most:
+        if self.size + other_bytes > self._max_bytes:
             message = (
-                f"The context is too long: with what its sealed items hold it is more than {self._most} bytes. "
+                f"The context is too long: with what its sealed items hold it is more than {self._max_bytes} bytes. "
                 "Leave out earlier ones."
             )
             refuse(message, param, "context_too_long")

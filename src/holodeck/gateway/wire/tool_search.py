@@ -5,38 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from holodeck.gateway.wire.fields import Fields
-from holodeck.gateway.wire.guises import SEARCH, Guise
+from holodeck.gateway.wire.fields import JSONFields
+from holodeck.gateway.wire.guises import TOOL_SEARCH, ClientToolAlias
 from holodeck.gateway.wire.request import ResponseRequest
-from holodeck.gateway.wire.tools import read_found
+from holodeck.gateway.wire.tools import read_found_tools
 from holodeck.lib.bounded_json import parse_json
 from holodeck.models.content import TextContent
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 
 
-def with_found_tools(request: ResponseRequest, items: Iterable[Item]) -> ResponseRequest:
+def add_found_tools(request: ResponseRequest, items: Iterable[Item]) -> ResponseRequest:
     """The request with what searches have found by now, if it has a search at all. `items`: the whole conversation."""
-    if SEARCH not in request.tools.guises:
+    if TOOL_SEARCH not in request.tools.aliases:
         return request
     known = {spec.name for spec in request.tools.functions}
     found: list[ToolSpec] = []
-    guises: dict[str, Guise] = {}
+    guises: dict[str, ClientToolAlias] = {}
     searches: set[str] = set()
     for item in items:
-        if isinstance(item, FunctionCall) and item.name == SEARCH:
+        if isinstance(item, FunctionCall) and item.name == TOOL_SEARCH:
             searches.add(item.call_id)
         elif isinstance(item, FunctionCallOutput) and item.call_id in searches:
-            found += read_found(Fields(_said(item), "input.tools"), guises)
+            found += read_found_tools(JSONFields(_parse_search_output(item), "input.tools"), guises)
     new = {spec.name: spec for spec in found if spec.name not in known}
     if not new:
         return request
     functions = (*request.tools.functions, *new.values())
-    tools = replace(request.tools, functions=functions, guises={**guises, **request.tools.guises})
+    tools = replace(request.tools, functions=functions, aliases={**guises, **request.tools.aliases})
     return replace(request, tools=tools)
 
 
-def _said(output: FunctionCallOutput) -> object:
+def _parse_search_output(output: FunctionCallOutput) -> object:
     """What a search gave, which the model has read in the same words."""
     try:
         said = parse_json("".join(part.text for part in output.content if isinstance(part, TextContent)))

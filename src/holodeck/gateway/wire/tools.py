@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, Literal, NoReturn, cast
 
-from holodeck.gateway.wire.fields import Fields, not_one_of, refuse, wrong_type
-from holodeck.gateway.wire.guises import SEARCH, Guise, model_name, text_parameters
+from holodeck.gateway.wire.fields import JSONFields, refuse, refuse_choice, refuse_type
+from holodeck.gateway.wire.guises import TOOL_SEARCH, ClientToolAlias, model_tool_name, text_tool_parameters
 from holodeck.gateway.wire.mcp_declarations import MCPDeclaration, read_declaration
 from holodeck.gateway.wire.request_schemas import RequestSchemas
 from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.record import record
 from holodeck.models.exchange import ToolChoice, ToolSpec
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]+")
-_MODES = ("none", "auto", "required")
+_FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_CHOICE_MODES = ("none", "auto", "required")
 _NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
-_NONE_OF_OPENAI = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
-_ADVICE = {
-    "": _NONE_OF_OPENAI,
-    "web_search": f'{_NONE_OF_OPENAI} In Codex, write web_search = "disabled" into config.toml.',
-    SEARCH: "Only a search that the client itself makes ('execution': 'client') is known here.",
+_NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
+_TOOL_TYPE_ADVICE = {
+    "": _NO_OPENAI_TOOLS,
+    "web_search": f'{_NO_OPENAI_TOOLS} In Codex, write web_search = "disabled" into config.toml.',
+    TOOL_SEARCH: "Only a search that the client itself makes ('execution': 'client') is known here.",
 }
 """What to do about a kind of tool that is not here."""
 
@@ -32,39 +32,39 @@ ServerNames = Callable[[str, str | None], Iterable[str]]
 
 
 @record
-class Tools:
+class RequestTools:
     """The client's own functions, the MCP servers that it asks for, and both as they are shown again."""
 
     functions: tuple[ToolSpec, ...] = ()
     declarations: tuple[MCPDeclaration, ...] = ()
     echo: tuple[Mapping[str, Any], ...] = ()
-    guises: Mapping[str, Guise] = field(default_factory=dict)
+    aliases: Mapping[str, ClientToolAlias] = field(default_factory=dict)
     """How the client knows those functions, by their names, that it knows otherwise than the model."""
 
 
 @record
-class Choice:
+class RequestToolChoice:
     """A tool choice before the tools of the servers are known."""
 
     mode: Literal["auto", "required", "none"] = "auto"
     function: str | None = None
     """The one function that must be called."""
-    server: tuple[str, str | None] | None = None
+    target: tuple[str, str | None] | None = None
     """The server, and perhaps the tool of it, that must be called."""
     allowed: tuple[str | tuple[str, str | None], ...] | None = None
     """Names of functions, and servers with a tool or with None for all of theirs."""
     echo: str | Mapping[str, Any] = field(default="auto")
 
-    def resolved(self, names: ServerNames) -> ToolChoice:
+    def resolve(self, names: ServerNames) -> ToolChoice:
         """The choice for the engine. Raises `BadRequestError` when it forces a tool that nobody has."""
         if self.function is not None:
             return ToolChoice(mode="required", name=self.function)
-        if self.server is not None:
-            found = tuple(names(*self.server))
+        if self.target is not None:
+            found = tuple(names(*self.target))
             if not found:
-                message = f"Tool choice {self.server[1] or self.server[0]!r} not found in the tools of the request."
+                message = f"Tool choice {self.target[1] or self.target[0]!r} not found in the tools of the request."
                 refuse(message, "tool_choice", "invalid_value")
-            if self.server[1] is not None:
+            if self.target[1] is not None:
                 return ToolChoice(mode="required", name=found[0])
             return ToolChoice(mode="required", allowed=found)
         if self.allowed is None:
@@ -75,113 +75,127 @@ class Choice:
         return ToolChoice(mode=self.mode, allowed=tuple(dict.fromkeys(known)))
 
 
-_NO_TOOLS = Tools()
-_FREE = Choice()
+_NO_TOOLS = RequestTools()
+_AUTO_CHOICE = RequestToolChoice()
 
 
-def read_tools(fields: Fields) -> Tools:
-    if fields.lacks(("tools",)):
+def read_tools(fields: JSONFields) -> RequestTools:
+    if fields.has_none_of(("tools",)):
         return _NO_TOOLS
     functions: list[ToolSpec] = []
     declarations: list[MCPDeclaration] = []
     echo: list[Mapping[str, Any]] = []
-    guises: dict[str, Guise] = {}
+    guises: dict[str, ClientToolAlias] = {}
     schemas = RequestSchemas()
-    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
-            functions.append(_function(entry, schemas))
+            functions.append(_read_function_tool(entry, schemas))
             echo.append(echo_function(entry.value))
         elif kind == "mcp":
             declarations.append(read_declaration(entry))
             echo.append(declarations[-1].echo)
         else:
-            functions += _disguised(entry, kind, guises, schemas)
+            functions += _read_aliased_tools(entry, kind, guises, schemas)
             echo.append(dict(entry.value))
-    _unique([spec.name for spec in functions], "function name")
-    _unique([each.server_label for each in declarations], "server_label")
-    return Tools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), guises=guises)
+    _check_unique_names([spec.name for spec in functions], "function name")
+    _check_unique_names([each.server_label for each in declarations], "server_label")
+    return RequestTools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), aliases=guises)
 
 
-def read_found(fields: Fields, guises: dict[str, Guise]) -> list[ToolSpec]:
+def read_found_tools(fields: JSONFields, aliases: dict[str, ClientToolAlias]) -> list[ToolSpec]:
     """Tools of the client that a search has found."""
     found: list[ToolSpec] = []
     schemas = RequestSchemas()
-    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
-            found.append(_function(entry, schemas, is_found=True))
+            found.append(_read_function_tool(entry, schemas, is_found=True))
         else:
-            found += _disguised(entry, kind, guises, schemas, is_found=True)
+            found += _read_aliased_tools(entry, kind, aliases, schemas, is_found=True)
     return found
 
 
-def _disguised(
-    fields: Fields, kind: object, guises: dict[str, Guise], schemas: RequestSchemas, *, is_found: bool = False
+def _read_aliased_tools(
+    fields: JSONFields,
+    kind: object,
+    aliases: dict[str, ClientToolAlias],
+    schemas: RequestSchemas,
+    *,
+    is_found: bool = False,
 ) -> list[ToolSpec]:
     """Tools that the model knows otherwise than the client."""
     if kind == "custom":
-        return [_custom(fields, None, guises, schemas, is_found=is_found)]
-    if kind == SEARCH and fields.value.get("execution") == "client" and not is_found:
-        return [_search(fields, guises, schemas)]
+        return [_read_custom_tool(fields, None, aliases, schemas, is_found=is_found)]
+    if kind == TOOL_SEARCH and fields.value.get("execution") == "client" and not is_found:
+        return [_read_search_tool(fields, aliases, schemas)]
     if kind != "namespace":
-        _no_such_kind(fields, kind)
-    return _namespace(fields, guises, schemas, is_found=is_found)
+        _refuse_tool_type(fields, kind)
+    return _read_namespace_tools(fields, aliases, schemas, is_found=is_found)
 
 
-def _search(fields: Fields, guises: dict[str, Guise], schemas: RequestSchemas) -> ToolSpec:
-    fields.take("type")
-    fields.take("execution")
-    about, parameters = fields.text("description") or "", schemas.read(fields, "parameters") or _NO_PARAMETERS
-    fields.done()
-    guises[SEARCH] = Guise(name=SEARCH, form="search")
-    return ToolSpec(name=SEARCH, description=about, parameters=parameters)
+def _read_search_tool(fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas) -> ToolSpec:
+    fields.pop("type")
+    fields.pop("execution")
+    about, parameters = fields.get_text("description") or "", schemas.read(fields, "parameters") or _NO_PARAMETERS
+    fields.refuse_unread()
+    aliases[TOOL_SEARCH] = ClientToolAlias(name=TOOL_SEARCH, form="search")
+    return ToolSpec(name=TOOL_SEARCH, description=about, parameters=parameters)
 
 
-def _namespace(fields: Fields, guises: dict[str, Guise], schemas: RequestSchemas, *, is_found: bool) -> list[ToolSpec]:
+def _read_namespace_tools(
+    fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas, *, is_found: bool
+) -> list[ToolSpec]:
     """The tools of a namespace: its name is part of theirs, and the first says what is said of all."""
-    fields.take("type")
-    namespace = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    about = fields.text("description")
+    fields.pop("type")
+    namespace = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    about = fields.get_text("description")
     specs: list[ToolSpec] = []
-    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
         kind = entry.value.get("type")
         if kind == "function":
-            given = _function(entry, schemas, is_found=is_found)
-            name = model_name(given.name, namespace)
-            guises[name] = Guise(name=given.name, namespace=namespace)
+            given = _read_function_tool(entry, schemas, is_found=is_found)
+            name = model_tool_name(given.name, namespace)
+            aliases[name] = ClientToolAlias(name=given.name, namespace=namespace)
             specs.append(replace(given, name=name))
         elif kind == "custom":
-            specs.append(_custom(entry, namespace, guises, schemas, is_found=is_found))
+            specs.append(_read_custom_tool(entry, namespace, aliases, schemas, is_found=is_found))
         else:
-            entry.missing("type") if kind is None else not_one_of(entry.at("type"), kind, ("function", "custom"))
-    fields.done()
+            entry.refuse_missing("type") if kind is None else refuse_choice(
+                entry.path_of("type"), kind, ("function", "custom")
+            )
+    fields.refuse_unread()
     if about and specs:
-        told = f"About all tools whose names begin with {model_name('', namespace)!r}: {about}"
+        told = f"About all tools whose names begin with {model_tool_name('', namespace)!r}: {about}"
         specs[0] = replace(specs[0], description=f"{specs[0].description}\n\n{told}".strip())
     return specs
 
 
-def _custom(
-    fields: Fields, namespace: str | None, guises: dict[str, Guise], schemas: RequestSchemas, *, is_found: bool
+def _read_custom_tool(
+    fields: JSONFields,
+    namespace: str | None,
+    aliases: dict[str, ClientToolAlias],
+    schemas: RequestSchemas,
+    *,
+    is_found: bool,
 ) -> ToolSpec:
     """A tool that takes text: for the model, a function with one argument."""
-    fields.take("type")
-    form = fields.mapping("format")
-    if fields.flag("defer_loading") and not is_found:
-        _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
-    given = function_spec(fields, schemas)
-    fields.done()
-    name = model_name(given.name, namespace)
-    guises[name] = Guise(name=given.name, namespace=namespace, form="custom")
-    return replace(given, name=name, parameters=text_parameters(form))
+    fields.pop("type")
+    form = fields.get_mapping("format")
+    if fields.get_flag("defer_loading") and not is_found:
+        _refuse_unsupported_key(fields, "defer_loading", "This gateway offers all tools at once.")
+    given = read_function_spec(fields, schemas)
+    fields.refuse_unread()
+    name = model_tool_name(given.name, namespace)
+    aliases[name] = ClientToolAlias(name=given.name, namespace=namespace, form="custom")
+    return replace(given, name=name, parameters=text_tool_parameters(form))
 
 
-def _no_such_kind(fields: Fields, kind: object) -> NoReturn:
+def _refuse_tool_type(fields: JSONFields, kind: object) -> NoReturn:
     if kind is None:
-        fields.missing("type")
-    advice = _ADVICE.get(kind, _ADVICE[""]) if isinstance(kind, str) else ""
-    not_one_of(fields.at("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
+        fields.refuse_missing("type")
+    advice = _TOOL_TYPE_ADVICE.get(kind, _TOOL_TYPE_ADVICE[""]) if isinstance(kind, str) else ""
+    refuse_choice(fields.path_of("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
 
 
 def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -195,85 +209,89 @@ def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def function_spec(fields: Fields, schemas: RequestSchemas) -> ToolSpec:
+def read_function_spec(fields: JSONFields, schemas: RequestSchemas) -> ToolSpec:
     """Name, description, parameters and `strict`, wherever the dialect keeps them."""
-    name = fields.required("name", longest=MAX_TOOL_NAME_CHARS, may_be_empty=False)
-    if not _NAME.fullmatch(name):
-        where = fields.at("name")
+    name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    if not _FUNCTION_NAME.fullmatch(name):
+        where = fields.path_of("name")
         message = f"Invalid '{where}': string does not match pattern. Expected letters, digits, '_' and '-'."
         refuse(message, where, "invalid_value")
     return ToolSpec(
         name=name,
-        description=fields.text("description") or "",
+        description=fields.get_text("description") or "",
         parameters=schemas.read(fields, "parameters") or _NO_PARAMETERS,
-        strict=fields.flag("strict") or False,
+        strict=fields.get_flag("strict") or False,
     )
 
 
-def read_choice(value: object) -> Choice:
+def read_tool_choice(value: object) -> RequestToolChoice:
     """`tool_choice` in each of its forms."""
     if value is None:
-        return _FREE
+        return _AUTO_CHOICE
     if isinstance(value, str):
-        if value not in _MODES:
-            not_one_of("tool_choice", value, _MODES)
-        return Choice(mode=cast(Literal["auto", "required", "none"], value), echo=value)
+        if value not in _CHOICE_MODES:
+            refuse_choice("tool_choice", value, _CHOICE_MODES)
+        return RequestToolChoice(mode=cast(Literal["auto", "required", "none"], value), echo=value)
     if not isinstance(value, dict):
-        wrong_type("tool_choice", "a string or an object", value)
-    fields = Fields(value, "tool_choice")
-    kind = fields.required("type")
+        refuse_type("tool_choice", "a string or an object", value)
+    fields = JSONFields(value, "tool_choice")
+    kind = fields.require_text("type")
     if kind == "allowed_tools":
-        return _allowed(fields, value)
-    found = _named(fields, kind, ("function", "custom", "mcp", "allowed_tools"))
+        return _read_allowed_tools(fields, value)
+    found = _read_tool_reference(fields, kind, ("function", "custom", "mcp", "allowed_tools"))
     echo = dict(value)
-    return Choice(function=found, echo=echo) if isinstance(found, str) else Choice(server=found, echo=echo)
+    return (
+        RequestToolChoice(function=found, echo=echo)
+        if isinstance(found, str)
+        else RequestToolChoice(target=found, echo=echo)
+    )
 
 
-def _allowed(fields: Fields, value: Mapping[str, Any]) -> Choice:
-    mode = fields.choice("mode", _MODES) or "auto"
+def _read_allowed_tools(fields: JSONFields, value: Mapping[str, Any]) -> RequestToolChoice:
+    mode = fields.get_choice("mode", _CHOICE_MODES) or "auto"
     if not fields.has("tools"):
-        fields.missing("tools")
+        fields.refuse_missing("tools")
     allowed = []
-    for entry in fields.objects("tools", longest=MAX_REQUEST_TOOLS):
-        allowed.append(_named(entry, entry.required("type"), ("function", "custom", "mcp")))
-    fields.done()
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
+        allowed.append(_read_tool_reference(entry, entry.require_text("type"), ("function", "custom", "mcp")))
+    fields.refuse_unread()
     if not allowed:
         refuse("Invalid 'tool_choice.tools': empty array.", "tool_choice.tools", "empty_array")
     mode = cast(Literal["auto", "required", "none"], mode)
-    return Choice(mode=mode, allowed=tuple(allowed), echo={**value, "mode": mode})
+    return RequestToolChoice(mode=mode, allowed=tuple(allowed), echo={**value, "mode": mode})
 
 
-def _named(fields: Fields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str, str | None]:
+def _read_tool_reference(fields: JSONFields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str, str | None]:
     if kind in ("function", "custom"):
-        name = fields.required("name", may_be_empty=False)
-        found: str | tuple[str, str | None] = model_name(name, fields.text("namespace"))
+        name = fields.require_text("name", may_be_empty=False)
+        found: str | tuple[str, str | None] = model_tool_name(name, fields.get_text("namespace"))
     elif kind == "mcp":
-        found = (fields.required("server_label", may_be_empty=False), fields.text("name"))
+        found = (fields.require_text("server_label", may_be_empty=False), fields.get_text("name"))
     else:
-        not_one_of(fields.at("type"), kind, kinds)
-    fields.done()
+        refuse_choice(fields.path_of("type"), kind, kinds)
+    fields.refuse_unread()
     return found
 
 
-def _function(fields: Fields, schemas: RequestSchemas, *, is_found: bool = False) -> ToolSpec:
-    fields.take("type")
-    if fields.flag("defer_loading") and not is_found:
-        _unsupported(fields, "defer_loading", "This gateway offers all tools at once.")
-    if fields.flag("async"):
-        _unsupported(fields, "async", "Calls are answered in order.")
-    fields.refuse_given("What a function returns is not checked here.", "output_schema")
-    if (callers := fields.strings("allowed_callers")) not in (None, ["direct"]):
-        not_one_of(fields.at("allowed_callers"), callers, ("direct",))
-    spec = function_spec(fields, schemas)
-    fields.done()
+def _read_function_tool(fields: JSONFields, schemas: RequestSchemas, *, is_found: bool = False) -> ToolSpec:
+    fields.pop("type")
+    if fields.get_flag("defer_loading") and not is_found:
+        _refuse_unsupported_key(fields, "defer_loading", "This gateway offers all tools at once.")
+    if fields.get_flag("async"):
+        _refuse_unsupported_key(fields, "async", "Calls are answered in order.")
+    fields.refuse_present("What a function returns is not checked here.", "output_schema")
+    if (callers := fields.get_strings("allowed_callers")) not in (None, ["direct"]):
+        refuse_choice(fields.path_of("allowed_callers"), callers, ("direct",))
+    spec = read_function_spec(fields, schemas)
+    fields.refuse_unread()
     return spec
 
 
-def _unsupported(fields: Fields, key: str, reason: str) -> NoReturn:
-    refuse(f"Unsupported parameter: '{fields.at(key)}'. {reason}", fields.at(key), "unsupported_parameter")
+def _refuse_unsupported_key(fields: JSONFields, key: str, reason: str) -> NoReturn:
+    refuse(f"Unsupported parameter: '{fields.path_of(key)}'. {reason}", fields.path_of(key), "unsupported_parameter")
 
 
-def _unique(names: list[str], what: str) -> None:
+def _check_unique_names(names: list[str], field_name: str) -> None:
     twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
     if twice is not None:
-        refuse(f"Duplicate {what} in 'tools': {twice!r}.", "tools", "duplicate_value")
+        refuse(f"Duplicate {field_name} in 'tools': {twice!r}.", "tools", "duplicate_value")

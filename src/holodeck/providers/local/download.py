@@ -39,30 +39,30 @@ def pull(
     target = where / weights.file
     if is_pulled(weights, where):
         return target
-    with _disk_errors(where), _partial_file(where, weights) as part:
-        _make_room(where, weights, part)
-        asyncio.run(_fetch(weights, url or weights.url, part, on_progress or _silent))
-        return _finish(weights, part, target)
+    with _convert_disk_errors(where), _partial_file(where, weights) as part:
+        _require_disk_space(where, weights, part)
+        asyncio.run(_fetch(weights, url or weights.url, part, on_progress or _ignore_progress))
+        return _verify_and_move(weights, part, target)
 
 
-def bring_in(
+def import_weights(
     weights: Weights, source: Path, *, folder: Path | None = None, on_progress: Progress | None = None
 ) -> Path:
     """Take weights from a file, for machines without internet; checked as a download is."""
     where = folder or models_folder()
     target = where / weights.file
-    _refuse_others(weights, source)
-    with _disk_errors(where), _partial_file(where, weights) as part:
+    _require_weights_file(weights, source)
+    with _convert_disk_errors(where), _partial_file(where, weights) as part:
         part.truncate(0)
-        _make_room(where, weights, part)
+        _require_disk_space(where, weights, part)
         with source.open("rb") as file:
-            arriving = _Arriving(part, 0, weights.size, on_progress or _silent)
+            arriving = _CountingWriter(part, 0, weights.size, on_progress or _ignore_progress)
             while chunk := file.read(COPY_CHUNK_BYTES):
-                arriving.take(chunk)
-        return _finish(weights, part, target)
+                arriving.write(chunk)
+        return _verify_and_move(weights, part, target)
 
 
-def _refuse_others(weights: Weights, source: Path) -> None:
+def _require_weights_file(weights: Weights, source: Path) -> None:
     if not source.is_file():
         raise ModelError(f"There is no file {source}.", provider=PROVIDER)
     with source.open("rb") as file:
@@ -90,8 +90,8 @@ def _partial_file(folder: Path, weights: Weights) -> Iterator[BinaryIO]:
         yield part
 
 
-def _make_room(folder: Path, weights: Weights, part: BinaryIO) -> None:
-    needed = weights.size - _length(part)
+def _require_disk_space(folder: Path, weights: Weights, part: BinaryIO) -> None:
+    needed = weights.size - _file_size(part)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelError(
@@ -105,26 +105,26 @@ async def _fetch(weights: Weights, url: str, part: BinaryIO, on_progress: Progre
     """As many attempts as bring something; then an error that says how far it came."""
     import aiohttp
 
-    from holodeck.lib.net import http_client
+    from holodeck.lib.net import create_http_client
 
     if urlsplit(url).scheme not in {"http", "https"}:
         raise ModelError(f"'{url}' is not an http(s) address.", provider=PROVIDER)
     idle = 0
-    async with http_client(connect_timeout=DOWNLOAD_TIMEOUT) as client:
-        while _length(part) < weights.size:
-            before = _length(part)
+    async with create_http_client(connect_timeout=DOWNLOAD_TIMEOUT) as client:
+        while _file_size(part) < weights.size:
+            before = _file_size(part)
             try:
-                await _attempt(client, weights, url, part, on_progress)
+                await _download_once(client, weights, url, part, on_progress)
             except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
                 if idle + 1 >= DOWNLOAD_ATTEMPTS:
-                    _give_up(weights, url, part, str(error) or "no answer")
-            idle = 0 if _length(part) > before else idle + 1
+                    _raise_incomplete(weights, url, part, str(error) or "no answer")
+            idle = 0 if _file_size(part) > before else idle + 1
             if idle >= DOWNLOAD_ATTEMPTS:
-                _give_up(weights, url, part, "it sends nothing")
+                _raise_incomplete(weights, url, part, "it sends nothing")
 
 
-def _give_up(weights: Weights, url: str, part: BinaryIO, reason: str) -> NoReturn:
-    have = _length(part)
+def _raise_incomplete(weights: Weights, url: str, part: BinaryIO, reason: str) -> NoReturn:
+    have = _file_size(part)
     resume = "Run it again to go on from there." if have else "Use --from FILE on a machine without internet."
     raise ModelError(
         f"The download of '{weights.name}' from {_host(url)} stopped at {have / 1e6:.0f} of {weights.size / 1e6:.0f} MB"
@@ -134,40 +134,40 @@ def _give_up(weights: Weights, url: str, part: BinaryIO, reason: str) -> NoRetur
     )
 
 
-async def _attempt(
+async def _download_once(
     client: aiohttp.ClientSession, weights: Weights, url: str, part: BinaryIO, on_progress: Progress
 ) -> None:
     import aiohttp
 
-    from holodeck.lib.net import way_to
+    from holodeck.lib.net import find_proxy_route
 
-    have = _length(part)
-    way = way_to(url)
+    have = _file_size(part)
+    way = find_proxy_route(url)
     headers = {"User-Agent": "holodeck", "Accept-Encoding": "identity", **way.headers}
     if have:
         headers["Range"] = f"bytes={have}-"
     patience = aiohttp.ClientTimeout(total=None, connect=DOWNLOAD_TIMEOUT, sock_read=DOWNLOAD_TIMEOUT)
     async with client.get(url, headers=headers, **way.options, timeout=patience) as answer:
         if answer.status >= _FIRST_ERROR:
-            _refused(answer.status, weights, url, part)
+            _recover_from_status(answer.status, weights, url, part)
             return
         is_resumed = answer.status == _PARTIAL and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if have and not is_resumed:
             part.truncate(0)  # the server sends it from the start
-        arriving = _Arriving(part, have if is_resumed else 0, weights.size, on_progress)
+        arriving = _CountingWriter(part, have if is_resumed else 0, weights.size, on_progress)
         async for chunk in answer.content.iter_chunked(COPY_CHUNK_BYTES):
-            arriving.take(chunk)
+            arriving.write(chunk)
 
 
-def _refused(status: int, weights: Weights, url: str, part: BinaryIO) -> None:
+def _recover_from_status(status: int, weights: Weights, url: str, part: BinaryIO) -> None:
     """What another attempt may mend is left to it."""
-    if status == _RANGE_REFUSED and _length(part):
+    if status == _RANGE_REFUSED and _file_size(part):
         part.truncate(0)
     elif status < _FIRST_SERVER_ERROR:
         raise ModelError(f"{_host(url)} answered {status} for {weights.file}.", provider=PROVIDER)
 
 
-class _Arriving:
+class _CountingWriter:
     """Bytes on their way into the file, counted: more than were promised are an error."""
 
     def __init__(self, part: BinaryIO, have: int, size: int, on_progress: Progress) -> None:
@@ -176,7 +176,7 @@ class _Arriving:
         self._size = size
         self._on_progress = on_progress
 
-    def take(self, chunk: bytes) -> None:
+    def write(self, chunk: bytes) -> None:
         self._have += len(chunk)
         if self._have > self._size:
             self._part.truncate(0)
@@ -186,7 +186,7 @@ class _Arriving:
         self._on_progress(self._have, self._size)
 
 
-def _finish(weights: Weights, part: BinaryIO, target: Path) -> Path:
+def _verify_and_move(weights: Weights, part: BinaryIO, target: Path) -> Path:
     part.flush()
     os.fsync(part.fileno())
     path = Path(part.name)
@@ -202,7 +202,7 @@ def _finish(weights: Weights, part: BinaryIO, target: Path) -> Path:
 
 
 @contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
+def _convert_disk_errors(folder: Path) -> Iterator[None]:
     """A full disk, or one that may not be written, is a sentence."""
     try:
         yield
@@ -212,7 +212,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         raise ModelError(f"{folder} cannot be written: {error.strerror or error}.", provider=PROVIDER) from None
 
 
-def _length(part: BinaryIO) -> int:
+def _file_size(part: BinaryIO) -> int:
     part.flush()
     return os.fstat(part.fileno()).st_size
 
@@ -221,5 +221,5 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or url
 
 
-def _silent(done: int, size: int) -> None:
+def _ignore_progress(done: int, size: int) -> None:
     """Nobody listens."""

@@ -20,7 +20,7 @@ from holodeck.providers.local.weights import PROVIDER
 _NOT_INSTALLED = "The local model needs an extra that is not installed. Install it with: "
 
 
-class Engine:
+class LlamaThread:
     """Runs llama.cpp in this process. Loading holds the interpreter for a second or two; answering does not."""
 
     def __init__(self, path: Path) -> None:
@@ -38,11 +38,11 @@ class Engine:
         loop, stop = asyncio.get_running_loop(), threading.Event()
         pieces: asyncio.Queue[Mapping[str, Any] | BaseException | None] = asyncio.Queue()
 
-        def hand_over(piece: Mapping[str, Any] | BaseException | None) -> None:
+        def put_chunk(chunk: Mapping[str, Any] | BaseException | None) -> None:
             if not loop.is_closed():
-                loop.call_soon_threadsafe(pieces.put_nowait, piece)
+                loop.call_soon_threadsafe(pieces.put_nowait, chunk)
 
-        self._thread.submit(self._chat, dict(body), hand_over, stop)
+        self._thread.submit(self._chat, dict(body), put_chunk, stop)
         try:
             while (piece := await pieces.get()) is not None:
                 if isinstance(piece, BaseException):
@@ -82,28 +82,28 @@ class Engine:
             reason = f"The local model could not be loaded from {self._path}: {error}"
             raise ModelError(f"{reason} Pull it again, or use another GGUF file.", provider=PROVIDER) from error
 
-    def _chat(self, body: dict[str, Any], hand_over: Any, stop: threading.Event) -> None:
-        def on_piece(piece: Mapping[str, Any]) -> bool:
-            hand_over(_failure(piece) or piece)
+    def _chat(self, body: dict[str, Any], put_chunk: Any, stop: threading.Event) -> None:
+        def on_chunk(chunk: Mapping[str, Any]) -> bool:
+            put_chunk(_failure_of(chunk) or chunk)
             return stop.is_set() or self._is_closed.is_set()
 
         try:
             self._load()
             if not stop.is_set():
                 answer = self._server.handle_chat_completions(
-                    {**body, "stream": True, "stream_options": {"include_usage": True}}, on_piece
+                    {**body, "stream": True, "stream_options": {"include_usage": True}}, on_chunk
                 )
                 if isinstance(answer, dict):
-                    hand_over(_failure(answer) or answer)
-            hand_over(None)
+                    put_chunk(_failure_of(answer) or answer)
+            put_chunk(None)
         except ModelError as error:
-            hand_over(error)
+            put_chunk(error)
         except Exception as error:
-            hand_over(ModelError(f"The local model refused the request: {error}", provider=PROVIDER))
+            put_chunk(ModelError(f"The local model refused the request: {error}", provider=PROVIDER))
 
 
-def _failure(piece: Mapping[str, Any]) -> ModelError | None:
-    error = piece.get("error")
+def _failure_of(chunk: Mapping[str, Any]) -> ModelError | None:
+    error = chunk.get("error")
     if not isinstance(error, Mapping):
         return None
     return ModelError(

@@ -10,15 +10,15 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.limits import LOCAL_SHORTLIST
-from holodeck.models.exchange import Answered, CallDelta, FinishReason, ModelEvent, ModelRequest, TextDelta, ToolSpec
-from holodeck.models.items import Item, Usage, said
+from holodeck.models.exchange import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
+from holodeck.models.items import Item, Usage, text_message
 from holodeck.models.llm import LLM
-from holodeck.providers.local.engine import Engine
-from holodeck.providers.local.prompt import answering, choosing, has_result, last_request
-from holodeck.providers.local.weights import KNOWN, find
-from holodeck.providers.local.writing import Writing
-from holodeck.providers.rehearsal import shortlist
-from holodeck.providers.schemas import adapt
+from holodeck.providers.local.engine import LlamaThread
+from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result, last_user_text
+from holodeck.providers.local.weights import KNOWN_WEIGHTS, require_model_file
+from holodeck.providers.local.writing import ChoiceParser
+from holodeck.providers.rehearsal import shortlist_tools
+from holodeck.providers.schemas import adapt_tool
 
 
 class Local:
@@ -32,24 +32,26 @@ class Local:
         folder: Path | None = None,
         on_notice: Callable[[str], None] | None = None,
     ) -> None:
-        self._wanted, self._folder = name or (llm.name if llm else None), folder
+        self._requested_name, self._folder = name or (llm.name if llm else None), folder
         self._on_notice = on_notice or (lambda notice: log.warning("model.slow", notice=notice))
-        self._engine: Engine | None = None
-        self._starting = asyncio.Lock()
+        self._engine: LlamaThread | None = None
+        self._start_lock = asyncio.Lock()
         self._path: Path | None = None
 
     @property
     def name(self) -> str:
         """The model's name, or that of its file."""
-        known = [weights.name for weights in KNOWN if self._path is not None and weights.file == self._path.name]
-        return (known or [self._path.stem if self._path else self._wanted or "local"])[0]
+        known = [
+            weights.name for weights in KNOWN_WEIGHTS if self._path is not None and weights.file == self._path.name
+        ]
+        return (known or [self._path.stem if self._path else self._requested_name or "local"])[0]
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Choose a tool, or answer. A tool's result is answered without looking at the tools again."""
-        engine = await self._ready()
-        tools = self._tools(request)
+        engine = await self._require_engine()
+        tools = self._select_tools(request)
         is_answer = not tools or has_result(request.items)
-        events = self._answer(engine, request) if is_answer else self._choose(engine, request, tools)
+        events = self._stream_answer(engine, request) if is_answer else self._stream_choice(engine, request, tools)
         async with aclosing(events):  # who leaves this iterator stops the model, not only the reading of it
             async for event in events:
                 yield event
@@ -60,13 +62,13 @@ class Local:
         if engine is not None:
             await engine.close()
 
-    async def _ready(self) -> Engine:
-        async with self._starting:
+    async def _require_engine(self) -> LlamaThread:
+        async with self._start_lock:
             if self._engine is None:
-                path = find(self._wanted, self._folder)
+                path = require_model_file(self._requested_name, self._folder)
                 self._path = path
-                self._on_notice(_warning(path))
-                engine = Engine(path)
+                self._on_notice(_speed_notice(path))
+                engine = LlamaThread(path)
                 try:
                     await engine.load()
                 except BaseException:
@@ -75,59 +77,59 @@ class Local:
                 self._engine = engine
             return self._engine
 
-    def _tools(self, request: ModelRequest) -> list[ToolSpec]:
+    def _select_tools(self, request: ModelRequest) -> list[ToolSpec]:
         choice = request.tool_choice
         if choice.mode == "none":
             return []
         names = {choice.name} if choice.name else set(choice.allowed) if choice.allowed is not None else None
         offered = [tool for tool in request.tools if names is None or tool.name in names]
-        few = shortlist(last_request(request.items), offered, LOCAL_SHORTLIST)
-        return [adapt(tool, "generic").spec for tool in few]
+        few = shortlist_tools(last_user_text(request.items), offered, LOCAL_SHORTLIST)
+        return [adapt_tool(tool, "generic").spec for tool in few]
 
-    async def _choose(
-        self, engine: Engine, request: ModelRequest, tools: Sequence[ToolSpec]
+    async def _stream_choice(
+        self, engine: LlamaThread, request: ModelRequest, tools: Sequence[ToolSpec]
     ) -> AsyncGenerator[ModelEvent, None]:
         choice = request.tool_choice
-        body = choosing(request, tools, may_reply=choice.mode != "required" and choice.name is None)
-        writing, told, end = Writing(), "", _End()
+        body = build_choice_body(request, tools, may_reply=choice.mode != "required" and choice.name is None)
+        writing, told, end = ChoiceParser(), "", _AnswerSummary()
         async with aclosing(engine.chat(body)) as pieces:
             async for piece in pieces:
-                new = writing.add(end.read(piece))
+                new = writing.add(end.read_chunk(piece))
                 if new:
                     told += new
                     yield TextDelta(text=new)
-        call = writing.call()
+        call = writing.parse_call()
         if call is None and not told:  # it was cut off before it said anything that can be used
-            async with aclosing(self._answer(engine, request)) as events:
+            async with aclosing(self._stream_answer(engine, request)) as events:
                 async for event in events:
                     yield event
             return
         if call is not None:
             yield CallDelta(index=0, call_id=call.call_id, name=call.name, arguments=call.arguments)
-            yield end.answered((call,), self.name, finish="tool_calls")
+            yield end.build_answered((call,), self.name, finish="tool_calls")
             return
-        yield end.answered((said("assistant", told),), self.name)
+        yield end.build_answered((text_message("assistant", told),), self.name)
 
-    async def _answer(self, engine: Engine, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        text, end = "", _End()
-        async with aclosing(engine.chat(answering(request))) as pieces:
+    async def _stream_answer(self, engine: LlamaThread, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        text, end = "", _AnswerSummary()
+        async with aclosing(engine.chat(build_answer_body(request))) as pieces:
             async for piece in pieces:
-                new = end.read(piece)
+                new = end.read_chunk(piece)
                 if new:
                     text += new
                     yield TextDelta(text=new)
-        yield end.answered((said("assistant", text),), self.name)
+        yield end.build_answered((text_message("assistant", text),), self.name)
 
 
-class _End:
+class _AnswerSummary:
     """What the pieces of an answer say besides its words."""
 
     def __init__(self) -> None:
         self._finish: FinishReason = "stop"
         self._usage = Usage()
 
-    def read(self, piece: Mapping[str, Any]) -> str:
-        usage = piece.get("usage")
+    def read_chunk(self, chunk: Mapping[str, Any]) -> str:
+        usage = chunk.get("usage")
         if isinstance(usage, Mapping):
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             self._usage = Usage(
@@ -135,19 +137,19 @@ class _End:
                 output_tokens=usage.get("completion_tokens", 0),
                 cached_tokens=cached,
             )
-        choices = piece.get("choices") or [{}]
+        choices = chunk.get("choices") or [{}]
         if choices[0].get("finish_reason") == "length":
             self._finish = "length"
         delta = choices[0].get("delta") or {}
         return str(delta.get("content") or "")
 
-    def answered(self, items: tuple[Item, ...], model: str, finish: FinishReason | None = None) -> Answered:
-        return Answered(items=items, finish=finish or self._finish, usage=self._usage, model=model)
+    def build_answered(self, items: tuple[Item, ...], model: str, finish: FinishReason | None = None) -> ModelAnswer:
+        return ModelAnswer(items=items, finish=finish or self._finish, usage=self._usage, model=model)
 
 
-def _warning(path: Path) -> str:
+def _speed_notice(path: Path) -> str:
     """How slow it will be, before it is."""
-    known = next((weights for weights in KNOWN if weights.file == path.name), None)
+    known = next((weights for weights in KNOWN_WEIGHTS if weights.file == path.name), None)
     pace = (
         f"about {known.tokens_per_second:.0f} tokens a second on two cores, so a turn takes 5 to 30 seconds"
         if known

@@ -32,16 +32,16 @@ _ANSWERING = (
 )
 
 
-def choosing(request: ModelRequest, tools: Sequence[ToolSpec], *, may_reply: bool) -> dict[str, Any]:
+def build_choice_body(request: ModelRequest, tools: Sequence[ToolSpec], *, may_reply: bool) -> dict[str, Any]:
     """A request whose answer can only be a call of one of the tools, or a reply."""
-    offered = "\n".join(map(_described, tools))
+    offered = "\n".join(map(_describe_tool, tools))
     system = "\n\n".join(filter(None, [request.instructions, _CHOOSING, f"Tools:\n{offered}"]))
     examples = [
         {"role": role, "content": text}
         for asked, answered in _EXAMPLES
         for role, text in (("user", asked), ("assistant", answered))
     ]
-    conversation = _conversation(request.items)
+    conversation = _build_messages(request.items)
     return {
         "messages": [{"role": "system", "content": system}, *examples, *conversation],
         "response_format": {"type": "json_schema", "json_schema": {"schema": _choice_schema(tools, may_reply)}},
@@ -50,11 +50,11 @@ def choosing(request: ModelRequest, tools: Sequence[ToolSpec], *, may_reply: boo
     }
 
 
-def answering(request: ModelRequest) -> dict[str, Any]:
+def build_answer_body(request: ModelRequest) -> dict[str, Any]:
     """A request without tools: with them in sight, a small model answers a result with another call."""
     system = "\n\n".join(filter(None, [request.instructions, _ANSWERING]))
     body: dict[str, Any] = {
-        "messages": [{"role": "system", "content": system}, *_conversation(request.items)],
+        "messages": [{"role": "system", "content": system}, *_build_messages(request.items)],
         "max_tokens": request.max_tokens or LOCAL_ANSWER_TOKENS,
     }
     if request.response_format is not None:
@@ -68,7 +68,7 @@ def answering(request: ModelRequest) -> dict[str, Any]:
     return body
 
 
-def last_request(items: Sequence[Item]) -> str:
+def last_user_text(items: Sequence[Item]) -> str:
     """What the person said last."""
     return next((item.text for item in reversed(items) if isinstance(item, Message) and item.role == "user"), "")
 
@@ -93,24 +93,24 @@ def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-def _described(tool: ToolSpec) -> str:
-    fields = {name: _field(field) for name, field in tool.parameters.get("properties", {}).items()}
+def _describe_tool(tool: ToolSpec) -> str:
+    fields = {name: _field_type(field) for name, field in tool.parameters.get("properties", {}).items()}
     return f"- {tool.name}: {one_line(tool.description, LOCAL_TOOL_CHARS)} {json.dumps(fields)}"
 
 
-def _field(field: Any) -> Any:
+def _field_type(field: Any) -> Any:
     if not isinstance(field, Mapping):
         return "any"
     return field.get("enum") or field.get("type", "any")
 
 
-def _conversation(items: Sequence[Item]) -> list[dict[str, str]]:
+def _build_messages(items: Sequence[Item]) -> list[dict[str, str]]:
     """The end of the conversation, as much as fits, in plain words: small models know no other form well."""
     names = {item.call_id: item.name for item in items if isinstance(item, FunctionCall)}
     told: list[dict[str, str]] = []
     room = LOCAL_PROMPT_CHARS
     for item in reversed(items):
-        message = _told(item, names)
+        message = _encode_item(item, names)
         if message is None:
             continue
         if told and room < len(message["content"]):
@@ -121,19 +121,19 @@ def _conversation(items: Sequence[Item]) -> list[dict[str, str]]:
     return told[::-1]
 
 
-def _told(item: Item, names: Mapping[str, str]) -> dict[str, str] | None:
+def _encode_item(item: Item, names: Mapping[str, str]) -> dict[str, str] | None:
     match item:
         case Message(role=role, content=content):
-            return {"role": "system" if role == "developer" else role, "content": _text(content)}
+            return {"role": "system" if role == "developer" else role, "content": _text_of(content)}
         case FunctionCallOutput(call_id=call_id, content=content, is_error=is_error):
-            result = _text(content)[:LOCAL_RESULT_CHARS]
+            result = _text_of(content)[:LOCAL_RESULT_CHARS]
             outcome = "failed" if is_error else "answered"
             return {"role": "user", "content": f"(The tool {names.get(call_id, 'asked')} {outcome}: {result})"}
         case _:
             return None
 
 
-def _text(parts: Sequence[Part]) -> str:
+def _text_of(parts: Sequence[Part]) -> str:
     return "\n".join(
         part.text if isinstance(part, TextContent) else f"({part.type.replace('_', ' ')}, not shown)" for part in parts
     )

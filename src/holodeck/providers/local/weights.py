@@ -38,7 +38,7 @@ class Weights:
 
 _HOME = "https://huggingface.co/Qwen"
 
-KNOWN: tuple[Weights, ...] = (
+KNOWN_WEIGHTS: tuple[Weights, ...] = (
     Weights(
         name="qwen2.5-coder-0.5b",
         url=f"{_HOME}/Qwen2.5-Coder-0.5B-Instruct-GGUF/resolve/main/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
@@ -58,7 +58,7 @@ KNOWN: tuple[Weights, ...] = (
         prompt_tokens_per_second=25,
     ),
 )
-DEFAULT = KNOWN[0]
+DEFAULT_WEIGHTS = KNOWN_WEIGHTS[0]
 
 Progress = Callable[[int, int], None]
 """Hears how many bytes of how many are there."""
@@ -71,16 +71,16 @@ def models_folder() -> Path:
     return base / "holodeck" / "models"
 
 
-def known(name: str) -> Weights:
+def require_weights(name: str) -> Weights:
     """The weights of that name; a `ModelError` with the names that there are."""
-    for weights in KNOWN:
+    for weights in KNOWN_WEIGHTS:
         if weights.name == name:
             return weights
-    names = ", ".join(weights.name for weights in KNOWN)
+    names = ", ".join(weights.name for weights in KNOWN_WEIGHTS)
     raise ModelError(f"There is no known local model '{name}'. There are: {names}.", provider=PROVIDER)
 
 
-def find(name: str | None, folder: Path | None = None) -> Path:
+def require_model_file(name: str | None, folder: Path | None = None) -> Path:
     """The file that a model's name means: a known one that was pulled, or the path of a GGUF file."""
     if name is not None and (name.endswith(".gguf") or os.sep in name):
         path = Path(name).expanduser()
@@ -88,7 +88,7 @@ def find(name: str | None, folder: Path | None = None) -> Path:
             raise ModelError(f"There is no model file {path}. Give 'name' the path of a GGUF file.", provider=PROVIDER)
         return path
     where = folder or models_folder()
-    wanted = [known(name)] if name is not None else list(KNOWN)
+    wanted = [require_weights(name)] if name is not None else list(KNOWN_WEIGHTS)
     for weights in wanted:
         if (where / weights.file).is_file():
             return where / weights.file

@@ -14,24 +14,24 @@ _BROKEN_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{0,3}|(?<!\\)(?:\\\\)*\\)$")
 _HALF_A_PAIR = re.compile(r"[\ud800-\udbff]$")
 
 
-class Writing:
+class ChoiceParser:
     """Collects the JSON that a model writes."""
 
     def __init__(self) -> None:
         self._text = ""
-        self._told = 0
+        self._sent_chars = 0
 
-    def add(self, piece: str) -> str:
+    def add(self, text: str) -> str:
         """Take another piece; returns what is new of a reply."""
-        self._text += piece
+        self._text += text
         match = _REPLY.match(self._text)
         if match is None:
             return ""
-        reply = _unquoted(self._text[match.end() :])
-        new, self._told = reply[self._told :], max(self._told, len(reply))
+        reply = _parse_partial_string(self._text[match.end() :])
+        new, self._sent_chars = reply[self._sent_chars :], max(self._sent_chars, len(reply))
         return new
 
-    def call(self) -> FunctionCall | None:
+    def parse_call(self) -> FunctionCall | None:
         """The call that was written, or None for a reply or for something that is neither."""
         written = _first_object(self._text)
         name, arguments = written.get("tool"), written.get("arguments", {})
@@ -41,7 +41,7 @@ class Writing:
         return FunctionCall(call_id=new_id("call"), name=name, arguments=text)
 
 
-def _unquoted(written: str) -> str:
+def _parse_partial_string(written: str) -> str:
     """The text of a JSON string that may not have ended yet."""
     end = re.search(r'(?<!\\)(?:\\\\)*"', written)
     inner = written[: end.end() - 1] if end else _BROKEN_ESCAPE.sub("", written)

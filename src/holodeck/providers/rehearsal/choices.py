@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holodeck.providers.rehearsal.fields import Field
-from holodeck.providers.rehearsal.fit import direction
+from holodeck.providers.rehearsal.fit import score_direction
 from holodeck.providers.rehearsal.words import stem, stem_set, stems
 
 _NEGATION = re.compile(r"\b(?:no|not|without|don't|do not|never|disable|off|skip)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
@@ -21,7 +21,7 @@ _AROUND = 28
 """Characters before a value that say which field it is for."""
 
 
-def boolean(field: Field, text: str) -> bool | None:
+def parse_boolean(field: Field, text: str) -> bool | None:
     """True when the request names it, False when it names it with a "no", None when it does not."""
     name = str(field.path[-1])
     answers = r"\s*(?:[:=]|\bis\b|\bto\b)?\s*(true|false|yes|no|on|off)\b"
@@ -38,25 +38,25 @@ def boolean(field: Field, text: str) -> bool | None:
     return not _NEGATION.search(text[:start])
 
 
-def choices(fields: Sequence[Field], text: str, tool_name: str) -> Iterator[tuple[Field, Any]]:
+def find_choices(fields: Sequence[Field], text: str, tool_name: str) -> Iterator[tuple[Field, Any]]:
     """Values of enumerations that the request names, each place of the text for one field only."""
     taken: list[range] = []
     for field in fields:
         found = [
             (match, value)
-            for match, value in _named(field, text)
+            for match, value in _find_enum_values(field, text)
             if not any(match.start() in place for place in taken)
             and (field.is_required or _is_meant(field, text, match, tool_name))
         ]
         if not found:
             continue
-        best = max(found, key=lambda each: (direction(field, _before(text, each[0])), -each[0].start()))
+        best = max(found, key=lambda each: (score_direction(field, _text_before(text, each[0])), -each[0].start()))
         kept = found if field.is_many else [best]
         taken += [range(*match.span()) for match, _ in kept]
         yield field, [value for _, value in kept] if field.is_many else best[1]
 
 
-def _named(field: Field, text: str) -> list[tuple[re.Match[str], Any]]:
+def _find_enum_values(field: Field, text: str) -> list[tuple[re.Match[str], Any]]:
     """Where the request names a value; of two in one place, the longer one."""
     found: list[tuple[re.Match[str], Any]] = []
     for value in sorted(field.schema.get("enum", ()), key=lambda value: -len(str(value))):
@@ -74,8 +74,8 @@ def _is_meant(field: Field, text: str, match: re.Match[str], tool_name: str) -> 
     others = set(stems(text[: match.start()] + " " + text[match.end() :]))
     following = stems(" ".join(text[match.end() :].split()[:1]))
     is_before_noun = bool(set(following) & set(stems(tool_name)))
-    return bool(field.labels & others) or is_before_noun or bool(_NAMED_AS.search(_before(text, match)))
+    return bool(field.labels & others) or is_before_noun or bool(_NAMED_AS.search(_text_before(text, match)))
 
 
-def _before(text: str, match: re.Match[str]) -> str:
+def _text_before(text: str, match: re.Match[str]) -> str:
     return text[max(0, match.start() - _AROUND) : match.start()]

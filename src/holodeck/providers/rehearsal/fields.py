@@ -74,16 +74,16 @@ _FORMATS = {
 }
 
 
-def fields(schema: object) -> list[Field]:
+def list_fields(schema: object) -> list[Field]:
     """The leaves of a tool's parameters, required ones first, else in the order of the schema."""
-    found = list(_walk(schema, (), is_required=True, is_needed=True, depth=MAX_SCHEMA_DEPTH))
+    found = list(_walk_fields(schema, (), is_required=True, is_needed=True, depth=MAX_SCHEMA_DEPTH))
     return sorted(found, key=lambda field: not field.is_required)
 
 
-def _walk(
+def _walk_fields(
     schema: object, path: tuple[str | int, ...], *, is_required: bool, is_needed: bool, depth: int
 ) -> Iterator[Field]:
-    plain = _plain(schema)
+    plain = _without_null(schema)
     properties = plain.get("properties")
     if isinstance(properties, Mapping) and properties and depth > 0:
         required = plain.get("required")
@@ -91,31 +91,33 @@ def _walk(
         for name, inner in properties.items():
             is_wanted = name in needed
             inside = (*path, str(name))
-            yield from _walk(inner, inside, is_required=is_required and is_wanted, is_needed=is_wanted, depth=depth - 1)
+            yield from _walk_fields(
+                inner, inside, is_required=is_required and is_wanted, is_needed=is_wanted, depth=depth - 1
+            )
         return
-    items = _plain(plain.get("items"))
+    items = _without_null(plain.get("items"))
     is_many = plain.get("type") == "array"
     if is_many and isinstance(items.get("properties"), Mapping) and items["properties"]:
-        yield from _walk(items, (*path, 0), is_required=is_required, is_needed=is_needed, depth=depth - 1)
+        yield from _walk_fields(items, (*path, 0), is_required=is_required, is_needed=is_needed, depth=depth - 1)
     elif path:
         leaf = items if is_many else plain
         yield Field(
             path=path,
             schema=leaf,
-            role=_role(str(path[-1]), leaf),
+            role=_role_of(str(path[-1]), leaf),
             is_required=is_required,
             is_needed=is_needed,
             is_many=is_many,
             labels=frozenset(stems(str(path[-1]))),
-            heads=_heads(stems(str(path[-1]))),
+            heads=_heads_of(stems(str(path[-1]))),
         )
 
 
-def _heads(words: tuple[str, ...]) -> frozenset[str]:
+def _heads_of(words: tuple[str, ...]) -> frozenset[str]:
     return frozenset(words[-2:] if words[-1:] == (stem("name"),) else words[-1:])
 
 
-def _plain(schema: object) -> Mapping[str, Any]:
+def _without_null(schema: object) -> Mapping[str, Any]:
     """The schema, or the one alternative of it that is not null."""
     if not isinstance(schema, Mapping):
         return {}
@@ -130,7 +132,7 @@ def _plain(schema: object) -> Mapping[str, Any]:
     return schema
 
 
-def _role(name: str, schema: Mapping[str, Any]) -> Role:
+def _role_of(name: str, schema: Mapping[str, Any]) -> Role:
     if "const" in schema:
         return Role.CONSTANT
     if isinstance(schema.get("enum"), list):

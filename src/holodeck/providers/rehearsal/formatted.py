@@ -9,21 +9,23 @@ from typing import Any
 from holodeck.models.content import TextContent
 from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput
-from holodeck.providers.rehearsal.arguments import fill
-from holodeck.providers.rehearsal.fields import Role, fields
-from holodeck.providers.rehearsal.findings import findings
+from holodeck.providers.rehearsal.arguments import fill_arguments
+from holodeck.providers.rehearsal.fields import Role, list_fields
+from holodeck.providers.rehearsal.findings import find_entities
 from holodeck.providers.rehearsal.speech import LABEL
-from holodeck.providers.schemas import adapt
+from holodeck.providers.schemas import adapt_tool
 
 
-def formatted(words: str, schema: Mapping[str, Any], done: Sequence[tuple[FunctionCall, FunctionCallOutput]]) -> str:
+def format_answer(
+    answer: str, schema: Mapping[str, Any], results: Sequence[tuple[FunctionCall, FunctionCallOutput]]
+) -> str:
     """The answer as JSON when the schema wants one text, or only what the tools' answers contain."""
-    spec = adapt(ToolSpec(name="answer", parameters=schema), "generic").spec
-    wanted = [field for field in fields(spec.parameters) if field.is_required]
+    spec = adapt_tool(ToolSpec(name="answer", parameters=schema), "generic").spec
+    wanted = [field for field in list_fields(spec.parameters) if field.is_required]
     if len(wanted) == 1 and wanted[0].role is Role.TEXT and len(wanted[0].path) == 1 and not wanted[0].is_many:
-        return json.dumps({wanted[0].path[0]: f"{LABEL} {words}"}, ensure_ascii=False)
-    text = "\n".join(part.text for _, output in done for part in output.content if isinstance(part, TextContent))
-    filled = fill(spec, text, findings(text))
+        return json.dumps({wanted[0].path[0]: f"{LABEL} {answer}"}, ensure_ascii=False)
+    text = "\n".join(part.text for _, output in results for part in output.content if isinstance(part, TextContent))
+    filled = fill_arguments(spec, text, find_entities(text))
     if filled.missing or not filled.arguments:
-        return f"{LABEL} {words}\n(This does not fit the format that was asked for: fixed rules cannot write it.)"
+        return f"{LABEL} {answer}\n(This does not fit the format that was asked for: fixed rules cannot write it.)"
     return json.dumps(filled.arguments, ensure_ascii=False)

@@ -8,12 +8,19 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from holodeck.lib.ids import new_id
-from holodeck.models.exchange import Answered, CallDelta, FinishReason, ModelEvent, ModelRequest, TextDelta, ToolSpec
-from holodeck.models.items import FunctionCall, Item, Usage, said
-from holodeck.providers.rehearsal.formatted import formatted
-from holodeck.providers.rehearsal.plan import Step, plan
-from holodeck.providers.rehearsal.speech import LABEL, asked_for, asking, held_back, offering, reporting
-from holodeck.providers.rehearsal.transcript import Turn, read_turn, words_in
+from holodeck.models.exchange import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
+from holodeck.models.items import FunctionCall, Item, Usage, text_message
+from holodeck.providers.rehearsal.formatted import format_answer
+from holodeck.providers.rehearsal.plan import Step, plan_steps
+from holodeck.providers.rehearsal.speech import (
+    LABEL,
+    ask_for_missing,
+    describe_tools,
+    describe_withheld_call,
+    find_asked_tool,
+    report_results,
+)
+from holodeck.providers.rehearsal.transcript import OpenRequest, count_words, read_open_request
 
 _WORDS_PER_DELTA = 3
 
@@ -25,15 +32,15 @@ class Rehearsal:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Answer in small pieces, as a language model does."""
-        turn = read_turn(request.items)
+        turn = read_open_request(request.items)
         answer = await asyncio.to_thread(_decide, turn, request)  # a long request takes longer than a loop may wait
-        usage = Usage(input_tokens=words_in(request.items, request.instructions))
+        usage = Usage(input_tokens=count_words(request.items, request.instructions))
         if isinstance(answer, str):
             shape = request.response_format
-            words = formatted(answer, shape, turn.done) if shape is not None else f"{LABEL} {answer}"
-            events = _speak(words, request.max_tokens, usage)
+            words = format_answer(answer, shape, turn.results) if shape is not None else f"{LABEL} {answer}"
+            events = _build_text_events(words, request.max_tokens, usage)
         else:
-            events = _call(answer if request.parallel_tool_calls else answer[:1], usage)
+            events = _build_call_events(answer if request.parallel_tool_calls else answer[:1], usage)
         for event in events:
             yield event
             await asyncio.sleep(0)  # whoever reads the stream, or cancels it, gets a turn between two pieces
@@ -42,39 +49,47 @@ class Rehearsal:
         """There is nothing to let go of."""
 
 
-def _decide(turn: Turn, request: ModelRequest) -> str | list[FunctionCall]:
+def _decide(turn: OpenRequest, request: ModelRequest) -> str | list[FunctionCall]:
     """Words, or calls."""
-    if any(output.is_error for _, output in turn.done):
-        return reporting(turn.done)
+    if any(output.is_error for _, output in turn.results):
+        return report_results(turn.results)
     choice = request.tool_choice
-    tools = _on_offer(request)
-    steps = _steps(turn, tools, is_forced=choice.mode == "required" or choice.name is not None)
+    tools = _select_tools(request)
+    steps = _plan_request(turn, tools, is_forced=choice.mode == "required" or choice.name is not None)
     if choice.mode == "none":
-        return reporting(turn.done) if turn.done else held_back(steps[0].tool) if steps else offering(())
+        return (
+            report_results(turn.results)
+            if turn.results
+            else describe_withheld_call(steps[0].tool)
+            if steps
+            else describe_tools(())
+        )
     calls_made = len(turn.calls)
     for step in steps:
         if step.missing:
-            return "\n".join([*([reporting(turn.done)] if turn.done else []), asking(step.tool, step.missing)])
+            return "\n".join(
+                [*([report_results(turn.results)] if turn.results else []), ask_for_missing(step.tool, step.missing)]
+            )
         if calls_made < len(step.calls):
             return [_function_call(step, index) for index in range(calls_made, len(step.calls))]
         calls_made -= len(step.calls)
-    return reporting(turn.done) if turn.done else offering(tools)
+    return report_results(turn.results) if turn.results else describe_tools(tools)
 
 
-def _steps(turn: Turn, tools: Sequence[ToolSpec], *, is_forced: bool) -> list[Step]:
+def _plan_request(turn: OpenRequest, tools: Sequence[ToolSpec], *, is_forced: bool) -> list[Step]:
     """An answer to a question of ours completes the request that made us ask."""
-    steps = plan(turn.text, tools, is_forced=is_forced)
-    waiting = [tool for tool in tools if tool.name == asked_for(turn.asked)]
+    steps = plan_steps(turn.text, tools, is_forced=is_forced)
+    waiting = [tool for tool in tools if tool.name == find_asked_tool(turn.question)]
     if not waiting or (steps and not steps[0].missing):
         return steps
-    whole = plan(f"{turn.before}\n{turn.text}", waiting, is_forced=True)
+    whole = plan_steps(f"{turn.previous_text}\n{turn.text}", waiting, is_forced=True)
     missing = whole[0].missing if whole else ()
     if len(missing) == 1 and "." not in missing[0]:
-        whole = plan(f"{turn.before}\n{missing[0]}: {turn.text}", waiting, is_forced=True)
+        whole = plan_steps(f"{turn.previous_text}\n{missing[0]}: {turn.text}", waiting, is_forced=True)
     return whole
 
 
-def _on_offer(request: ModelRequest) -> list[ToolSpec]:
+def _select_tools(request: ModelRequest) -> list[ToolSpec]:
     choice = request.tool_choice
     names = {choice.name} if choice.name is not None else set(choice.allowed) if choice.allowed is not None else None
     return [tool for tool in request.tools if names is None or tool.name in names]
@@ -85,7 +100,7 @@ def _function_call(step: Step, index: int) -> FunctionCall:
     return FunctionCall(call_id=new_id("call"), name=step.tool.name, arguments=arguments)
 
 
-def _speak(words: str, limit: int | None, usage: Usage) -> list[ModelEvent]:
+def _build_text_events(words: str, limit: int | None, usage: Usage) -> list[ModelEvent]:
     pieces = words.split(" ")
     finish: FinishReason = "stop"
     if limit is not None and len(pieces) > limit:
@@ -95,10 +110,10 @@ def _speak(words: str, limit: int | None, usage: Usage) -> list[ModelEvent]:
     deltas: list[ModelEvent] = [
         TextDelta(text=("" if at == 0 else " ") + " ".join(group)) for at, group in enumerate(groups)
     ]
-    return [*deltas, _answered((said("assistant", text),), finish, usage, len(pieces))]
+    return [*deltas, _build_answered((text_message("assistant", text),), finish, usage, len(pieces))]
 
 
-def _call(calls: Sequence[FunctionCall], usage: Usage) -> list[ModelEvent]:
+def _build_call_events(calls: Sequence[FunctionCall], usage: Usage) -> list[ModelEvent]:
     deltas: list[ModelEvent] = []
     for index, call in enumerate(calls):
         half = len(call.arguments) // 2
@@ -106,8 +121,8 @@ def _call(calls: Sequence[FunctionCall], usage: Usage) -> list[ModelEvent]:
         deltas.append(CallDelta(index=index, arguments=call.arguments[:half]))
         deltas.append(CallDelta(index=index, arguments=call.arguments[half:]))
     words = sum(len(call.arguments.split()) + 1 for call in calls)
-    return [*deltas, _answered(tuple(calls), "tool_calls", usage, words)]
+    return [*deltas, _build_answered(tuple(calls), "tool_calls", usage, words)]
 
 
-def _answered(items: tuple[Item, ...], finish: FinishReason, usage: Usage, words: int) -> Answered:
-    return Answered(items=items, finish=finish, usage=replace(usage, output_tokens=words), model=Rehearsal.name)
+def _build_answered(items: tuple[Item, ...], finish: FinishReason, usage: Usage, words: int) -> ModelAnswer:
+    return ModelAnswer(items=items, finish=finish, usage=replace(usage, output_tokens=words), model=Rehearsal.name)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from holodeck.models.exchange import ToolSpec
 from holodeck.providers.rehearsal.fields import Field, Role
-from holodeck.providers.rehearsal.findings import Finding
+from holodeck.providers.rehearsal.findings import Entity
 from holodeck.providers.rehearsal.words import stem, stem_set, stems, word_set
 
 _SAYING = r"(?:saying|that says|which says|that reads|reading|containing|with the (?:words?|text|message|contents?))"
@@ -42,14 +42,14 @@ _VAGUE = word_set(
 _LONGEST_LIST_WORD = 40
 
 
-def blanked(text: str, found: Iterable[Finding]) -> str:
+def blank_entities(text: str, found: Iterable[Entity]) -> str:
     """The text with the things that were found in it hidden, so that their words mean nothing else."""
     for finding in found:
         text = text[: finding.start] + "\0" * (finding.end - finding.start) + text[finding.end :]
     return text
 
 
-def marked(field: Field, text: str) -> re.Match[str] | None:
+def find_marked_word(field: Field, text: str) -> re.Match[str] | None:
     """The one word, in the group `word`, that the request marks as belonging into the field: `of type person`."""
     for names, pattern in _MARKERS:
         if names & field.heads and not field.is_many:
@@ -59,15 +59,15 @@ def marked(field: Field, text: str) -> re.Match[str] | None:
     return None
 
 
-def phrase(field: Field, tool: ToolSpec, text: str, *, is_only: bool) -> str | None:
+def find_phrase(field: Field, tool: ToolSpec, text: str, *, is_only: bool) -> str | None:
     """The words that belong into a text field. `is_only`: no other field could claim the rest of the request."""
-    for label in sorted(_spoken(field)):
+    for label in sorted(_spoken_names(field)):
         match = re.search(rf"\b{label}\s*(?:[:=]|\bis\b)\s*(?P<rest>[^,;\0]+)", text, re.IGNORECASE)
         if match:
-            return _clean(match["rest"])
+            return _clean_phrase(match["rest"])
     for names, pattern in _AFTER_WORDS:
         match = re.search(pattern, text, re.IGNORECASE) if names & field.labels else None
-        if match and (value := _clean(match["rest"])):
+        if match and (value := _clean_phrase(match["rest"])):
             return value
     if field.role is not Role.TEXT or not is_only:
         return None
@@ -75,17 +75,17 @@ def phrase(field: Field, tool: ToolSpec, text: str, *, is_only: bool) -> str | N
     return None if said and _THING.match(said) else said
 
 
-def words_of_list(field: Field, text: str) -> list[str]:
+def find_list_words(field: Field, text: str) -> list[str]:
     """`alice, bob and carol` after a word that names the field."""
-    for label in sorted(_spoken(field)):
+    for label in sorted(_spoken_names(field)):
         match = re.search(rf"\b{label}\s*:?\s+(?P<rest>[^.;\0]+)", text, re.IGNORECASE)
         if match:
-            parts = [_clean(part) for part in re.split(r",|\band\b", match["rest"])]
+            parts = [_clean_phrase(part) for part in re.split(r",|\band\b", match["rest"])]
             return [part for part in parts if part and len(part) <= _LONGEST_LIST_WORD]
     return []
 
 
-def _spoken(field: Field) -> set[str]:
+def _spoken_names(field: Field) -> set[str]:
     """The field's name as a person may write it."""
     name = str(field.path[-1])
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|[_-]", " ", name)
@@ -93,10 +93,10 @@ def _spoken(field: Field) -> set[str]:
 
 
 def _after_label(field: Field, text: str) -> str | None:
-    for label in sorted(_spoken(field)):
+    for label in sorted(_spoken_names(field)):
         match = re.search(rf"\b{label}\s+(?P<rest>[^\0]+)", text, re.IGNORECASE)
         if match:
-            return _clean(match["rest"])
+            return _clean_phrase(match["rest"])
     return None
 
 
@@ -109,12 +109,12 @@ def _after_verb(tool: ToolSpec, text: str) -> str | None:
     rest = plain[first.end() :]
     while (next_word := re.match(r"\s+[A-Za-z]+", rest)) and stem(next_word.group().strip()) in stems(tool.name):
         rest = rest[next_word.end() :]  # `git checkout main` names the tool with two words
-    said = _clean(rest)
+    said = _clean_phrase(rest)
     # "commit the staged changes" says what the tool is for, not what to tell it
     return None if said and set(stems(said)) & set(stems(tool.description)) else said
 
 
-def _clean(words: str) -> str | None:
+def _clean_phrase(words: str) -> str | None:
     """Without loose ends, and nothing when it only points at something else."""
     kept = _LEAD_IN.sub("", words.split("\0", maxsplit=1)[0]).strip()
     if "\0" in words:

@@ -10,11 +10,11 @@ from typing import Any
 
 from holodeck.lib.limits import MAX_REHEARSED_CALLS, MAX_REHEARSED_CHARS
 from holodeck.models.exchange import ToolSpec
-from holodeck.providers.rehearsal.arguments import Filled, fill
-from holodeck.providers.rehearsal.findings import Finding, Kind, findings
-from holodeck.providers.rehearsal.shortlist import Ranked, rank
-from holodeck.providers.rehearsal.words import meanings, stems
-from holodeck.providers.schemas import adapt
+from holodeck.providers.rehearsal.arguments import FilledArguments, fill_arguments
+from holodeck.providers.rehearsal.findings import Entity, EntityKind, find_entities
+from holodeck.providers.rehearsal.shortlist import RankedTool, rank_tools
+from holodeck.providers.rehearsal.words import stems, synonyms_of
+from holodeck.providers.schemas import adapt_tool
 
 _LOOKED_AT = 10
 """Tools whose arguments are tried; the right one is among the first three nearly always."""
@@ -24,9 +24,19 @@ _RARE_THING = 2.2
 _WORDS_ENOUGH = 2
 """Words in common that make a match without the tool's name."""
 _TELLING = frozenset(
-    {Kind.URL, Kind.EMAIL, Kind.PATH, Kind.GLOB, Kind.ZONE, Kind.CLOCK, Kind.NUMBER, Kind.QUOTED, Kind.REVISION}
+    {
+        EntityKind.URL,
+        EntityKind.EMAIL,
+        EntityKind.PATH,
+        EntityKind.GLOB,
+        EntityKind.ZONE,
+        EntityKind.CLOCK,
+        EntityKind.NUMBER,
+        EntityKind.QUOTED,
+        EntityKind.REVISION,
+    }
 )
-_COMMON = frozenset({Kind.PATH, Kind.QUOTED, Kind.REVISION})
+_COMMON = frozenset({EntityKind.PATH, EntityKind.QUOTED, EntityKind.REVISION})
 
 _NEXT = re.compile(
     r"(?:[,;]\s{0,3}|\.\s{1,3}|\s)(?:and\s{1,3})?(?:then|after that|afterwards|next|finally)\b,?\s{0,3}"
@@ -49,30 +59,30 @@ class Step:
     score: float
 
 
-def plan(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> list[Step]:
+def plan_steps(request: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> list[Step]:
     """The steps of a request; empty when no tool fits. `is_forced`: a tool must be called, so the nearest will do."""
     if not tools:
         return []
     text = request[:MAX_REHEARSED_CHARS]
     parts = [part for part in _NEXT.split(text) if part and part.strip()]
-    steps = _steps(parts, tools) if 1 < len(parts) <= MAX_REHEARSED_CALLS else []
-    whole = step_for(text, tools, is_forced=is_forced)
+    steps = _find_steps(parts, tools) if 1 < len(parts) <= MAX_REHEARSED_CALLS else []
+    whole = find_step(text, tools, is_forced=is_forced)
     if len(steps) == len(parts) and len(parts) > 1:
         return steps
     if len(parts) == 1 and whole:
-        return _joined(text, tools, whole)
+        return _split_joined(text, tools, whole)
     return [whole] if whole else steps[:1]
 
 
-def step_for(text: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> Step | None:
+def find_step(text: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -> Step | None:
     """The tool that fits one thing best, with its arguments."""
-    found = findings(text)
-    candidates = rank(text, tools)[:_LOOKED_AT]
-    best: tuple[float, Ranked, Filled] | None = None
+    found = find_entities(text)
+    candidates = rank_tools(text, tools)[:_LOOKED_AT]
+    best: tuple[float, RankedTool, FilledArguments] | None = None
     for ranked in candidates:
-        filled = fill(adapt(ranked.tool, "generic").spec, text, found)
-        score = ranked.score + _worth(filled)
-        if not is_forced and not _fits(ranked, filled):
+        filled = fill_arguments(adapt_tool(ranked.tool, "generic").spec, text, found)
+        score = ranked.score + _score_filled(filled)
+        if not is_forced and not _is_fit(ranked, filled):
             continue
         if best is None or score > best[0]:
             best = (score, ranked, filled)
@@ -83,32 +93,32 @@ def step_for(text: str, tools: Sequence[ToolSpec], *, is_forced: bool = False) -
     return Step(tool=ranked.tool, calls=() if filled.missing else calls, missing=filled.missing, score=score)
 
 
-def _worth(filled: Filled) -> float:
-    repeated = len(filled.alternatives) * max(map(_weight, filled.used), default=0.0)
-    spare = sum(map(_weight, filled.spare)) - repeated
-    taken = sum(map(_weight, filled.used)) + repeated + filled.aptness
+def _score_filled(filled: FilledArguments) -> float:
+    repeated = len(filled.alternatives) * max(map(_weight_of, filled.used), default=0.0)
+    spare = sum(map(_weight_of, filled.unused)) - repeated
+    taken = sum(map(_weight_of, filled.used)) + repeated + filled.aptness
     lonely = sum(isinstance(value, list) and len(value) == 1 for value in filled.arguments.values())
     return _TAKEN * taken - _LONELY * lonely - _MISSING * len(filled.missing) - _SPARE * spare
 
 
-def _weight(thing: Finding) -> float:
+def _weight_of(entity: Entity) -> float:
     """An address, a zone or a number says more about the tool than a path: few tools take one."""
-    return 0.0 if thing.kind not in _TELLING else 1.0 if thing.kind in _COMMON else _RARE_THING
+    return 0.0 if entity.kind not in _TELLING else 1.0 if entity.kind in _COMMON else _RARE_THING
 
 
-def _resolved(part: str, earlier: str) -> str:
+def _resolve_pronouns(part: str, earlier: str) -> str:
     """ "it" and "there" stand for the last thing that an earlier part of the request named."""
-    if not earlier or any(thing.kind in _TELLING for thing in findings(part)):
+    if not earlier or any(thing.kind in _TELLING for thing in find_entities(part)):
         return part
-    things = [thing for thing in findings(earlier) if thing.kind in _TELLING]
-    places = [thing for thing in things if thing.kind is not Kind.QUOTED] or things
+    things = [thing for thing in find_entities(earlier) if thing.kind in _TELLING]
+    places = [thing for thing in things if thing.kind is not EntityKind.QUOTED] or things
     if not places:
         return part
-    meant = f'"{places[-1].text}"' if places[-1].kind is Kind.QUOTED else places[-1].text
+    meant = f'"{places[-1].text}"' if places[-1].kind is EntityKind.QUOTED else places[-1].text
     return _POINTS_BACK.sub(lambda _: meant, part, count=1)
 
 
-def _fits(ranked: Ranked, filled: Filled) -> bool:
+def _is_fit(ranked: RankedTool, filled: FilledArguments) -> bool:
     """Whether the tool is meant at all, and not only the nearest of tools that are not."""
     if ranked.score <= 0 or ranked.is_unasked:
         return False
@@ -116,35 +126,35 @@ def _fits(ranked: Ranked, filled: Filled) -> bool:
         return True
     if ranked.has_name:
         return bool(filled.used) or not filled.missing
-    return any(thing.kind in {Kind.URL, Kind.EMAIL} for thing in filled.used)
+    return any(thing.kind in {EntityKind.URL, EntityKind.EMAIL} for thing in filled.used)
 
 
-def _steps(parts: Sequence[str], tools: Sequence[ToolSpec]) -> list[Step]:
+def _find_steps(parts: Sequence[str], tools: Sequence[ToolSpec]) -> list[Step]:
     steps: list[Step] = []
     for index, part in enumerate(parts):
-        step = step_for(_resolved(part, " ".join(parts[:index])), tools)
+        step = find_step(_resolve_pronouns(part, " ".join(parts[:index])), tools)
         if step is None:
             return steps
         steps.append(step)
     return steps
 
 
-def _joined(text: str, tools: Sequence[ToolSpec], whole: Step) -> list[Step]:
+def _split_joined(text: str, tools: Sequence[ToolSpec], whole: Step) -> list[Step]:
     """`add 1 and 2 and list /data`: two steps, when each half is complete on its own and they are different tools."""
     for match in islice(_JOINED.finditer(text), MAX_REHEARSED_CALLS):
         halves = [text[: match.start()], text[match.end() :]]
-        steps = _steps(halves, tools)
+        steps = _find_steps(halves, tools)
         is_split = len(steps) == len(halves) and steps[0].tool != steps[1].tool
         if (
             is_split
             and not any(step.missing for step in steps)
-            and all(_leads(half, step) for half, step in zip(halves, steps, strict=True))
+            and all(_has_leading_verb(half, step) for half, step in zip(halves, steps, strict=True))
         ):
             return steps
     return [whole]
 
 
-def _leads(half: str, step: Step) -> bool:
+def _has_leading_verb(half: str, step: Step) -> bool:
     """Whether a half begins with a word of its tool, as a request of its own does."""
     words = stems(half)
-    return bool(words) and bool({words[0], *meanings(words[0])} & set(stems(step.tool.name)))
+    return bool(words) and bool({words[0], *synonyms_of(words[0])} & set(stems(step.tool.name)))

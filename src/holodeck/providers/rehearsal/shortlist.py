@@ -11,9 +11,9 @@ from typing import Any
 
 from holodeck.lib.limits import MAX_REHEARSED_CHARS, MAX_SCHEMA_DEPTH
 from holodeck.models.exchange import ToolSpec
-from holodeck.providers.rehearsal.findings import Finding, Kind, findings
-from holodeck.providers.rehearsal.phrases import blanked
-from holodeck.providers.rehearsal.words import meanings, stem, stem_set, stems
+from holodeck.providers.rehearsal.findings import Entity, EntityKind, find_entities
+from holodeck.providers.rehearsal.phrases import blank_entities
+from holodeck.providers.rehearsal.words import stem, stem_set, stems, synonyms_of
 
 # How much a word is worth where it stands. The name is what the author chose with most care.
 _NAME, _VALUE, _FIRST_SENTENCE, _FIELD, _REST = 3.0, 1.6, 1.5, 1.0, 0.4
@@ -32,9 +32,9 @@ _PLAIN_VERBS = stem_set("show get return list display give")
 _UNASKED = 4.0
 """Against a tool that changes something when the request has no word for that."""
 _CHANGES = stem_set("create delete remove write move edit add update send commit reset toggle")
-_OPAQUE = frozenset({Kind.URL, Kind.EMAIL, Kind.PATH, Kind.QUOTED, Kind.ZONE})
+_OPAQUE = frozenset({EntityKind.URL, EntityKind.EMAIL, EntityKind.PATH, EntityKind.QUOTED, EntityKind.ZONE})
 """Things whose own words say nothing about the tool: `server.log` does not ask for a log."""
-_HINTS = {Kind.URL: "url", Kind.EMAIL: "email", Kind.ZONE: "timezone"}
+_HINTS = {EntityKind.URL: "url", EntityKind.EMAIL: "email", EntityKind.ZONE: "timezone"}
 _ASKING = "when|what|which|who|whose|where|why|how|is|are|was|were|do|does|did|has|have"
 _QUESTION = re.compile(rf"\s*(?:{_ASKING})\b", re.IGNORECASE)
 _FILE_ENDING = re.compile(r"\w\.\w+$")
@@ -42,7 +42,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ranked:
+class RankedTool:
     """A tool and how well it fits; the rest tells a real match from words that all texts share."""
 
     tool: ToolSpec
@@ -57,68 +57,68 @@ class Ranked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
+class _Query:
     words: tuple[str, ...]
     hints: tuple[str, ...]
     """What the kinds of the things in the request say: an address asks for something that takes one."""
     is_question: bool
 
 
-def shortlist(query: str, tools: Sequence[ToolSpec], limit: int) -> list[ToolSpec]:
+def shortlist_tools(query: str, tools: Sequence[ToolSpec], limit: int) -> list[ToolSpec]:
     """The tools that fit a request best, best first; those without a word in common come last, in their order."""
-    return [ranked.tool for ranked in rank(query, tools)[: max(limit, 0)]]
+    return [ranked.tool for ranked in rank_tools(query, tools)[: max(limit, 0)]]
 
 
-def rank(query: str, tools: Sequence[ToolSpec]) -> list[Ranked]:
+def rank_tools(query: str, tools: Sequence[ToolSpec]) -> list[RankedTool]:
     """Every tool with its score, best first."""
     query = query[:MAX_REHEARSED_CHARS]
-    indexed = [_index(tool) for tool in tools]
+    indexed = [_index_tool(tool) for tool in tools]
     seen = Counter(word for words in indexed for word in words)
     rarity = {word: 1 + _RARITY * math.log((1 + len(tools)) / (1 + count)) for word, count in seen.items()}
-    found = findings(query)
-    said = blanked(query, [each for each in found if each.kind in _OPAQUE])
-    hints = " ".join(map(_hint, found))
-    asked = _Asked(
+    found = find_entities(query)
+    said = blank_entities(query, [each for each in found if each.kind in _OPAQUE])
+    hints = " ".join(map(_hint_of, found))
+    asked = _Query(
         words=stems(said) or stems(query),
         hints=stems(hints),
         is_question=bool(_QUESTION.match(query)),
     )
-    ranked = [_score(tool, words, asked, rarity) for tool, words in zip(tools, indexed, strict=True)]
+    ranked = [_score_tool(tool, words, asked, rarity) for tool, words in zip(tools, indexed, strict=True)]
     return sorted(ranked, key=lambda each: -each.score)
 
 
-def _score(tool: ToolSpec, words: Mapping[str, float], asked: _Asked, rarity: Mapping[str, float]) -> Ranked:
+def _score_tool(tool: ToolSpec, words: Mapping[str, float], query: _Query, rarity: Mapping[str, float]) -> RankedTool:
     score, matched, hits = 0.0, set(), set()
-    for position, word in enumerate(dict.fromkeys(asked.words)):
-        worth, hit = _best(word, words, rarity)
+    for position, word in enumerate(dict.fromkeys(query.words)):
+        worth, hit = _score_word(word, words, rarity)
         if hit:
             score += worth * (_LEAD if position == 0 else 1)
             matched.add(word)
             hits.add(hit)
-    score += sum(_best(hint, words, rarity)[0] for hint in dict.fromkeys(asked.hints))
+    score += sum(_score_word(hint, words, rarity)[0] for hint in dict.fromkeys(query.hints))
     name = set(stems(tool.name))
     named = name & hits
     score += _COVERAGE * len(named) / max(len(name), 1)
     score -= _UNNAMED * len(name - hits - _PLAIN_VERBS)
-    score += _verb_worth(tool, asked.words[0]) if asked.words and not asked.is_question else 0.0
+    score += _verb_worth(tool, query.words[0]) if query.words and not query.is_question else 0.0
     if name & _CHANGES and not named & _CHANGES:
         score -= _UNASKED
     if "DEPRECATED" in tool.description:
         score *= _DEPRECATED
-    return Ranked(
+    return RankedTool(
         tool=tool,
         score=score,
         matched=frozenset(matched),
         has_name=bool(named),
         is_direct=bool(named & matched),
-        is_unasked=asked.is_question and bool(name & _CHANGES),
+        is_unasked=query.is_question and bool(name & _CHANGES),
     )
 
 
-def _hint(thing: Finding) -> str:
-    if thing.kind is Kind.PATH and _FILE_ENDING.search(thing.text):
+def _hint_of(entity: Entity) -> str:
+    if entity.kind is EntityKind.PATH and _FILE_ENDING.search(entity.text):
         return "file"
-    return _HINTS.get(thing.kind, "")
+    return _HINTS.get(entity.kind, "")
 
 
 def _verb_worth(tool: ToolSpec, lead: str) -> float:
@@ -127,17 +127,17 @@ def _verb_worth(tool: ToolSpec, lead: str) -> float:
         return 0.0
     verbs = {stem(word) for word in re.split(r"[^A-Za-z]+", tool.name) if not word.endswith("ed")}
     verbs |= set(stems(tool.description)[:1])
-    return _VERB if lead in verbs else _VERB * _SYNONYM if verbs & set(meanings(lead)) else 0.0
+    return _VERB if lead in verbs else _VERB * _SYNONYM if verbs & set(synonyms_of(lead)) else 0.0
 
 
-def _best(word: str, words: Mapping[str, float], rarity: Mapping[str, float]) -> tuple[float, str]:
+def _score_word(word: str, words: Mapping[str, float], rarity: Mapping[str, float]) -> tuple[float, str]:
     """What a word of the request is worth for a tool, itself or as one of its other meanings."""
     candidates = [(words[word] * rarity[word], word)] if word in words else []
-    candidates += [(_SYNONYM * words[other] * rarity[other], other) for other in meanings(word) if other in words]
+    candidates += [(_SYNONYM * words[other] * rarity[other], other) for other in synonyms_of(word) if other in words]
     return max(candidates, default=(0.0, ""))
 
 
-def _index(tool: ToolSpec) -> dict[str, float]:
+def _index_tool(tool: ToolSpec) -> dict[str, float]:
     """The stems of a tool, each with the worth of the best place where it stands."""
     first, *rest = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)
     places = [(_NAME, tool.name), (_FIRST_SENTENCE, first), *((_REST, text) for text in rest)]
@@ -158,11 +158,11 @@ def _schema_texts(schema: object, depth: int) -> Iterator[tuple[float, str]]:
         yield from _schema_texts(field, depth - 1)
     if isinstance(schema.get("description"), str):
         yield _REST, schema["description"]
-    for value in _values(schema):
+    for value in _enum_texts(schema):
         yield _VALUE, value
     yield from _schema_texts(schema.get("items"), depth - 1)
 
 
-def _values(schema: Mapping[str, Any]) -> list[str]:
+def _enum_texts(schema: Mapping[str, Any]) -> list[str]:
     values = schema.get("enum")
     return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []

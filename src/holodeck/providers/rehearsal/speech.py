@@ -15,19 +15,19 @@ LABEL = "[rehearsal]"
 _ASKS = re.compile(r"I would call `(?P<tool>[^`]+)`")
 
 
-def asking(tool: ToolSpec, missing: Sequence[str]) -> str:
+def ask_for_missing(tool: ToolSpec, missing: Sequence[str]) -> str:
     """Names the tool and what it still needs."""
     names = ", ".join(f"`{name}`" for name in missing)
     return f"I would call `{tool.name}`, but your request does not say {names}. What should it be?"
 
 
-def asked_for(text: str) -> str | None:
+def find_asked_tool(text: str) -> str | None:
     """The tool that an earlier answer of ours asked about."""
     match = _ASKS.search(text) if text.startswith(LABEL) else None
     return match["tool"] if match else None
 
 
-def offering(tools: Sequence[ToolSpec]) -> str:
+def describe_tools(tools: Sequence[ToolSpec]) -> str:
     """No tool fits: what there is."""
     if not tools:
         return (
@@ -39,19 +39,19 @@ def offering(tools: Sequence[ToolSpec]) -> str:
     return "\n".join(["I follow fixed rules, and none of the tools fits your request. I can call:", *shown, *rest])
 
 
-def held_back(tool: ToolSpec) -> str:
+def describe_withheld_call(tool: ToolSpec) -> str:
     """Tools are switched off for this turn."""
     return f"I would call `{tool.name}`, but this request does not allow tool calls."
 
 
-def reporting(done: Sequence[tuple[FunctionCall, FunctionCallOutput]]) -> str:
+def report_results(results: Sequence[tuple[FunctionCall, FunctionCallOutput]]) -> str:
     """What the tools answered, in their words."""
-    share = MAX_REPORTED_CHARS // max(len(done), 1)
-    return "\n".join(_report(call, output, share) for call, output in done)
+    share = MAX_REPORTED_CHARS // max(len(results), 1)
+    return "\n".join(_report_result(call, output, share) for call, output in results)
 
 
-def _report(call: FunctionCall, output: FunctionCallOutput, limit: int) -> str:
-    said = clipped("\n".join(map(_in_words, output.content)).strip(), limit)
+def _report_result(call: FunctionCall, output: FunctionCallOutput, limit: int) -> str:
+    said = clip("\n".join(map(_describe_part, output.content)).strip(), limit)
     if output.is_error:
         return f"`{call.name}` failed: {said or 'it gave no reason.'} I did not try again."
     if not said:
@@ -59,7 +59,7 @@ def _report(call: FunctionCall, output: FunctionCallOutput, limit: int) -> str:
     return f"`{call.name}` answered:{chr(10) if chr(10) in said else ' '}{said}"
 
 
-def clipped(text: str, limit: int) -> str:
+def clip(text: str, limit: int) -> str:
     """The text, cut at a word with a note of what is left out."""
     if len(text) <= limit:
         return text
@@ -67,7 +67,7 @@ def clipped(text: str, limit: int) -> str:
     return f"{cut} ... ({len(text) - len(cut)} more characters)"
 
 
-def _in_words(part: Part) -> str:
+def _describe_part(part: Part) -> str:
     match part:
         case TextContent(text=text):
             return text

@@ -10,20 +10,20 @@ from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Messag
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class OpenRequest:
     """The part of a conversation that is still to be answered."""
 
     text: str
     """What the person said last."""
-    before: str
+    previous_text: str
     """What the person said before that."""
-    asked: str
+    question: str
     """What the assistant said in between."""
     calls: tuple[FunctionCall, ...]
-    done: tuple[tuple[FunctionCall, FunctionCallOutput], ...]
+    results: tuple[tuple[FunctionCall, FunctionCallOutput], ...]
 
 
-def read_turn(items: Sequence[Item]) -> Turn:
+def read_open_request(items: Sequence[Item]) -> OpenRequest:
     """The last request with its calls and their answers, paired by id."""
     spoken = [at for at, item in enumerate(items) if isinstance(item, Message) and item.role == "user"]
     last = spoken[-1] if spoken else -1
@@ -31,16 +31,18 @@ def read_turn(items: Sequence[Item]) -> Turn:
     since = items[last + 1 :]
     calls = tuple(item for item in since if isinstance(item, FunctionCall))
     outputs = {item.call_id: item for item in since if isinstance(item, FunctionCallOutput)}
-    return Turn(
-        text=_text(items, last),
-        before=_text(items, previous),
-        asked="".join(item.text for item in items[previous + 1 : last] if isinstance(item, Message)) if spoken else "",
+    return OpenRequest(
+        text=_text_at(items, last),
+        previous_text=_text_at(items, previous),
+        question="".join(item.text for item in items[previous + 1 : last] if isinstance(item, Message))
+        if spoken
+        else "",
         calls=calls,
-        done=tuple((call, outputs[call.call_id]) for call in calls if call.call_id in outputs),
+        results=tuple((call, outputs[call.call_id]) for call in calls if call.call_id in outputs),
     )
 
 
-def words_in(items: Sequence[Item], instructions: str | None) -> int:
+def count_words(items: Sequence[Item], instructions: str | None) -> int:
     """How much was read, in words: there are no tokens here."""
     texts = [instructions or ""]
     for item in items:
@@ -54,6 +56,6 @@ def words_in(items: Sequence[Item], instructions: str | None) -> int:
     return sum(len(text.split()) for text in texts)
 
 
-def _text(items: Sequence[Item], at: int) -> str:
+def _text_at(items: Sequence[Item], at: int) -> str:
     item = items[at] if at >= 0 else None
     return item.text if isinstance(item, Message) else ""

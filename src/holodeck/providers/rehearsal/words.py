@@ -208,11 +208,11 @@ def stem(word: str) -> str:
 
 def stems(text: str) -> tuple[str, ...]:
     """The stems of a text in its order: `getFileInfo`, `get_file_info` and "Get file infos" give the same."""
-    return _kept_stems(text) if len(text) <= MAX_CACHED_TEXT_CHARS else _stems(text)
+    return _cached_stems(text) if len(text) <= MAX_CACHED_TEXT_CHARS else _stems(text)
 
 
 @lru_cache(maxsize=MAX_CACHED_TEXTS)
-def _kept_stems(text: str) -> tuple[str, ...]:
+def _cached_stems(text: str) -> tuple[str, ...]:
     return _stems(text)
 
 
@@ -221,12 +221,12 @@ def _stems(text: str) -> tuple[str, ...]:
     return tuple(stem(word) for word in _WORD.findall(text) if word.lower() not in _FILLER)
 
 
-def meanings(word: str) -> tuple[str, ...]:
+def synonyms_of(word: str) -> tuple[str, ...]:
     """Stems that a person who wrote this stem may have meant."""
     return _SYNONYMS.get(word, ())
 
 
-def _synonyms() -> dict[str, tuple[str, ...]]:
+def _parse_synonyms() -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for line in _MEANINGS.strip().splitlines():
         word, _, others = line.partition(":")
@@ -234,4 +234,4 @@ def _synonyms() -> dict[str, tuple[str, ...]]:
     return found
 
 
-_SYNONYMS = _synonyms()
+_SYNONYMS = _parse_synonyms()

@@ -16,7 +16,7 @@ from holodeck.lib.limits import (
     OPENAI_DESCRIPTION_CHARS,
 )
 
-Dialect = Literal["openai", "openai_strict", "anthropic", "generic"]
+SchemaRulesName = Literal["openai", "openai_strict", "anthropic", "generic"]
 
 IDENTITIES = frozenset(
     {
@@ -79,7 +79,7 @@ _PLAIN_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class SchemaRules:
     """What one dialect asks of a schema."""
 
     refused: frozenset[str] = IDENTITIES
@@ -95,17 +95,17 @@ class Rules:
     max_field_description: int = MAX_FIELD_DESCRIPTION_CHARS
 
 
-RULES: Mapping[Dialect, Rules] = {
-    "generic": Rules(),
-    "anthropic": Rules(refused_at_root=_ROOT_RULES, name_pattern=_PLAIN_NAME),
-    "openai": Rules(
+SCHEMA_RULES: Mapping[SchemaRulesName, SchemaRules] = {
+    "generic": SchemaRules(),
+    "anthropic": SchemaRules(refused_at_root=_ROOT_RULES, name_pattern=_PLAIN_NAME),
+    "openai": SchemaRules(
         refused_at_root=_ROOT_RULES,
         name_pattern=_PLAIN_NAME,
         needs_items=True,
         max_description=OPENAI_DESCRIPTION_CHARS,
         max_field_description=OPENAI_DESCRIPTION_CHARS,
     ),
-    "openai_strict": Rules(
+    "openai_strict": SchemaRules(
         refused=IDENTITIES | _NOT_STRICT,
         refused_at_root=_ROOT_RULES,
         name_pattern=_PLAIN_NAME,

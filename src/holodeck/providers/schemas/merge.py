@@ -9,7 +9,7 @@ _SIMPLE = frozenset(
 )
 
 
-def merged(schema: dict[str, Any]) -> dict[str, Any] | None:
+def merge_all_of(schema: dict[str, Any]) -> dict[str, Any] | None:
     """The one schema that means the same, or None when there is none so simple."""
     rest = {key: value for key, value in schema.items() if key != "allOf"}
     branches = schema["allOf"]

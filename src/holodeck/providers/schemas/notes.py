@@ -5,7 +5,7 @@ from __future__ import annotations
 from holodeck.lib.limits import MAX_SCHEMA_NOTES
 
 
-class Notes:
+class ChangeNotes:
     """Collects changes; `is_looser` when the adapted schema accepts what the original may refuse."""
 
     def __init__(self) -> None:

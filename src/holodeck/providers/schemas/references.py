@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from holodeck.lib.limits import MAX_INLINED_NODES, MAX_SCHEMA_DEPTH
-from holodeck.providers.schemas.notes import Notes
+from holodeck.providers.schemas.notes import ChangeNotes
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -19,15 +19,15 @@ _PLAIN_DATA = frozenset({"enum", "const", "default", "examples", "required", "de
 class Inliner:
     """Copies a schema without references, within a bounded number of nodes and depth."""
 
-    def __init__(self, root: Any, notes: Notes) -> None:
+    def __init__(self, root: Any, notes: ChangeNotes) -> None:
         self._root, self._notes = root, notes
         self._nodes = 0
 
-    def inlined(self) -> Any:
+    def inline(self) -> Any:
         """The whole schema without references."""
-        return self._schema(self._root, "", (), 0)
+        return self._inline_schema(self._root, "", (), 0)
 
-    def _schema(self, schema: Any, path: str, open_references: tuple[str, ...], depth: int) -> Any:
+    def _inline_schema(self, schema: Any, path: str, open_references: tuple[str, ...], depth: int) -> Any:
         if not isinstance(schema, Mapping):
             return schema
         self._nodes += 1
@@ -36,25 +36,28 @@ class Inliner:
             return _outline(schema)
         reference = next((key for key in _REFERENCES if isinstance(schema.get(key), str)), None)
         if reference is not None:
-            return self._reference(schema, reference, path, open_references, depth)
-        return {str(key): self._value(str(key), value, path, open_references, depth) for key, value in schema.items()}
+            return self._inline_reference(schema, reference, path, open_references, depth)
+        return {
+            str(key): self._inline_value(str(key), value, path, open_references, depth) for key, value in schema.items()
+        }
 
-    def _value(self, key: str, value: Any, path: str, open_references: tuple[str, ...], depth: int) -> Any:
+    def _inline_value(self, key: str, value: Any, path: str, open_references: tuple[str, ...], depth: int) -> Any:
         here = f"{path}/{key}"
         if key in {"$defs", "definitions"} or key in _PLAIN_DATA:
             return value
         if key in _NAMED and isinstance(value, Mapping):
             return {
-                str(name): self._schema(inner, f"{here}/{name}", open_references, depth + 1)
+                str(name): self._inline_schema(inner, f"{here}/{name}", open_references, depth + 1)
                 for name, inner in value.items()
             }
         if isinstance(value, list):
             return [
-                self._schema(inner, f"{here}/{index}", open_references, depth + 1) for index, inner in enumerate(value)
+                self._inline_schema(inner, f"{here}/{index}", open_references, depth + 1)
+                for index, inner in enumerate(value)
             ]
-        return self._schema(value, here, open_references, depth + 1)
+        return self._inline_schema(value, here, open_references, depth + 1)
 
-    def _reference(
+    def _inline_reference(
         self, schema: Mapping[str, Any], key: str, path: str, open_references: tuple[str, ...], depth: int
     ) -> Any:
         target_name = schema[key]
@@ -62,13 +65,13 @@ class Inliner:
         found, target = self._look_up(target_name)
         if not found:
             self._notes.add("left out: a reference that is not in the schema", path, is_looser=True)
-            return self._schema(rest, path, open_references, depth)
+            return self._inline_schema(rest, path, open_references, depth)
         if target_name in open_references:
             self._notes.add("cut: a schema that contains itself", path, is_looser=True)
             return {**_outline(target), **{name: rest[name] for name in rest if name in _ANNOTATIONS}}
         self._notes.add("inlined: a reference", path)
-        whole = self._schema(target, path, (*open_references, target_name), depth + 1)
-        others = self._schema(rest, path, open_references, depth)
+        whole = self._inline_schema(target, path, (*open_references, target_name), depth + 1)
+        others = self._inline_schema(rest, path, open_references, depth)
         if not isinstance(whole, dict):
             return whole if not others else {"allOf": [whole, others]}
         return {**whole, **others} if set(others) <= _ANNOTATIONS else {"allOf": [whole, others]}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holodeck.providers.schemas.dialect import COMBINATIONS, IDENTITIES, Rules
-from holodeck.providers.schemas.merge import merged
-from holodeck.providers.schemas.notes import Notes
-from holodeck.providers.schemas.route import Route
-from holodeck.providers.schemas.strict import made_strict
-from holodeck.providers.schemas.wellformed import well_formed
+from holodeck.providers.schemas.dialect import COMBINATIONS, IDENTITIES, SchemaRules
+from holodeck.providers.schemas.merge import merge_all_of
+from holodeck.providers.schemas.notes import ChangeNotes
+from holodeck.providers.schemas.route import ArgumentRestorer
+from holodeck.providers.schemas.strict import to_strict
+from holodeck.providers.schemas.wellformed import normalize_schema
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _ONE_SCHEMA = ("not", "if", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties")
@@ -20,39 +20,39 @@ _ELLIPSIS = " ..."
 class Shaper:
     """Shapes one schema. References are gone before it starts."""
 
-    def __init__(self, rules: Rules, names: Mapping[str, str], notes: Notes) -> None:
+    def __init__(self, rules: SchemaRules, names: Mapping[str, str], notes: ChangeNotes) -> None:
         self._rules, self._names, self._notes = rules, names, notes
 
-    def shape(self, schema: Any, path: str = "", depth: int = 0) -> tuple[dict[str, Any], Route]:
+    def shape(self, schema: Any, path: str = "", depth: int = 0) -> tuple[dict[str, Any], ArgumentRestorer]:
         """The schema, and the way back for what fits it."""
         if schema is False:
-            return {"not": {}}, Route()
+            return {"not": {}}, ArgumentRestorer()
         if not isinstance(schema, Mapping):
             schema = {}
         if depth > self._rules.max_depth:
             self._notes.add("cut: nested too deep", path, is_looser=True)
             kind = schema.get("type")
             schema = {"type": kind} if isinstance(kind, str) else {}
-        route = Route()
-        result = self._kept(well_formed(schema, path, self._notes), path)
-        self._shorten(result, path)
-        self._combinations(result, route, path, depth)
-        self._object(result, route, path, depth)
-        self._array(result, route, path, depth)
+        route = ArgumentRestorer()
+        result = self._remove_refused(normalize_schema(schema, path, self._notes), path)
+        self._shorten_texts(result, path)
+        self._shape_combinations(result, route, path, depth)
+        self._shape_object(result, route, path, depth)
+        self._shape_array(result, route, path, depth)
         for key in _ONE_SCHEMA:
             if key in result:
                 result[key], branch = self.shape(result[key], f"{path}/{key}", depth)
                 route.branches.append(branch)
-        return (made_strict(result, route, path, self._notes) if self._rules.is_strict else result), route
+        return (to_strict(result, route, path, self._notes) if self._rules.is_strict else result), route
 
-    def _kept(self, schema: dict[str, Any], path: str) -> dict[str, Any]:
+    def _remove_refused(self, schema: dict[str, Any], path: str) -> dict[str, Any]:
         for key in [key for key in schema if key in self._rules.refused]:
             del schema[key]
             if key not in IDENTITIES:
                 self._notes.add(f"left out: '{key}'", path, is_looser=key not in _ANNOTATIONS)
         return schema
 
-    def _shorten(self, schema: dict[str, Any], path: str) -> None:
+    def _shorten_texts(self, schema: dict[str, Any], path: str) -> None:
         limit = self._rules.max_field_description
         if len(schema.get("description", "")) > limit:
             schema["description"] = schema["description"][: limit - len(_ELLIPSIS)] + _ELLIPSIS
@@ -61,23 +61,23 @@ class Shaper:
             self._notes.add(f"left out: an enumeration of {len(schema['enum'])} values", path, is_looser=True)
             del schema["enum"]
 
-    def _combinations(self, schema: dict[str, Any], route: Route, path: str, depth: int) -> None:
+    def _shape_combinations(self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int) -> None:
         for key in COMBINATIONS:
             if key not in schema:
                 continue
             shaped = [self.shape(each, f"{path}/{key}/{at}", depth) for at, each in enumerate(schema[key])]
             schema[key] = [each for each, _ in shaped]
-            route.branches += [branch for _, branch in shaped]
+            restorer.branches += [branch for _, branch in shaped]
 
-    def _object(self, schema: dict[str, Any], route: Route, path: str, depth: int) -> None:
+    def _shape_object(self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int) -> None:
         if "properties" in schema or schema.get("type") == "object":
             shaped: dict[str, Any] = {}
             for name, inner in schema.get("properties", {}).items():
-                new = self._renamed(name, route, path)
-                shaped[new], route.fields[new] = self.shape(inner, f"{path}/properties/{name}", depth + 1)
+                new = self._rename_property(name, restorer, path)
+                shaped[new], restorer.fields[new] = self.shape(inner, f"{path}/properties/{name}", depth + 1)
             schema["properties"] = shaped
         if "required" in schema:
-            schema["required"] = [self._renamed(name, route, path) for name in schema["required"]]
+            schema["required"] = [self._rename_property(name, restorer, path) for name in schema["required"]]
         if "dependentRequired" in schema:
             schema["dependentRequired"] = {
                 self._names.get(name, name): [self._names.get(each, each) for each in needed]
@@ -87,12 +87,14 @@ class Shaper:
             for name, inner in dict(schema.pop("dependentSchemas")).items():
                 shaped_inner, branch = self.shape(inner, f"{path}/dependentSchemas/{name}", depth)
                 schema.setdefault("dependentSchemas", {})[self._names.get(name, name)] = shaped_inner
-                route.branches.append(branch)
-        self._unnamed(schema, route, path, depth)
+                restorer.branches.append(branch)
+        self._shape_unnamed_properties(schema, restorer, path, depth)
 
-    def _unnamed(self, schema: dict[str, Any], route: Route, path: str, depth: int) -> None:
+    def _shape_unnamed_properties(
+        self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int
+    ) -> None:
         """Properties that are described without a name."""
-        others: list[Route] = []
+        others: list[ArgumentRestorer] = []
         if isinstance(schema.get("additionalProperties"), dict):
             inner = schema["additionalProperties"]
             schema["additionalProperties"], way = self.shape(inner, f"{path}/additionalProperties", depth + 1)
@@ -104,10 +106,10 @@ class Shaper:
                 others.append(way)
             schema["patternProperties"] = shaped
         if others:
-            route.others = Route(branches=others)
+            restorer.others = ArgumentRestorer(branches=others)
 
-    def _array(self, schema: dict[str, Any], route: Route, path: str, depth: int) -> None:
-        ways: list[Route] = []
+    def _shape_array(self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int) -> None:
+        ways: list[ArgumentRestorer] = []
         if "prefixItems" in schema:
             shaped = [
                 self.shape(each, f"{path}/prefixItems/{at}", depth + 1) for at, each in enumerate(schema["prefixItems"])
@@ -125,21 +127,21 @@ class Shaper:
         if schema.get("items") is True:
             schema["items"] = {}
         if ways:
-            route.items = Route(branches=ways)
+            restorer.items = ArgumentRestorer(branches=ways)
 
-    def _renamed(self, name: str, route: Route, path: str) -> str:
+    def _rename_property(self, name: str, restorer: ArgumentRestorer, path: str) -> str:
         new = self._names.get(name, name)
         if new != name:
-            route.names[new] = name
+            restorer.names[new] = name
             self._notes.add(f"renamed: '{name}' is '{new}'", path)
         return new
 
 
-def merged_root(schema: dict[str, Any], notes: Notes) -> dict[str, Any]:
+def merge_root(schema: dict[str, Any], notes: ChangeNotes) -> dict[str, Any]:
     """A root that says `allOf` of plain objects, as one object."""
     if "allOf" not in schema:
         return schema
-    whole = merged(schema)
+    whole = merge_all_of(schema)
     if whole is not None:
         notes.add("merged: 'allOf'", "")
     return whole if whole is not None else schema

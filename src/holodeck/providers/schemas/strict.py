@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.providers.schemas.notes import Notes
-from holodeck.providers.schemas.route import Route
+from holodeck.providers.schemas.notes import ChangeNotes
+from holodeck.providers.schemas.route import ArgumentRestorer
 
 _TYPES = {
     str: "string",
@@ -24,7 +24,7 @@ class NotStrictError(Exception):
     """The schema says something that strict mode cannot: the tool is then offered without it."""
 
 
-def made_strict(schema: dict[str, Any], route: Route, path: str, notes: Notes) -> dict[str, Any]:
+def to_strict(schema: dict[str, Any], restorer: ArgumentRestorer, path: str, notes: ChangeNotes) -> dict[str, Any]:
     """One level of a schema whose inner levels are strict already."""
     if "allOf" in schema:
         raise NotStrictError(f"'allOf' at {path or '/'}")
@@ -43,10 +43,10 @@ def made_strict(schema: dict[str, Any], route: Route, path: str, notes: Notes) -
     if "type" not in schema and values:
         kinds = list(dict.fromkeys(_TYPES[type(value)] for value in values))
         schema["type"] = kinds[0] if len(kinds) == 1 else kinds
-    return _typed(schema, route, path)
+    return _require_type(schema, restorer, path)
 
 
-def _typed(schema: dict[str, Any], route: Route, path: str) -> dict[str, Any]:
+def _require_type(schema: dict[str, Any], restorer: ArgumentRestorer, path: str) -> dict[str, Any]:
     kind = schema.get("type")
     if kind is None:
         if schema == _NOTHING:
@@ -55,13 +55,13 @@ def _typed(schema: dict[str, Any], route: Route, path: str) -> dict[str, Any]:
     if isinstance(kind, list) and set(kind) & _NESTED:
         raise NotStrictError(f"several types at {path or '/'}")
     if kind == "object":
-        return _strict_object(schema, route, path)
+        return _strict_object(schema, restorer, path)
     if kind == "array" and ("prefixItems" in schema or schema.get("items", {}) in ({}, _NOTHING)):
         raise NotStrictError(f"an array of anything at {path or '/'}")
     return schema
 
 
-def _strict_object(schema: dict[str, Any], route: Route, path: str) -> dict[str, Any]:
+def _strict_object(schema: dict[str, Any], restorer: ArgumentRestorer, path: str) -> dict[str, Any]:
     properties: dict[str, Any] = schema.get("properties", {})
     is_open = isinstance(schema.get("additionalProperties"), dict) or "patternProperties" in schema
     if is_open or (path and not properties):
@@ -76,21 +76,21 @@ def _strict_object(schema: dict[str, Any], route: Route, path: str) -> dict[str,
                 raise NotStrictError(f"a field that cannot be given at {path}/properties/{name}")
             continue
         kept[name] = inner
-        if name not in required and not _takes_null(inner):
-            kept[name] = _nullable(inner)
-            route.nulls.add(name)
+        if name not in required and not _is_nullable(inner):
+            kept[name] = _add_null(inner)
+            restorer.nulls.add(name)
     return {**schema, "properties": kept, "required": list(kept), "additionalProperties": False}
 
 
-def _takes_null(schema: dict[str, Any]) -> bool:
+def _is_nullable(schema: dict[str, Any]) -> bool:
     if "anyOf" in schema:
-        return any(_takes_null(each) for each in schema["anyOf"])
+        return any(_is_nullable(each) for each in schema["anyOf"])
     kind = schema.get("type")
     is_typed = kind == "null" or (isinstance(kind, list) and "null" in kind)
     return is_typed and None in schema.get("enum", [None]) and schema.get("const") is None
 
 
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+def _add_null(schema: dict[str, Any]) -> dict[str, Any]:
     kind = schema.get("type")
     if "anyOf" in schema:
         return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}

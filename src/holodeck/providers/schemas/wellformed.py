@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holodeck.providers.schemas.dialect import IDENTITIES
-from holodeck.providers.schemas.notes import Notes
+from holodeck.providers.schemas.notes import ChangeNotes
 
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 
@@ -57,7 +57,7 @@ def _is_named_schemas(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_schema, value.values()))
 
 
-def _each(keywords: str, check: Callable[[Any], bool]) -> dict[str, Callable[[Any], bool]]:
+def _check_all_with(keywords: str, check: Callable[[Any], bool]) -> dict[str, Callable[[Any], bool]]:
     return dict.fromkeys(keywords.split(), check)
 
 
@@ -72,22 +72,26 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "dependentSchemas": _is_named_schemas,
     "dependentRequired": lambda value: isinstance(value, dict) and all(map(_is_names, value.values())),
     "multipleOf": lambda value: _is_number(value) and value > 0,
-    **_each("title description format contentEncoding contentMediaType", lambda value: isinstance(value, str)),
-    **_each("uniqueItems deprecated readOnly writeOnly", lambda value: isinstance(value, bool)),
-    **_each("minimum maximum exclusiveMinimum exclusiveMaximum", _is_number),
-    **_each("minLength maxLength minItems maxItems minContains maxContains minProperties maxProperties", _is_count),
-    **_each("anyOf oneOf allOf prefixItems", _is_schemas),
-    **_each("items additionalProperties not if then else contains propertyNames", _is_schema),
-    **_each("unevaluatedItems unevaluatedProperties contentSchema", _is_schema),
+    **_check_all_with(
+        "title description format contentEncoding contentMediaType", lambda value: isinstance(value, str)
+    ),
+    **_check_all_with("uniqueItems deprecated readOnly writeOnly", lambda value: isinstance(value, bool)),
+    **_check_all_with("minimum maximum exclusiveMinimum exclusiveMaximum", _is_number),
+    **_check_all_with(
+        "minLength maxLength minItems maxItems minContains maxContains minProperties maxProperties", _is_count
+    ),
+    **_check_all_with("anyOf oneOf allOf prefixItems", _is_schemas),
+    **_check_all_with("items additionalProperties not if then else contains propertyNames", _is_schema),
+    **_check_all_with("unevaluatedItems unevaluatedProperties contentSchema", _is_schema),
 }
 _KNOWN = IDENTITIES | {*_CHECKS, "const", "default"}
 _OLD = frozenset({"dependencies", "disallow", "extends", "divisibleBy"})
 """Keywords of older drafts that limit something."""
 
 
-def well_formed(schema: Mapping[str, Any], path: str, notes: Notes) -> dict[str, Any]:
+def normalize_schema(schema: Mapping[str, Any], path: str, notes: ChangeNotes) -> dict[str, Any]:
     """One level of a schema, in today's spelling and without keywords that no validator would take."""
-    result = _modern(schema)
+    result = _modernize(schema)
     for keyword in [keyword for keyword, value in result.items() if keyword in _CHECKS and not _CHECKS[keyword](value)]:
         del result[keyword]
         notes.add(f"left out: a malformed '{keyword}'", path, is_looser=True)
@@ -97,7 +101,7 @@ def well_formed(schema: Mapping[str, Any], path: str, notes: Notes) -> dict[str,
     return result
 
 
-def _modern(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _modernize(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Tuples and limits as older drafts wrote them."""
     result = dict(schema)
     if isinstance(result.get("items"), list):

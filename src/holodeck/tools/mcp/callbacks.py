@@ -11,7 +11,7 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.limits import ANSWER_TIMEOUT
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.era import Era, mapping
+from holodeck.tools.mcp.era import ProtocolEra, mapping
 from holodeck.tools.mcp.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 
 Params = Mapping[str, Any]
@@ -19,8 +19,8 @@ Handler = Callable[[Params], Awaitable[Mapping[str, Any]]]
 
 CONFIG_EXTENSION = "dev.holodeck/config"
 REFUSED_BY_USER = -1  # the code that the protocol itself uses for a sampling request that is turned down
-ROOTS = "roots/list"
-INTERACTIVE = frozenset({"sampling/createMessage", "elicitation/create"})
+ROOTS_METHOD = "roots/list"
+INTERACTIVE_METHODS = frozenset({"sampling/createMessage", "elicitation/create"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class RefusalError(RuntimeError):
         self.code = code
 
 
-class Answers:
+class ServerRequestResponder:
     """Our side of the questions that one server may ask."""
 
     def __init__(self, tool: MCPTool, callbacks: Callbacks, base_dir: Path) -> None:
@@ -55,7 +55,7 @@ class Answers:
         self._config = tool.config
         self._roots = roots_of(tool, base_dir)
 
-    def capabilities(self, era: Era) -> dict[str, Any]:
+    def capabilities(self, era: ProtocolEra) -> dict[str, Any]:
         """What we declare: only what we will really answer."""
         declared: dict[str, Any] = {}
         if self._roots:
@@ -65,26 +65,26 @@ class Answers:
         if self._elicitation is not None:
             declared["elicitation"] = {"form": {}, "url": {}}
         if self._config:
-            declared["extensions" if era is Era.MODERN else "experimental"] = {CONFIG_EXTENSION: self._config}
+            declared["extensions" if era is ProtocolEra.MODERN else "experimental"] = {CONFIG_EXTENSION: self._config}
         return declared
 
-    async def answer(self, method: str, params: Params) -> Mapping[str, Any]:
+    async def respond(self, method: str, params: Params) -> Mapping[str, Any]:
         """The result for one question. Raises RefusalError; never anything else but cancellation."""
         if method == "ping":
             return {}
-        if method == ROOTS:
+        if method == ROOTS_METHOD:
             return {"roots": self._roots}
         if method == "sampling/createMessage":
             if self._sampling is None:
                 raise RefusalError(REFUSED_BY_USER, "Sampling is not allowed for this server")
-            return await self._ask(self._sampling, method, params)
+            return await self._call_handler(self._sampling, method, params)
         if method == "elicitation/create":
             if self._elicitation is None:
                 return {"action": "decline"}
-            return with_defaults(await self._ask(self._elicitation, method, params), params)
+            return with_defaults(await self._call_handler(self._elicitation, method, params), params)
         raise RefusalError(METHOD_NOT_FOUND, f"Method not found: {method}")
 
-    async def _ask(self, handler: Handler, method: str, params: Params) -> Mapping[str, Any]:
+    async def _call_handler(self, handler: Handler, method: str, params: Params) -> Mapping[str, Any]:
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT):
                 return await handler(params)

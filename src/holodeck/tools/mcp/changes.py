@@ -9,71 +9,71 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import LIST_CHANGE_PAUSE, MAX_STREAM_RETRY, STREAM_RETRY
-from holodeck.tools.mcp.catalog import Catalog
+from holodeck.tools.mcp.catalog import CachedList
 from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.connection import Connection
-from holodeck.tools.mcp.era import Era, mapping
+from holodeck.tools.mcp.era import ProtocolEra, mapping
 from holodeck.tools.mcp.jsonrpc import METHOD_NOT_FOUND, Message
 
-_AREAS = {"notifications/tools/list_changed": "tools", "notifications/prompts/list_changed": "prompts"}
+_LISTS_BY_NOTIFICATION = {"notifications/tools/list_changed": "tools", "notifications/prompts/list_changed": "prompts"}
 _ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
-class Changes:
+class ListChangeWatcher:
     """Keeps the catalogs of one server entry true."""
 
     def __init__(
-        self, catalogs: dict[str, Catalog[Any]], listeners: dict[str, Callable[[], None] | None], *, server: str
+        self, lists: dict[str, CachedList[Any]], listeners: dict[str, Callable[[], None] | None], *, server: str
     ) -> None:
-        self._catalogs = catalogs
+        self._lists = lists
         self._listeners = listeners
         self._server = server
         self._refreshing: set[str] = set()
 
-    def connected(self, connection: Connection) -> None:
+    def watch(self, connection: Connection) -> None:
         """A new connection: what was known before may not be true any more."""
         terms = connection.session.terms
         if terms is None:
             return
-        announced = {area for area in self._catalogs if terms.announces(area)}
-        for area, catalog in self._catalogs.items():
-            catalog.is_announced = terms.era is Era.LEGACY and area in announced
-        if terms.era is Era.MODERN and announced:
-            connection.spawn(self._listen(connection, announced))
-        elif terms.era is Era.LEGACY and terms.can("logging"):
-            connection.spawn(self._set_log_level(connection))
+        announced = {area for area in self._lists if terms.has_list_changed(area)}
+        for area, catalog in self._lists.items():
+            catalog.has_change_notices = terms.era is ProtocolEra.LEGACY and area in announced
+        if terms.era is ProtocolEra.MODERN and announced:
+            connection.spawn_task(self._subscribe(connection, announced))
+        elif terms.era is ProtocolEra.LEGACY and terms.has_capability("logging"):
+            connection.spawn_task(self._set_log_level(connection))
 
-    def noticed(self, connection: Connection, message: Message) -> None:
+    def apply_notification(self, connection: Connection, message: Message) -> None:
         """A notification of the server; most are not about lists."""
         method = message.get("method")
         if method == _ACKNOWLEDGED:
             honoured = mapping(mapping(message.get("params")).get("notifications"))
-            for area, catalog in self._catalogs.items():
-                catalog.is_announced = honoured.get(f"{area}ListChanged") is True
-        elif isinstance(method, str) and method in _AREAS:
-            self._changed(connection, _AREAS[method])
+            for area, catalog in self._lists.items():
+                catalog.has_change_notices = honoured.get(f"{area}ListChanged") is True
+        elif isinstance(method, str) and method in _LISTS_BY_NOTIFICATION:
+            self._schedule_refresh(connection, _LISTS_BY_NOTIFICATION[method])
 
-    def _changed(self, connection: Connection, area: str) -> None:
-        catalog = self._catalogs.get(area)
+    def _schedule_refresh(self, connection: Connection, area: str) -> None:
+        catalog = self._lists.get(area)
         if catalog is None:
             return
-        catalog.changed()
+        catalog.mark_changed()
         if area not in self._refreshing:
             self._refreshing.add(area)
-            connection.spawn(self._refresh(connection, area)).add_done_callback(
+            connection.spawn_task(self._refresh(connection, area)).add_done_callback(
                 lambda _: self._refreshing.discard(area)
             )
 
     async def _refresh(self, connection: Connection, area: str) -> None:
         await asyncio.sleep(LIST_CHANGE_PAUSE)
         self._refreshing.discard(area)  # a notice that comes from here on is about a list that this fetch may not see
-        await self._catalogs[area].refresh(connection.session)
+        await self._lists[area].refresh(connection.session)
         log.debug("mcp.list_refreshed", server=self._server, list=area)
         listener = self._listeners.get(area)
         if listener is not None:
             listener()
 
-    async def _listen(self, connection: Connection, areas: set[str]) -> None:
+    async def _subscribe(self, connection: Connection, areas: set[str]) -> None:
         """A modern server says nothing unasked: keep a stream open on which it may, and open it again when it ends."""
         wanted = {f"{area}ListChanged": True for area in sorted(areas)}
         failures = 0
@@ -87,7 +87,7 @@ class Changes:
                 )
                 failures = 0
             except MCPConnectionError as error:
-                if connection.session.channel.lost.done():
+                if connection.session.transport.failure.done():
                     return
                 failures += 1
                 log.debug("mcp.listen_lost", server=self._server, error=error, failures=failures)
@@ -97,10 +97,10 @@ class Changes:
                 failures += 1
                 log.debug("mcp.listen_refused", server=self._server, error=error, failures=failures)
             for area in areas:
-                self._catalogs[area].is_announced = False
+                self._lists[area].has_change_notices = False
             await asyncio.sleep(min(STREAM_RETRY * 2 ** min(failures, 5), MAX_STREAM_RETRY))
             for area in areas:  # what happened meanwhile is not told again
-                self._changed(connection, area)
+                self._schedule_refresh(connection, area)
 
     async def _set_log_level(self, connection: Connection) -> None:
         await connection.session.request(

@@ -10,14 +10,14 @@ from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.tools.mcp.jsonrpc import Message, RequestId
 
-Incoming = Callable[[Message], None]
+OnMessage = Callable[[Message], None]
 """Takes a notification or a request of the server. Must not block."""
 
 
 class Delivery:
     """What happened to one request on its way out, and what only HTTP carries along with it."""
 
-    __slots__ = ("headers", "is_open_ended", "may_have_left", "request_id", "reserved")
+    __slots__ = ("headers", "is_open_ended", "may_have_been_sent", "request_id", "reserved")
 
     def __init__(
         self,
@@ -33,20 +33,20 @@ class Delivery:
         """True for a request that is answered when a stream ends, and not before."""
         self.request_id: RequestId | None = None
         """The number under which it was last sent; the server's own log has the same."""
-        self.may_have_left = False
+        self.may_have_been_sent = False
         """True once any byte may have reached the server: from then on the call must not be repeated silently."""
 
 
-class Channel(Protocol):
+class Transport(Protocol):
     """A transport to one server. One task opens and closes it; any task may use it in between."""
 
-    lost: asyncio.Future[MCPConnectionError]
+    failure: asyncio.Future[MCPConnectionError]
     """Done when nothing more will come. Never, for HTTP: there each request stands alone."""
 
     async def open(self) -> None:
         """Start or dial. Raises MCPConnectionError that names the phase."""
 
-    def established(self, version: str, *, is_modern: bool) -> None:
+    def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
         """The protocol version is agreed from here on."""
 
     async def request(self, message: Message, delivery: Delivery) -> Message:
@@ -64,13 +64,13 @@ class Channel(Protocol):
     def is_stuck(self, since: float) -> bool:
         """True in the middle of a message of which nothing has come since that time of the loop."""
 
-    def last_heard(self) -> float:
+    def last_received_at(self) -> float:
         """The loop's time when anything last came from the server."""
 
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """What a process last wrote to standard error; empty for everything else."""
 
-    def lose(self, error: MCPConnectionError) -> None:
+    def fail(self, error: MCPConnectionError) -> None:
         """Give it up, for this reason; who still waits is told at once."""
 
     async def close(self) -> None:

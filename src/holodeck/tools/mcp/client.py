@@ -12,24 +12,24 @@ from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, 
 from holodeck.lib.limits import LIST_RECHECK
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.callbacks import Callbacks
-from holodeck.tools.mcp.catalog import Catalog
-from holodeck.tools.mcp.changes import Changes
+from holodeck.tools.mcp.catalog import CachedList
+from holodeck.tools.mcp.changes import ListChangeWatcher
 from holodeck.tools.mcp.channel import Delivery
-from holodeck.tools.mcp.connection import Connection, MakeSession
+from holodeck.tools.mcp.connection import BuildSession, Connection
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
-from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
-from holodeck.tools.mcp.gate import Gate
+from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, ErrorFactory
+from holodeck.tools.mcp.gate import CallLimit
 from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, Message
 from holodeck.tools.mcp.names import normalize_tool_name
-from holodeck.tools.mcp.outputs import OutputChecks
-from holodeck.tools.mcp.results import Results, Trace
-from holodeck.tools.mcp.routing import argument_headers
+from holodeck.tools.mcp.outputs import OutputChecker
+from holodeck.tools.mcp.results import CallRecord, ResultBuilder
+from holodeck.tools.mcp.routing import build_argument_headers
 from holodeck.tools.mcp.session import OnProgress
 from holodeck.tools.mcp.starts import StartLimits
 from holodeck.tools.mcp.supervisor import Supervisor
 from holodeck.tools.mcp.tool_patterns import is_allowed, is_idempotent
-from holodeck.tools.mcp.tracing import exchange
+from holodeck.tools.mcp.tracing import request_traced
 
 META_KEY = "holodeck/idempotency-key"
 """Where a server finds the key of a call in its `_meta`."""
@@ -41,88 +41,90 @@ class MCPClient:
     def __init__(
         self,
         tool: MCPTool,
-        make_session: MakeSession,
+        build_session: BuildSession,
         *,
-        faults: Faults,
+        errors: ErrorFactory,
         callbacks: Callbacks,
         limits: StartLimits,
-        gate: Gate | None = None,
+        call_limit: CallLimit | None = None,
         budget: ByteBudget | None = None,
     ) -> None:
-        """`gate`: that of the others who call the same server. `budget`: for answers, until they are results."""
+        """`call_limit`: that of the others who call the same server. `budget`: for answers, until they are results."""
         self.budget = budget or ByteBudget()
         self._tool = tool
-        self._faults = faults
+        self._errors = errors
         self._callbacks = callbacks
-        self.gate = gate or Gate(tool.max_concurrent_calls)
-        self._results = Results(tool, faults, OutputChecks())
-        self._tools: Catalog[MCPToolInfo] = Catalog(
+        self.call_limit = call_limit or CallLimit(tool.max_concurrent_calls)
+        self._result_builder = ResultBuilder(tool, errors, OutputChecker())
+        self._tools: CachedList[MCPToolInfo] = CachedList(
             tool.name, lambda session: list_tools(session, tool), lambda info: (info.name, info.model_name)
         )
-        self._prompts: Catalog[MCPPromptInfo] = Catalog(
+        self._prompts: CachedList[MCPPromptInfo] = CachedList(
             tool.name,
             lambda session: list_prompts(session, tool),
             lambda info: (info.name, normalize_tool_name(info.name)),
         )
-        self._changes = Changes(
+        self._list_watcher = ListChangeWatcher(
             {"tools": self._tools, "prompts": self._prompts},
             {"tools": callbacks.on_tools_changed, "prompts": callbacks.on_prompts_changed},
             server=tool.name,
         )
         self.supervisor = Supervisor(
             tool,
-            make_session,
-            faults=faults,
+            build_session,
+            errors=errors,
             limits=limits,
-            on_connected=self._changes.connected,
-            on_notice=self._noticed,
-            on_failure=self._tell,
+            on_connected=self._list_watcher.watch,
+            on_notification=self._on_notification,
+            on_failure=self._notify_listener,
         )
 
     def explain(self, error: MCPError) -> str:
-        return self._faults.explain(error)
+        return self._errors.explain(error)
 
     async def connect(self) -> None:
         """Connect now and find out what the server offers. Raises MCPError."""
-        self.supervisor.reopen()
-        connection = await self.supervisor.connection()
+        self.supervisor.allow_connections()
+        connection = await self.supervisor.get_connection()
         if self._tool.load_tools:
-            await self._tools.current(connection.session)
+            await self._tools.get_current(connection.session)
         if self._tool.load_prompts:
-            await self._prompts.current(connection.session)
+            await self._prompts.get_current(connection.session)
 
     async def close(self) -> None:
         await self.supervisor.close()
-        await self._results.close()
+        await self._result_builder.close()
 
     async def list_tools(self) -> list[MCPToolInfo]:
         """The tools as they are now; none if the file says `load_tools: false`."""
         if not self._tool.load_tools:
             return []
-        connection = await self.supervisor.connection()
-        return list((await self._tools.current(connection.session)).items)
+        connection = await self.supervisor.get_connection()
+        return list((await self._tools.get_current(connection.session)).items)
 
     async def list_prompts(self) -> list[MCPPromptInfo]:
         """The prompts as they are now; none if the file says `load_prompts: false`."""
         if not self._tool.load_prompts:
             return []
-        connection = await self.supervisor.connection()
-        return list((await self._prompts.current(connection.session)).items)
+        connection = await self.supervisor.get_connection()
+        return list((await self._prompts.get_current(connection.session)).items)
 
     async def get_prompt(self, name: str, arguments: Mapping[str, Any]) -> Message:
         """A prompt, filled in. Raises MCPError."""
-        connection = await self.supervisor.connection()
+        connection = await self.supervisor.get_connection()
         session = connection.session
         if self._tool.load_prompts:
-            await self._prompts.current(session)
-        known = self._prompts.known(session, name)
+            await self._prompts.get_current(session)
+        known = self._prompts.find(session, name)
         params = {"name": known.name if known is not None else name, "arguments": dict(arguments)}
-        return await exchange(self._tool, session, "prompts/get", params, seconds=self._tool.request_timeout)
+        return await request_traced(self._tool, session, "prompts/get", params, seconds=self._tool.request_timeout)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Message:
         """Any request, answered with its result. Raises MCPError."""
-        connection = await self.supervisor.connection()
-        return await exchange(self._tool, connection.session, method, dict(params), seconds=self._tool.request_timeout)
+        connection = await self.supervisor.get_connection()
+        return await request_traced(
+            self._tool, connection.session, method, dict(params), seconds=self._tool.request_timeout
+        )
 
     async def call(
         self,
@@ -132,39 +134,39 @@ class MCPClient:
         on_progress: OnProgress | None = None,
         seconds: float | None = None,
         key: str = "",
-        caller: str = "",
+        caller_id: str = "",
     ) -> MCPToolResult:
         """Call a tool by the server's or the model's name for it. Only cancellation is raised.
 
         `key` is the same for every attempt at one call; the server is told it for tools that may be repeated.
-        `caller`: for whom; where calls must wait, callers take turns.
+        `caller_id`: for whom; where calls must wait, callers take turns.
         """
-        trace = Trace(name, key, Reservation(self.budget))
+        trace = CallRecord(name, key, Reservation(self.budget))
         try:
-            async with self.gate.entered(seconds or self._tool.request_timeout, self._faults, caller) as left:
-                info, answer = await self._answer(trace, arguments, on_progress, left)
-            return await self._results.of(info, answer, trace)
+            async with self.call_limit.acquire(seconds or self._tool.request_timeout, self._errors, caller_id) as left:
+                info, answer = await self._request_answer(trace, arguments, on_progress, left)
+            return await self._result_builder.build(info, answer, trace)
         except MCPError as error:
-            return self._results.failure(error, trace)
+            return self._result_builder.build_failure(error, trace)
         finally:
             trace.reserved.release()
 
-    async def _answer(
-        self, trace: Trace, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float
+    async def _request_answer(
+        self, record: CallRecord, arguments: Mapping[str, Any], on_progress: OnProgress | None, seconds: float
     ) -> tuple[MCPToolInfo, Message]:
         is_last = False
         while True:
-            connection = self.supervisor.live or await self.supervisor.connection()
+            connection = self.supervisor.live_connection or await self.supervisor.get_connection()
             session = connection.session
-            info = self._tools.known(session, trace.tool) or await self._find(connection, trace.tool)
-            delivery = trace.delivery = Delivery(
-                argument_headers(info.argument_headers, arguments) if info.argument_headers else None,
-                reserved=trace.reserved,
+            info = self._tools.find(session, record.tool) or await self._require_tool(connection, record.tool)
+            delivery = record.delivery = Delivery(
+                build_argument_headers(info.argument_headers, arguments) if info.argument_headers else None,
+                reserved=record.reserved,
             )
             began = asyncio.get_running_loop().time()
             params = {"name": info.name, "arguments": arguments}
             try:
-                answer = await exchange(
+                answer = await request_traced(
                     self._tool,
                     session,
                     "tools/call",
@@ -172,7 +174,7 @@ class MCPClient:
                     seconds=seconds,
                     delivery=delivery,
                     on_progress=on_progress,
-                    meta={META_KEY: trace.key} if trace.key and self.may_repeat(info) else None,
+                    meta={META_KEY: record.key} if record.key and self.may_repeat(info) else None,
                 )
             except MCPProtocolError as error:
                 if is_last or error.details.get("code") != HEADER_MISMATCH:
@@ -180,16 +182,16 @@ class MCPClient:
                 await self._tools.refresh(session)  # the server's idea of the headers is newer than ours
             except MCPConnectionError as error:
                 if isinstance(error, MCPTimeoutError):
-                    self.supervisor.timed_out(connection, began)
-                if is_last or not self._may_repeat(connection, info, error, delivery):
-                    raise self._told_honestly(error, delivery) from error
+                    self.supervisor.record_timeout(connection, began)
+                if is_last or not self._can_retry(connection, info, error, delivery):
+                    raise self._with_unknown_outcome(error, delivery) from error
                 log.info("mcp.repeated", server=self._tool.name, tool=info.name, cause=error)
             else:
-                self.supervisor.answered()
+                self.supervisor.record_success()
                 return info, answer
             is_last = True
 
-    def _may_repeat(
+    def _can_retry(
         self, connection: Connection, info: MCPToolInfo, error: MCPConnectionError, delivery: Delivery
     ) -> bool:
         """Only what cannot have happened, or what the operator says may happen twice."""
@@ -197,8 +199,8 @@ class MCPClient:
             return True
         if isinstance(error, MCPTimeoutError) or "status" in error.details:
             return False
-        if not delivery.may_have_left:
-            return connection.session.channel.lost.done()
+        if not delivery.may_have_been_sent:
+            return connection.session.transport.failure.done()
         return self.may_repeat(info)
 
     def may_repeat(self, info: MCPToolInfo) -> bool:
@@ -210,15 +212,15 @@ class MCPClient:
         """A sentence for each pattern of the file that matched no tool when they were listed last."""
         return self._tools.listing.unmatched
 
-    def _told_honestly(self, error: MCPConnectionError, delivery: Delivery) -> MCPConnectionError:
-        if not delivery.may_have_left or "outcome" in error.details or "status" in error.details:
+    def _with_unknown_outcome(self, error: MCPConnectionError, delivery: Delivery) -> MCPConnectionError:
+        if not delivery.may_have_been_sent or "outcome" in error.details or "status" in error.details:
             return error
         details = {**error.details, "outcome": "unknown"}
         said = str(error).rstrip(".")
         text = said + ("\n" if "\n" in said else ". ") + OUTCOME_UNKNOWN
         return type(error)(text, server=error.server, phase=error.phase, details=details)
 
-    async def _find(self, connection: Connection, name: str) -> MCPToolInfo:
+    async def _require_tool(self, connection: Connection, name: str) -> MCPToolInfo:
         session = connection.session
         unlisted = MCPToolInfo(name=name, model_name=normalize_tool_name(name))
         if is_allowed(self._tool, unlisted):
@@ -226,23 +228,23 @@ class MCPClient:
                 return unlisted
             if self._tools.age(session) > LIST_RECHECK:
                 await self._tools.refresh(session)
-            info = self._tools.known(session, name)
+            info = self._tools.find(session, name)
             if info is not None:
                 return info
-            reason = self._tools.listing.dropped.get(name)
+            reason = self._tools.listing.rejected.get(name)
             text = f"it has no tool '{name}'" + (f" that can be used: {reason}." if reason else ".")
         else:
             text = f"the tool '{name}' is not allowed ('allowed_tools', 'denied_tools')."
-        raise self._faults.make(MCPToolNotFoundError, "call", text, tool=name)
+        raise self._errors.build(MCPToolNotFoundError, "call", text, tool=name)
 
-    def _noticed(self, connection: Connection, message: Message) -> None:
-        self._changes.noticed(connection, message)
-        self._tell(message)
+    def _on_notification(self, connection: Connection, message: Message) -> None:
+        self._list_watcher.apply_notification(connection, message)
+        self._notify_listener(message)
 
-    def _tell(self, heard: Message | MCPError) -> None:
+    def _notify_listener(self, event: Message | MCPError) -> None:
         if self._callbacks.on_message is None:
             return
         try:
-            self._callbacks.on_message(heard)
+            self._callbacks.on_message(event)
         except Exception as error:  # the listener's trouble must not stop the reading of answers
             log.error("mcp.listener_failed", server=self._tool.name, error=repr(error))

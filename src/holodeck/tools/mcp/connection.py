@@ -10,15 +10,15 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import PROBE_TIMEOUT
-from holodeck.lib.shortage import is_short
-from holodeck.tools.mcp.era import Era
-from holodeck.tools.mcp.faults import Faults
+from holodeck.lib.shortage import is_file_shortage
+from holodeck.tools.mcp.era import ProtocolEra
+from holodeck.tools.mcp.faults import ErrorFactory
 from holodeck.tools.mcp.handshake import negotiate
 from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.session import Session, Spawn
 
 
-class State(StrEnum):
+class ConnectionState(StrEnum):
     """A connection goes down this list once, and never back."""
 
     CREATED = "created"
@@ -28,7 +28,7 @@ class State(StrEnum):
     DISCONNECTED = "disconnected"
 
 
-MakeSession = Callable[[Spawn, Callable[[Message], None]], Session]
+BuildSession = Callable[[Spawn, Callable[[Message], None]], Session]
 
 
 class Connection:
@@ -36,43 +36,43 @@ class Connection:
 
     def __init__(
         self,
-        make_session: MakeSession,
+        build_session: BuildSession,
         *,
-        faults: Faults,
+        errors: ErrorFactory,
         startup_timeout: float,
-        remembered: Era | None,
-        on_notice: Callable[[Connection, Message], None],
+        known_era: ProtocolEra | None,
+        on_notification: Callable[[Connection, Message], None],
         on_end: Callable[[Connection, MCPError | None], None],
         on_closed: Callable[[Connection], None],
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.state = State.CREATED
-        self.close_fault: MCPError | None = None
+        self.state = ConnectionState.CREATED
+        self.close_error: MCPError | None = None
         """What went wrong while it was ended; it is ended all the same."""
-        self._faults = faults
+        self._errors = errors
         self._startup_timeout = startup_timeout
-        self._remembered = remembered
+        self._known_era = known_era
         self._on_end = on_end
         self._on_closed = on_closed
-        self._jobs: asyncio.TaskGroup | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._task_group: asyncio.TaskGroup | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         self._started: asyncio.Future[MCPError | None] = loop.create_future()
         self._stop: asyncio.Future[MCPConnectionError | None] = loop.create_future()
-        self.session = make_session(self.spawn, lambda message: on_notice(self, message))
-        self._owner = loop.create_task(self._own(), name=f"mcp:{faults.server}")
+        self.session = build_session(self.spawn_task, lambda message: on_notification(self, message))
+        self._owner_task = loop.create_task(self._run(), name=f"mcp:{errors.server}")
 
     @property
     def is_live(self) -> bool:
         """True while a request may be sent."""
-        return self.state is State.CONNECTED and not self.session.channel.lost.done()
+        return self.state is ConnectionState.CONNECTED and not self.session.transport.failure.done()
 
-    async def started(self) -> MCPError | None:
+    async def wait_started(self) -> MCPError | None:
         """Wait until it is connected, or why not."""
         return await asyncio.shield(self._started)
 
     def fail(self, error: MCPConnectionError) -> None:
         """End it because of this; nobody gets it from now on."""
-        self.session.channel.lose(error)
+        self.session.transport.fail(error)
         if not self._stop.done():
             self._stop.set_result(error)
 
@@ -80,51 +80,51 @@ class Connection:
         """End it, and wait until everything is gone."""
         if not self._stop.done():
             self._stop.set_result(None)
-        await asyncio.shield(self._owner)
+        await asyncio.shield(self._owner_task)
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def spawn_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run work that ends with the connection at the latest."""
         loop = asyncio.get_running_loop()
-        if self._jobs is None or self.state not in (State.CONNECTING, State.CONNECTED):
+        if self._task_group is None or self.state not in (ConnectionState.CONNECTING, ConnectionState.CONNECTED):
             work.close()
-            return loop.create_task(_nothing())
-        task = self._jobs.create_task(self._guarded(work))
+            return loop.create_task(_noop())
+        task = self._task_group.create_task(self._run_logged(work))
         task.add_done_callback(lambda _: work.close())  # one that is cancelled before its first step never began it
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _own(self) -> None:
+    async def _run(self) -> None:
         error: MCPError | None = None
-        self.state = State.CONNECTING
+        self.state = ConnectionState.CONNECTING
         try:
-            async with asyncio.TaskGroup() as self._jobs:
+            async with asyncio.TaskGroup() as self._task_group:
                 try:
                     error = await self._serve()
                 finally:
-                    self.state = State.ERROR if error is not None else State.DISCONNECTED
-                    for job in list(self._running):
+                    self.state = ConnectionState.ERROR if error is not None else ConnectionState.DISCONNECTED
+                    for job in list(self._tasks):
                         job.cancel()
         finally:
             if not self._started.done():
-                self._started.set_result(error or self._faults.connection("start", "the start was cancelled"))
+                self._started.set_result(error or self._errors.connection("start", "the start was cancelled"))
             if isinstance(error, MCPConnectionError):
-                self.session.channel.lose(error)
+                self.session.transport.fail(error)
             self._on_end(self, error)
             try:
                 if error is not None and error.details.get("stale_session"):
-                    await self._served_to_the_end()
-                self.session.give_up()
-                await self.session.channel.close()
+                    await self._wait_calls_finished()
+                self.session.abort_calls()
+                await self.session.transport.close()
             except MCPError as fault:
-                self.state, self.close_fault = State.ERROR, fault
-                log.info("mcp.close_failed", server=self._faults.server, error=fault)
+                self.state, self.close_error = ConnectionState.ERROR, fault
+                log.info("mcp.close_failed", server=self._errors.server, error=fault)
             finally:
                 self._on_closed(self)
 
-    async def _served_to_the_end(self) -> None:
+    async def _wait_calls_finished(self) -> None:
         """A session that the server forgot takes no new request; those it is answering are not its fault."""
-        quiet = asyncio.create_task(self.session.quiet())
+        quiet = asyncio.create_task(self.session.wait_idle())
         either: list[asyncio.Future[Any]] = [quiet, self._stop]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         quiet.cancel()
@@ -145,40 +145,40 @@ class Connection:
                 return self._stop.result()
             start.result()
         except TimeoutError:
-            return self._too_slow()
+            return self._start_timeout_error()
         except MCPError as error:
             return error
         except Exception as error:
-            if is_short(error):
-                return self._faults.no_room("start")
-            log.error("mcp.start_bug", server=self._faults.server, error=repr(error))
-            return self._faults.connection("start", f"unexpected {type(error).__name__}: {error}")
-        self.state = State.CONNECTED
+            if is_file_shortage(error):
+                return self._errors.out_of_files("start")
+            log.error("mcp.start_bug", server=self._errors.server, error=repr(error))
+            return self._errors.connection("start", f"unexpected {type(error).__name__}: {error}")
+        self.state = ConnectionState.CONNECTED
         self._started.set_result(None)
-        lost = self.session.channel.lost
+        lost = self.session.transport.failure
         ends: list[asyncio.Future[Any]] = [self._stop, lost]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         return self._stop.result() if self._stop.done() else lost.result()
 
     async def _start(self) -> None:
-        await self.session.channel.open()
-        await negotiate(self.session, self._remembered, patience=min(PROBE_TIMEOUT, self._startup_timeout / 3))
+        await self.session.transport.open()
+        await negotiate(self.session, self._known_era, probe_timeout=min(PROBE_TIMEOUT, self._startup_timeout / 3))
 
-    def _too_slow(self) -> MCPError:
-        words = self.session.channel.last_words()
+    def _start_timeout_error(self) -> MCPError:
+        words = self.session.transport.stderr_tail()
         text = f"it did not answer within {self._startup_timeout:g} s ('startup_timeout')."
-        return self._faults.timeout(
+        return self._errors.timeout(
             "start", f"{text} Its last words:\n{words}" if words else text, stderr=words or None
         )
 
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_logged(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except MCPError as error:
-            log.debug("mcp.job_failed", server=self._faults.server, error=error)
+            log.debug("mcp.job_failed", server=self._errors.server, error=error)
         except Exception as error:
-            log.error("mcp.job_bug", server=self._faults.server, error=repr(error))
+            log.error("mcp.job_bug", server=self._errors.server, error=repr(error))
 
 
-async def _nothing() -> None:
+async def _noop() -> None:
     return

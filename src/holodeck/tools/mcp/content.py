@@ -22,10 +22,10 @@ __all__ = [
     "MCPToolResult",
     "TextContent",
     "blocks_of",
-    "cut",
+    "cut_to_limit",
 ]
 
-EMPTY = "(the tool gave an empty answer)"
+EMPTY_ANSWER = "(the tool gave an empty answer)"
 _BYTES_PER_CHAR = 4  # the most that a character takes in UTF-8
 
 
@@ -45,15 +45,15 @@ class MCPToolResult:
     @property
     def text(self) -> str:
         """All that a model can read of it: the text, then structured content that the text does not already say."""
-        parts = [block.text if isinstance(block, TextContent) else described(block) for block in self.content]
-        if self.structured is not None and not _says(parts, self.structured):
-            parts.append(_dumped(self.structured))
+        parts = [block.text if isinstance(block, TextContent) else describe_block(block) for block in self.content]
+        if self.structured is not None and not _is_in_text(parts, self.structured):
+            parts.append(_dump_structured(self.structured))
         if parts:
             return "\n".join(parts)
-        return str(self.error) if self.error is not None else EMPTY
+        return str(self.error) if self.error is not None else EMPTY_ANSWER
 
 
-def described(block: ContentBlock) -> str:
+def describe_block(block: ContentBlock) -> str:
     """One line about content that is not text."""
     match block:
         case TextContent():
@@ -76,15 +76,15 @@ def blocks_of(content: object) -> tuple[list[ContentBlock], list[str]]:
         if type(item) is dict and item.get("type") == "text" and type(text := item.get("text")) is str:
             blocks.append(TextContent(text=text))
         else:
-            blocks.append(_block(mapping(item), warnings))
+            blocks.append(_parse_block(mapping(item), warnings))
     return blocks, warnings
 
 
-def cut(blocks: list[ContentBlock], limit: int) -> tuple[list[ContentBlock], int]:
+def cut_to_limit(blocks: list[ContentBlock], limit: int) -> tuple[list[ContentBlock], int]:
     """The blocks within the limit, and their full size when something had to go (else 0)."""
-    if sum(_length(block) for block in blocks) * _BYTES_PER_CHAR <= limit:
+    if sum(_char_count(block) for block in blocks) * _BYTES_PER_CHAR <= limit:
         return blocks, 0
-    sizes = [_size(block) for block in blocks]
+    sizes = [_byte_count(block) for block in blocks]
     if sum(sizes) <= limit:
         return blocks, 0
     kept: list[ContentBlock] = []
@@ -100,11 +100,11 @@ def cut(blocks: list[ContentBlock], limit: int) -> tuple[list[ContentBlock], int
             )
             left = 0
         else:
-            kept.append(TextContent(text=f"{described(block)} [left out: {size} bytes]"))
+            kept.append(TextContent(text=f"{describe_block(block)} [left out: {size} bytes]"))
     return kept, sum(sizes)
 
 
-def _block(item: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
+def _parse_block(item: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
     kind = item.get("type")
     data, mime = item.get("data"), item.get("mimeType")
     if kind == "image" and isinstance(data, str):
@@ -112,21 +112,21 @@ def _block(item: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
     if kind == "audio" and isinstance(data, str):
         return AudioContent(data=data, mime_type=mime if isinstance(mime, str) else "application/octet-stream")
     if kind == "resource":
-        return _resource(mapping(item.get("resource")), warnings)
+        return _parse_resource(mapping(item.get("resource")), warnings)
     if kind == "resource_link":
         return BinaryContent(
-            uri=_text(item.get("uri")),
-            mime_type=_text(mime),
-            name=_text(item.get("name")),
-            description=_text(item.get("description")),
+            uri=_text_or_none(item.get("uri")),
+            mime_type=_text_or_none(mime),
+            name=_text_or_none(item.get("name")),
+            description=_text_or_none(item.get("description")),
             is_link=True,
         )
     warnings.append(f"content of kind {str(kind)[:80]!r} is not known or not complete")
     return TextContent(text=f"[content of unknown kind {str(kind)[:80]!r}]")
 
 
-def _resource(resource: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
-    uri, mime = _text(resource.get("uri")), _text(resource.get("mimeType"))
+def _parse_resource(resource: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
+    uri, mime = _text_or_none(resource.get("uri")), _text_or_none(resource.get("mimeType"))
     text, blob = resource.get("text"), resource.get("blob")
     if isinstance(text, str):
         return TextContent(text=text, uri=uri, mime_type=mime)
@@ -139,15 +139,15 @@ def _resource(resource: Mapping[str, Any], warnings: list[str]) -> ContentBlock:
     return BinaryContent(data=data, uri=uri, mime_type=mime)
 
 
-def _length(block: ContentBlock) -> int:
+def _char_count(block: ContentBlock) -> int:
     return len(block.text if isinstance(block, TextContent) else block.data)
 
 
-def _size(block: ContentBlock) -> int:
+def _byte_count(block: ContentBlock) -> int:
     return len(block.text.encode("utf-8", "replace")) if isinstance(block, TextContent) else len(block.data)
 
 
-def _says(parts: list[str], structured: Any) -> bool:
+def _is_in_text(parts: list[str], structured: Any) -> bool:
     """Whether one of the texts is the structured content, written as JSON or, for a single value, plainly."""
     saying = [structured]
     if isinstance(structured, dict) and len(structured) == 1:
@@ -165,12 +165,12 @@ def _says(parts: list[str], structured: Any) -> bool:
     return False
 
 
-def _dumped(value: Any) -> str:
+def _dump_structured(value: Any) -> str:
     try:
         return orjson.dumps(value).decode()
     except (TypeError, ValueError):
         return "[structured content that is nested too deeply to show]"
 
 
-def _text(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None

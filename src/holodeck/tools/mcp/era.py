@@ -10,7 +10,7 @@ from typing import Any
 from holodeck import __version__
 
 
-class Era(StrEnum):
+class ProtocolEra(StrEnum):
     """Legacy servers keep a session that begins with a handshake; modern ones are told everything with each request."""
 
     LEGACY = "legacy"
@@ -30,20 +30,20 @@ META_LOG_LEVEL = f"{META}/logLevel"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class NegotiatedTerms:
     """What a server said of itself, and the version that both speak."""
 
-    era: Era
+    era: ProtocolEra
     version: str
     server_info: Mapping[str, Any] = field(default_factory=dict)
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     instructions: str | None = None
 
-    def can(self, area: str) -> bool:
+    def has_capability(self, area: str) -> bool:
         """Whether the server declared this capability."""
         return isinstance(self.capabilities.get(area), Mapping)
 
-    def announces(self, area: str) -> bool:
+    def has_list_changed(self, area: str) -> bool:
         """Whether the server says when its list of this changes."""
         declared = self.capabilities.get(area)
         return isinstance(declared, Mapping) and declared.get("listChanged") is True

@@ -12,20 +12,20 @@ from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.mcp.jsonrpc import Message
 
 
-class Errands:
+class SideTasks:
     """The side tasks of one connection."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def run(self, work: Coroutine[Any, Any, None]) -> None:
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def tell(self, send: Callable[[Message], Awaitable[None]], message: Message) -> None:
+    def send_in_background(self, send: Callable[[Message], Awaitable[None]], message: Message) -> None:
         """Send a message that nobody waits for. Whether it arrived is not known."""
-        self.run(_tell(send, message))
+        self.start(_send_quietly(send, message))
 
     async def close(self) -> None:
         """End them all; one that does not end is not waited for."""
@@ -35,7 +35,7 @@ class Errands:
             await asyncio.wait(self._tasks, timeout=NOTICE_TIMEOUT)
 
 
-async def _tell(send: Callable[[Message], Awaitable[None]], message: Message) -> None:
+async def _send_quietly(send: Callable[[Message], Awaitable[None]], message: Message) -> None:
     with suppress(TimeoutError, MCPError):
         async with asyncio.timeout(NOTICE_TIMEOUT):
             await send(message)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 
-class Event(NamedTuple):
+class SSEEvent(NamedTuple):
     """One event. `kind` is "message" when the server does not say."""
 
     kind: str
@@ -26,16 +26,18 @@ class EventTooLargeError(ValueError):
 class EventStream:
     """Reads the events of one HTTP response."""
 
-    def __init__(self, response: aiohttp.ClientResponse, *, silence: float, limit: int, budget: ByteBudget) -> None:
+    def __init__(
+        self, response: aiohttp.ClientResponse, *, read_timeout: float, limit: int, budget: ByteBudget
+    ) -> None:
         """`budget`: for what is read and not yet taken by `next`. Its owner closes the stream."""
         self._reserved = Reservation(budget)
         self._content = response.content
-        self._silence = silence
+        self._read_timeout = read_timeout
         self._limit = limit
-        self._ready: deque[Event] = deque()
+        self._ready: deque[SSEEvent] = deque()
         self._parts: list[bytes] = []
         self._parts_size = self._data_size = self._ready_size = 0
-        self._grew = 0.0
+        self._received_at = 0.0
         self._kind = ""
         self._data: list[bytes] = []
         self.last_id: str | None = None
@@ -44,23 +46,23 @@ class EventStream:
 
     def is_stuck(self, since: float) -> bool:
         """True in the middle of an event of which nothing has come since that time of the loop."""
-        return bool(self._parts or self._data) and self._grew < since
+        return bool(self._parts or self._data) and self._received_at < since
 
     @property
-    def _held(self) -> int:
+    def _buffered_bytes(self) -> int:
         return self._parts_size + self._data_size + self._ready_size
 
-    async def next(self) -> Event | None:
+    async def next(self) -> SSEEvent | None:
         """The next event, or None at the end. Raises TimeoutError after too long a silence."""
         while not self._ready:
-            async with asyncio.timeout(self._silence):
+            async with asyncio.timeout(self._read_timeout):
                 chunk = await self._content.readany()
             if not chunk:
                 return None
             self.feed(chunk)
         event = self._ready.popleft()
         self._ready_size -= len(event.data)
-        self._reserved.resize(self._held)
+        self._reserved.resize(self._buffered_bytes)
         return event
 
     def close(self) -> None:
@@ -69,24 +71,24 @@ class EventStream:
 
     def feed(self, chunk: bytes) -> None:
         """Take bytes in; complete events become ready. Raises `OverBudgetError` and `EventTooLargeError`."""
-        self._reserved.grow(len(chunk))
+        self._reserved.extend(len(chunk))
         start = 0
         while (end := chunk.find(b"\n", start)) >= 0:
             self._parts.append(chunk[start:end])
             line = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
             self._parts, self._parts_size = [], 0
             for part in line.removesuffix(b"\r").split(b"\r"):  # a bare CR ends a line too, and JSON never has one
-                self._line(part)
+                self._feed_line(part)
             start = end + 1
         if start < len(chunk):
             self._parts.append(chunk[start:] if start else chunk)
             self._parts_size += len(chunk) - start
-        self._reserved.resize(self._held)
-        self._grew = asyncio.get_running_loop().time()
+        self._reserved.resize(self._buffered_bytes)
+        self._received_at = asyncio.get_running_loop().time()
         if self._parts_size + self._data_size > self._limit:
             raise EventTooLargeError(f"an event of more than {self._limit} bytes")
 
-    def _line(self, line: bytes) -> None:
+    def _feed_line(self, line: bytes) -> None:
         if not line:
             self._dispatch()
             return
@@ -106,6 +108,6 @@ class EventStream:
     def _dispatch(self) -> None:
         if any(self._data):  # an event without data is only a sign of life, or an id to resume from
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-            self._ready.append(Event(self._kind or "message", data))
+            self._ready.append(SSEEvent(self._kind or "message", data))
             self._ready_size += len(data)
         self._kind, self._data, self._data_size = "", [], 0

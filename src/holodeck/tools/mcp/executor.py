@@ -17,7 +17,7 @@ from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
-from holodeck.tools.mcp.offer import ServerOffer
+from holodeck.tools.mcp.offer import ServerTools
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.tool_patterns import needs_approval
 
@@ -26,7 +26,7 @@ Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Route:
+class ToolRoute:
     """Where a name that the model knows leads."""
 
     server: MCPPlugin
@@ -46,28 +46,29 @@ class MCPExecutor:
         servers: Sequence[MCPPlugin] = (),
         *,
         approve: Approver | None = None,
-        patience: float | None = None,
-        revives: bool = False,
+        discovery_timeout: float | None = None,
+        can_revive: bool = False,
     ) -> None:
-        """`patience`: seconds that an offer waits for a server. Absent: as long as its kind may take to start.
+        """`discovery_timeout`: seconds that an offer waits for a server. Absent: as long as its kind may take to start.
 
-        `revives`: a dead server is tried again in the background, and no offer waits for it meanwhile.
+        `can_revive`: a dead server is tried again in the background, and no offer waits for it meanwhile.
         """
-        revivals = asyncio.Semaphore(MAX_REVIVALS) if revives else None
-        self.offers: Mapping[str, ServerOffer] = {
-            server.name: ServerOffer(server, patience=patience, revivals=revivals) for server in servers
+        revivals = asyncio.Semaphore(MAX_REVIVALS) if can_revive else None
+        self.server_tools: Mapping[str, ServerTools] = {
+            server.name: ServerTools(server, discovery_timeout=discovery_timeout, revival_slots=revivals)
+            for server in servers
         }
         self._approve = approve
-        self._routes: Mapping[str, Route] = {}
+        self._routes: Mapping[str, ToolRoute] = {}
         """Replaced as a whole, never changed: a reader of `routes` keeps what it read."""
-        self._found: list[tuple[ServerOffer, list[MCPToolInfo], Sequence[MCPToolInfo] | None]] = []
+        self._latest_lists: list[tuple[ServerTools, list[MCPToolInfo], Sequence[MCPToolInfo] | None]] = []
         """What the latest offer was made of: every turn asks, and the answer is nearly always the same."""
         self._specs: tuple[ToolSpec, ...] = ()
         self._selected: Collection[str] | None = None
         self._logged_names: dict[str, str] | None = {}
         """By server, the full names that were logged last. None: they are not logged."""
 
-    def select(self, names: Collection[str], others: Iterable[ServerOffer] = ()) -> MCPExecutor:
+    def select(self, names: Collection[str], others: Iterable[ServerTools] = ()) -> MCPExecutor:
         """An executor of some of these servers and of others, which are named as if they stood below all of these.
 
         The servers that are not selected are neither asked nor used, but keep their names: a tool has the same name
@@ -75,32 +76,34 @@ class MCPExecutor:
         """
         added = {offer.server.name: offer for offer in others}
         chosen = MCPExecutor(approve=self._approve)
-        chosen.offers = {**self.offers, **added}
+        chosen.server_tools = {**self.server_tools, **added}
         chosen._selected = {*names, *added}
         # What a request selects is its client's business: a line for each request would hide the others.
         chosen._logged_names = None
         return chosen
 
     @property
-    def selected(self) -> Mapping[str, ServerOffer]:
+    def selected(self) -> Mapping[str, ServerTools]:
         """The servers whose tools are offered: all of them, unless this is a selection."""
-        return {name: offer for name, offer in self.offers.items() if self._selected is None or name in self._selected}
+        return {
+            name: offer for name, offer in self.server_tools.items() if self._selected is None or name in self._selected
+        }
 
     @property
     def servers(self) -> Mapping[str, MCPPlugin]:
-        return {name: offer.server for name, offer in self.offers.items()}
+        return {name: offer.server for name, offer in self.server_tools.items()}
 
     @property
     def failures(self) -> Mapping[str, MCPError]:
         """Why a server is missing from the latest offer."""
-        return {name: offer.failure for name, offer in self.offers.items() if offer.failure is not None}
+        return {name: offer.failure for name, offer in self.server_tools.items() if offer.failure is not None}
 
     def missing_servers(self) -> list[MissingServer]:
         """The servers that are missing from the latest offer: they failed, or have not listed their tools in time."""
         return [
-            MissingServer(name=name, reason=offer.why_missing, required=offer.server.config.required)
+            MissingServer(name=name, reason=offer.missing_reason, required=offer.server.config.required)
             for name, offer in self.selected.items()
-            if offer.why_missing
+            if offer.missing_reason
         ]
 
     @property
@@ -113,31 +116,32 @@ class MCPExecutor:
         The first offer waits for each server up to its own limit.
         """
         selected = self.selected
-        await self._listed(selected.values())
+        await self._request_listings(selected.values())
         found = [
-            (offer, list(offer.take()) if name in selected else [], offer.listed) for name, offer in self.offers.items()
+            (offer, list(offer.collect_tools()) if name in selected else [], offer.latest_tools)
+            for name, offer in self.server_tools.items()
         ]
-        if found != self._found:
+        if found != self._latest_lists:
             names = assign_names([(offer.server.name, _model_names(listed)) for offer, _, listed in found])
             self._log_full_names(names)
             self._routes = {
-                names[offer.server.name, info.name]: Route(server=offer.server, tool=info)
+                names[offer.server.name, info.name]: ToolRoute(server=offer.server, tool=info)
                 for offer, tools, _ in found
                 for info in tools
             }
-            self._found = found
-            self._specs = tuple(_spec(name, route) for name, route in self._routes.items())
+            self._latest_lists = found
+            self._specs = tuple(_build_spec(name, route) for name, route in self._routes.items())
         return self._specs
 
     def can_execute(self, name: str) -> bool:
         return name in self._routes
 
-    def route(self, name: str) -> Route | None:
+    def find_route(self, name: str) -> ToolRoute | None:
         """The server and the tool behind a name, for whoever shows calls to a person."""
         return self._routes.get(name)
 
     @property
-    def routes(self) -> Mapping[str, Route]:
+    def routes(self) -> Mapping[str, ToolRoute]:
         """Every name of the latest offer, with where it leads."""
         return self._routes
 
@@ -162,15 +166,15 @@ class MCPExecutor:
         """Call the tool at its server. Every failure is a result."""
         route = self._routes.get(call.name)
         if route is None:
-            return ToolResult.failed(call.call_id, f"There is no tool '{call.name}'.")
+            return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
         return await self.execute_at(route, call)
 
     async def execute_at(
-        self, route: Route, call: ToolCall, *, is_approved: bool = False, caller: str = ""
+        self, route: ToolRoute, call: ToolCall, *, is_approved: bool = False, caller_id: str = ""
     ) -> ToolResult:
         """The same at a given place, whatever has the name of the call. `is_approved`: a person was asked already.
 
-        `caller`: for whom, where there are several.
+        `caller_id`: for whom, where there are several.
         """
         server, tool = route.server, route.tool
         about = {"server": server.name, "tool": tool.name}
@@ -179,53 +183,55 @@ class MCPExecutor:
                 reason = (
                     f"The tool '{tool.name}' of server '{server.name}' needs a person's approval, and nobody is there."
                 )
-                return ToolResult.failed(call.call_id, reason, **about)
-            if not call.is_permitted and not await self._approve(server.name, tool.name, call.arguments):
-                return ToolResult.failed(call.call_id, NOT_APPROVED, **about)
+                return ToolResult.failure(call.call_id, reason, **about)
+            if not call.is_approved and not await self._approve(server.name, tool.name, call.arguments):
+                return ToolResult.failure(call.call_id, NOT_APPROVED, **about)
         progress = call.on_progress
         result = await server.call(
             tool.name,
             call.arguments,
-            on_progress=(lambda *told: progress(_told(told))) if progress is not None else None,
+            on_progress=(lambda *told: progress(_describe_progress(told))) if progress is not None else None,
             key=call.key,
-            caller=caller,
+            caller_id=caller_id,
         )
         if not result.success:
-            log.warning("mcp.call_failed", call=call.call_id, **about, **_failure(result))
+            log.warning("mcp.call_failed", call=call.call_id, **about, **_failure_metadata(result))
         return ToolResult(
             call_id=call.call_id,
-            content=_content(result),
+            content=_content_of(result),
             is_error=not result.success,
-            metadata={**result.metadata, **about, **_failure(result)},
+            metadata={**result.metadata, **about, **_failure_metadata(result)},
         )
 
     async def close(self) -> None:
         """Close every server, side by side. Bounded by their own limits."""
-        await asyncio.gather(*(offer.close() for offer in self.offers.values()))
+        await asyncio.gather(*(offer.close() for offer in self.server_tools.values()))
 
-    async def _listed(self, offers: Collection[ServerOffer]) -> None:
+    async def _request_listings(self, server_tools: Collection[ServerTools]) -> None:
         """Ask servers for their tools; wait for those that were not waited for before."""
-        asked = ((offer, offer.ask()) for offer in offers)
-        fresh = {task: offer.patience for offer, task in asked if task is not None}
+        asked = ((offer, offer.request_listing()) for offer in server_tools)
+        fresh = {task: offer.discovery_timeout for offer, task in asked if task is not None}
         began = asyncio.get_running_loop().time()
         while fresh:
             elapsed = asyncio.get_running_loop().time() - began
             fresh = {task: limit for task, limit in fresh.items() if not task.done() and limit > elapsed}
             if fresh:
                 await asyncio.wait(fresh, timeout=min(fresh.values()) - elapsed, return_when=asyncio.FIRST_COMPLETED)
-        for offer in offers:  # not before: a wait that was cancelled, or is another run's, is not this one's
-            offer.had_its_time()
+        for offer in server_tools:  # not before: a wait that was cancelled, or is another run's, is not this one's
+            offer.mark_waited()
 
     def _log_full_names(self, names: Mapping[tuple[str, str], str]) -> None:
         """Log which tools have their full names, and why; again only when that changes."""
         if self._logged_names is None:
             return
         unlisted: list[str] = []
-        for server, offer in self.offers.items():
-            if offer.listed is None:
+        for server, offer in self.server_tools.items():
+            if offer.latest_tools is None:
                 unlisted.append(server)
                 continue
-            full = ", ".join(name for info in offer.listed if (name := names[server, info.name]) != info.model_name)
+            full = ", ".join(
+                name for info in offer.latest_tools if (name := names[server, info.name]) != info.model_name
+            )
             if full == self._logged_names.get(server, ""):
                 continue
             self._logged_names[server] = full
@@ -239,12 +245,12 @@ def _model_names(listed: Sequence[MCPToolInfo] | None) -> dict[str, str] | None:
     return None if listed is None else {info.name: info.model_name for info in listed}
 
 
-def _spec(name: str, route: Route) -> ToolSpec:
+def _build_spec(name: str, route: ToolRoute) -> ToolSpec:
     info = route.tool
     return ToolSpec(name=name, description=info.description or info.title or "", parameters=info.input_schema)
 
 
-def _failure(result: MCPToolResult) -> dict[str, Any]:
+def _failure_metadata(result: MCPToolResult) -> dict[str, Any]:
     """What kind of failure it was: the tool's own, the protocol's, or that of the way there."""
     if result.success:
         return {}
@@ -253,7 +259,7 @@ def _failure(result: MCPToolResult) -> dict[str, Any]:
     return {"error_kind": kind, "error_code": code} if isinstance(code, int) else {"error_kind": kind}
 
 
-def _content(result: MCPToolResult) -> tuple[ContentBlock, ...]:
+def _content_of(result: MCPToolResult) -> tuple[ContentBlock, ...]:
     blocks = tuple(result.content)
     if all(isinstance(block, TextContent) for block in blocks):
         return (TextContent(text=result.text),)
@@ -262,8 +268,8 @@ def _content(result: MCPToolResult) -> tuple[ContentBlock, ...]:
     return blocks
 
 
-def _told(told: tuple[Any, ...]) -> str:
+def _describe_progress(report: tuple[Any, ...]) -> str:
     """A report of progress in words, whatever of it the server gave."""
-    progress, total, message = (*told, None, None, None)[:3]
+    progress, total, message = (*report, None, None, None)[:3]
     share = f"{progress:g} of {total:g}" if isinstance(total, int | float) else f"{progress}"
     return f"{message} ({share})" if message else share

@@ -8,18 +8,18 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from holodeck.lib.addresses import Dialling
+from holodeck.lib.addresses import IPPolicy
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.limits import MIN_MESSAGE_BYTES
 from holodeck.lib.redaction import secrets_in, url_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool, TransportType
-from holodeck.tools.mcp.callbacks import Answers, Callbacks
-from holodeck.tools.mcp.channel import Channel, Incoming
+from holodeck.tools.mcp.callbacks import Callbacks, ServerRequestResponder
+from holodeck.tools.mcp.channel import OnMessage, Transport
 from holodeck.tools.mcp.client import MCPClient
-from holodeck.tools.mcp.faults import Faults
-from holodeck.tools.mcp.gate import Gate
+from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.gate import CallLimit
 from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.plugin import (
     MCPPlugin,
@@ -33,7 +33,7 @@ from holodeck.tools.mcp.starts import StartLimits
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
-    from holodeck.tools.mcp.web import Web
+    from holodeck.tools.mcp.web import ServerHTTPClient
 
 _PLUGINS: dict[TransportType, type[MCPPlugin]] = {
     TransportType.STDIO: MCPStdioPlugin,
@@ -44,10 +44,10 @@ _PLUGINS: dict[TransportType, type[MCPPlugin]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stranger:
+class UntrustedServer:
     """Somebody else than the operator has chosen the server, or its credentials. What it logs goes into no log."""
 
-    dialling: Dialling | None = None
+    ip_policy: IPPolicy | None = None
     """Where it may be; then only over HTTP. None: the operator has chosen the place."""
     secrets: tuple[Secret, ...] = ()
     """What no error may show, beside the headers."""
@@ -60,66 +60,70 @@ def create_mcp_plugin(
     callbacks: Callbacks | None = None,
     auth: MCPAuthProvider | None = None,
     limits: StartLimits | None = None,
-    stranger: Stranger | None = None,
-    gate: Gate | None = None,
+    untrusted: UntrustedServer | None = None,
+    call_limit: CallLimit | None = None,
     budget: ByteBudget | None = None,
-    tells_causes: bool = True,
+    may_expose_causes: bool = True,
 ) -> MCPPlugin:
     """The plugin for this server. Relative paths in the tool are relative to `base_dir`, the agent file's folder.
 
-    `gate`: that of the others who call the same server. `budget`: for what it answers, shared with others.
-    `tells_causes`: a failed call says why, because its caller operates the server; a gateway's callers do not.
+    `call_limit`: that of the others who call the same server. `get_budget`: for what it answers, shared with others.
+    `may_expose_causes`: a failed call says why, because its caller operates the server; a gateway's callers do not.
     """
     _refuse_unsafe(tool)
     folder = base_dir or Path.cwd()
     heard = callbacks or Callbacks()
-    dialling = stranger.dialling if stranger is not None else None
-    credentials = _credentials(tool)
-    secrets = [*tool.env.values(), *tool.headers.values(), *(stranger.secrets if stranger is not None else ())]
-    faults = Faults(
+    dialling = untrusted.ip_policy if untrusted is not None else None
+    credentials = _find_credentials(tool)
+    secrets = [*tool.env.values(), *tool.headers.values(), *(untrusted.secrets if untrusted is not None else ())]
+    faults = ErrorFactory(
         tool.name,
         [*secrets, *map(Secret, credentials)],
         credentials=credentials,
-        is_heard=stranger is None,
-        is_foreign=dialling is not None,
-        tells_causes=tells_causes,
+        is_server_logged=untrusted is None,
+        is_request_declared=dialling is not None,
+        may_expose_causes=may_expose_causes,
     )
-    make_channel = _channel_maker(
-        tool, folder, faults, auth or _configured_auth(tool, folder), dialling, lambda: client.budget
+    make_channel = _choose_transport_builder(
+        tool, folder, faults, auth or _build_auth(tool, folder), dialling, lambda: client.budget
     )
 
-    def make_session(spawn: Spawn, on_notice: Callable[[Message], None]) -> Session:
+    def build_session(spawn: Spawn, on_notification: Callable[[Message], None]) -> Session:
         return Session(
-            make_channel, faults=faults, answers=Answers(tool, heard, folder), on_notice=on_notice, spawn=spawn
+            make_channel,
+            errors=faults,
+            responder=ServerRequestResponder(tool, heard, folder),
+            on_notification=on_notification,
+            spawn=spawn,
         )
 
     client = MCPClient(
         tool,
-        make_session,
-        faults=faults,
+        build_session,
+        errors=faults,
         callbacks=heard,
         limits=limits or StartLimits(),
-        gate=gate,
+        call_limit=call_limit,
         budget=budget,
     )
 
-    def another(other: MCPTool, secrets: tuple[Secret, ...]) -> MCPPlugin:
-        stranger = Stranger(secrets=secrets)
+    def build_similar(other: MCPTool, secrets: tuple[Secret, ...]) -> MCPPlugin:
+        stranger = UntrustedServer(secrets=secrets)
         return create_mcp_plugin(
             other,
             base_dir=base_dir,
             callbacks=callbacks,
             limits=limits,
-            stranger=stranger,
-            gate=client.gate,
+            untrusted=stranger,
+            call_limit=client.call_limit,
             budget=client.budget,
-            tells_causes=tells_causes,
+            may_expose_causes=may_expose_causes,
         )
 
-    return _PLUGINS[tool.transport](tool, client, another)
+    return _PLUGINS[tool.transport](tool, client, build_similar)
 
 
-def _credentials(tool: MCPTool) -> list[str]:
+def _find_credentials(tool: MCPTool) -> list[str]:
     """What of a definition its server must not repeat to a model or a caller."""
     named = [(name, secret.reveal()) for name, secret in (*tool.env.items(), *tool.headers.items())]
     found = [part for name, value in named for part in secrets_in(name, value)]
@@ -133,7 +137,7 @@ def _refuse_unsafe(tool: MCPTool) -> None:
         return
     from holodeck.tools.mcp import launch
 
-    refused = launch.refusals(tool)
+    refused = launch.find_refusals(tool)
     if refused:
         problems = [
             Problem(message=item.message, fix=item.fix, key=".".join(map(str, item.key)), kind=MCPConfigError)
@@ -142,93 +146,93 @@ def _refuse_unsafe(tool: MCPTool) -> None:
         raise MCPConfigError(problems=problems)
 
 
-def _configured_auth(tool: MCPTool, base_dir: Path) -> MCPAuthProvider | None:
+def _build_auth(tool: MCPTool, base_dir: Path) -> MCPAuthProvider | None:
     if tool.auth is None:
         return None
-    from holodeck.tools.mcp.auth.factory import auth_provider
+    from holodeck.tools.mcp.auth.factory import build_auth_provider
 
-    return auth_provider(tool, base_dir=base_dir)
+    return build_auth_provider(tool, base_dir=base_dir)
 
 
-def _channel_maker(
+def _choose_transport_builder(
     tool: MCPTool,
     base_dir: Path,
-    faults: Faults,
+    errors: ErrorFactory,
     auth: MCPAuthProvider | None,
-    dialling: Dialling | None,
-    budget: Callable[[], ByteBudget],
-) -> Callable[[Incoming], Channel]:
+    ip_policy: IPPolicy | None,
+    get_budget: Callable[[], ByteBudget],
+) -> Callable[[OnMessage], Transport]:
     # Escapes and base64 make a message bigger than its content.
     limit = max(MIN_MESSAGE_BYTES, 2 * tool.max_result_bytes)
 
-    def stdio(incoming: Incoming) -> Channel:
+    def build_stdio(on_message: OnMessage) -> Transport:
         from holodeck.tools.mcp import launch
-        from holodeck.tools.mcp.stdio import StdioChannel
+        from holodeck.tools.mcp.stdio import StdioTransport
 
-        return StdioChannel(
-            launch.plan(tool, container=f"holodeck-{tool.name}-{token_hex(4)}"),
+        return StdioTransport(
+            launch.plan_launch(tool, container=f"holodeck-{tool.name}-{token_hex(4)}"),
             cwd=base_dir / (tool.cwd or ""),
-            faults=faults,
-            incoming=incoming,
+            errors=errors,
+            on_message=on_message,
             encoding=tool.encoding,
             limit=limit,
-            budget=budget(),
+            budget=get_budget(),
         )
 
-    def web() -> Web:
-        from holodeck.tools.mcp.web import Web
+    def build_http_client() -> ServerHTTPClient:
+        from holodeck.tools.mcp.web import ServerHTTPClient
 
-        return Web(
+        return ServerHTTPClient(
             tool.url or "",
             headers=tool.headers,
             connect_timeout=tool.timeout,
-            faults=faults,
+            errors=errors,
             auth=auth,
-            dialling=dialling,
+            ip_policy=ip_policy,
         )
 
-    def http(incoming: Incoming) -> Channel:
-        from holodeck.tools.mcp.http import HttpChannel
+    def build_streamable_http(on_message: OnMessage) -> Transport:
+        from holodeck.tools.mcp.http import StreamableHTTPTransport
 
-        return HttpChannel(
-            web(),
-            incoming=incoming,
+        return StreamableHTTPTransport(
+            build_http_client(),
+            on_message=on_message,
             limit=limit,
-            silence=tool.sse_read_timeout,
+            read_timeout=tool.sse_read_timeout,
             terminate_on_close=tool.terminate_on_close,
-            budget=budget(),
+            budget=get_budget(),
         )
 
-    def sse(incoming: Incoming) -> Channel:
-        from holodeck.tools.mcp.sse import SseChannel
+    def build_sse(on_message: OnMessage) -> Transport:
+        from holodeck.tools.mcp.sse import SSETransport
 
-        return SseChannel(
-            web(),
-            incoming=incoming,
+        return SSETransport(
+            build_http_client(),
+            on_message=on_message,
             limit=limit,
             connect_timeout=tool.timeout,
-            silence=tool.sse_read_timeout,
-            budget=budget(),
+            read_timeout=tool.sse_read_timeout,
+            budget=get_budget(),
         )
 
-    def websocket(incoming: Incoming) -> Channel:
-        from holodeck.tools.mcp.websocket import WebsocketChannel
+    def build_websocket(on_message: OnMessage) -> Transport:
+        from holodeck.tools.mcp.websocket import WebSocketTransport
 
-        return WebsocketChannel(
+        return WebSocketTransport(
             tool.url or "",
             headers=tool.headers,
             connect_timeout=tool.timeout,
-            faults=faults,
-            incoming=incoming,
+            errors=errors,
+            on_message=on_message,
             limit=limit,
-            budget=budget(),
+            budget=get_budget(),
             auth=auth,
         )
 
-    makers: dict[TransportType, Callable[[Incoming], Channel]] = {
-        TransportType.STDIO: stdio,
-        TransportType.HTTP: http,
-        TransportType.SSE: sse,
-        TransportType.WEBSOCKET: websocket,
+    makers: dict[TransportType, Callable[[OnMessage], Transport]] = {
+        TransportType.STDIO: build_stdio,
+        TransportType.HTTP: build_streamable_http,
+        TransportType.SSE: build_sse,
+        TransportType.WEBSOCKET: build_websocket,
     }
     return makers[tool.transport]

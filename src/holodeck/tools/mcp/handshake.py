@@ -9,29 +9,37 @@ from typing import Any
 
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.limits import PROBE_TIMEOUT, ROOTS_SETTLE, ROOTS_TIMEOUT
-from holodeck.tools.mcp.era import CLIENT_INFO, LEGACY_VERSIONS, META_SERVER, MODERN_VERSIONS, Era, Terms, mapping
+from holodeck.tools.mcp.era import (
+    CLIENT_INFO,
+    LEGACY_VERSIONS,
+    META_SERVER,
+    MODERN_VERSIONS,
+    NegotiatedTerms,
+    ProtocolEra,
+    mapping,
+)
 from holodeck.tools.mcp.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from holodeck.tools.mcp.session import Session
 
-_NOT_A_VERDICT = frozenset(
+_INCONCLUSIVE_STATUSES = frozenset(
     {401, 403, 407, 408, 429}
 )  # these statuses speak of the caller or the moment, not of the era
 
 
-async def negotiate(session: Session, remembered: Era | None, *, patience: float = PROBE_TIMEOUT) -> None:
-    """Agree on an era and a version. The caller has the deadline; after `patience` both questions are asked."""
-    if remembered is Era.LEGACY:
-        await _begin_legacy(session, await _initialize(session))
+async def negotiate(session: Session, known_era: ProtocolEra | None, *, probe_timeout: float = PROBE_TIMEOUT) -> None:
+    """Agree on an era and a version. The caller has the deadline; after `probe_timeout` both questions are asked."""
+    if known_era is ProtocolEra.LEGACY:
+        await _start_legacy(session, await _initialize(session))
         return
     probe = asyncio.create_task(_discover(session, MODERN_VERSIONS[-1]))
-    hello: asyncio.Task[Terms] | None = None
+    hello: asyncio.Task[NegotiatedTerms] | None = None
     try:
-        await asyncio.wait({probe}, timeout=patience)
-        if probe.done() and isinstance(terms := probe.result(), Terms):
-            session.agree(terms)
+        await asyncio.wait({probe}, timeout=probe_timeout)
+        if probe.done() and isinstance(terms := probe.result(), NegotiatedTerms):
+            session.set_terms(terms)
             return
         hello = asyncio.create_task(_initialize(session))
-        await _settle(session, probe, hello)
+        await _await_first_agreement(session, probe, hello)
     finally:
         for task in (probe, hello):
             if task is not None:
@@ -40,33 +48,37 @@ async def negotiate(session: Session, remembered: Era | None, *, patience: float
                     await task
 
 
-async def _settle(session: Session, probe: asyncio.Task[Terms | MCPError | None], hello: asyncio.Task[Terms]) -> None:
+async def _await_first_agreement(
+    session: Session, probe: asyncio.Task[NegotiatedTerms | MCPError | None], hello: asyncio.Task[NegotiatedTerms]
+) -> None:
     """Both questions are asked: whichever is answered with a yes first decides."""
     waiting: set[asyncio.Task[Any]] = {task for task in (probe, hello) if not task.done()}
     refusal: MCPProtocolError | None = None
     while waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if probe in done and isinstance(terms := probe.result(), Terms):
-            session.agree(terms)
+        if probe in done and isinstance(terms := probe.result(), NegotiatedTerms):
+            session.set_terms(terms)
             return
         if hello in done:
             try:
-                await _begin_legacy(session, hello.result())
+                await _start_legacy(session, hello.result())
             except MCPProtocolError as error:
                 refusal = error
-                version = _mutual(_supported(error), MODERN_VERSIONS)
+                version = _latest_mutual(_supported_versions(error), MODERN_VERSIONS)
                 if error.details.get("code") == UNSUPPORTED_VERSION and version is not None:
-                    session.agree(await _modern_after_all(session, probe, version))
+                    session.set_terms(await _discover_late(session, probe, version))
                     return
             else:
                 return
     cause = probe.result()
     if refusal is not None and refusal.details.get("code") == HEADER_MISMATCH and isinstance(cause, MCPError):
         raise cause  # only a modern server says that, so what went wrong with the modern question is what matters
-    raise refusal or session.faults.protocol("initialize", "the server agreed to no version of the protocol")
+    raise refusal or session.errors.protocol("initialize", "the server agreed to no version of the protocol")
 
 
-async def _modern_after_all(session: Session, probe: asyncio.Task[Terms | MCPError | None], version: str) -> Terms:
+async def _discover_late(
+    session: Session, probe: asyncio.Task[NegotiatedTerms | MCPError | None], version: str
+) -> NegotiatedTerms:
     """The old handshake is refused for a version that we speak: a modern server, slow to describe itself."""
     if probe.done():
         probe = asyncio.create_task(_discover(session, version))
@@ -77,12 +89,12 @@ async def _modern_after_all(session: Session, probe: asyncio.Task[Terms | MCPErr
     # It need not describe itself for us to use it: what it does not have, it will refuse.
     return (
         found
-        if isinstance(found, Terms)
-        else Terms(era=Era.MODERN, version=version, capabilities={"tools": {}, "prompts": {}})
+        if isinstance(found, NegotiatedTerms)
+        else NegotiatedTerms(era=ProtocolEra.MODERN, version=version, capabilities={"tools": {}, "prompts": {}})
     )
 
 
-async def _discover(session: Session, version: str) -> Terms | MCPError | None:
+async def _discover(session: Session, version: str) -> NegotiatedTerms | MCPError | None:
     """The terms of a modern server; or, when it does not look like one, what it said instead, if that was an error."""
     for wanted in (version, None):
         try:
@@ -90,20 +102,20 @@ async def _discover(session: Session, version: str) -> Terms | MCPError | None:
                 "server/discover", meta=session.modern_meta(version), seconds=None, is_cancellable=False
             )
         except MCPProtocolError as error:
-            supported = _supported(error)
+            supported = _supported_versions(error)
             if error.details.get("code") != UNSUPPORTED_VERSION or supported is None:
                 return error
-            mutual = _mutual(supported, MODERN_VERSIONS)
+            mutual = _latest_mutual(supported, MODERN_VERSIONS)
             if mutual is not None and wanted is not None:
                 version = mutual
                 continue
-            if _mutual(supported, LEGACY_VERSIONS) is not None:
+            if _latest_mutual(supported, LEGACY_VERSIONS) is not None:
                 return None
             text = f"it speaks only {', '.join(supported)}; this client speaks up to {MODERN_VERSIONS[-1]}."
-            raise session.faults.protocol("initialize", text, **error.details) from error
+            raise session.errors.protocol("initialize", text, **error.details) from error
         except MCPConnectionError as error:
             status = error.details.get("status")
-            if status is None or status in _NOT_A_VERDICT:
+            if status is None or status in _INCONCLUSIVE_STATUSES:
                 error.details["on_probe"] = True
                 raise
             return error
@@ -111,20 +123,20 @@ async def _discover(session: Session, version: str) -> Terms | MCPError | None:
     return None
 
 
-def _modern_terms(result: dict[str, Any]) -> Terms | None:
-    version = _mutual(result.get("supportedVersions"), MODERN_VERSIONS)
+def _modern_terms(result: dict[str, Any]) -> NegotiatedTerms | None:
+    version = _latest_mutual(result.get("supportedVersions"), MODERN_VERSIONS)
     if version is None:
         return None
-    return Terms(
-        era=Era.MODERN,
+    return NegotiatedTerms(
+        era=ProtocolEra.MODERN,
         version=version,
         server_info=mapping(mapping(result.get("_meta")).get(META_SERVER)),
         capabilities=mapping(result.get("capabilities")),
-        instructions=_text(result.get("instructions")),
+        instructions=_nonempty_text(result.get("instructions")),
     )
 
 
-async def _initialize(session: Session) -> Terms:
+async def _initialize(session: Session) -> NegotiatedTerms:
     params = {
         "protocolVersion": LEGACY_VERSIONS[-1],
         "capabilities": session.legacy_capabilities(),
@@ -136,44 +148,44 @@ async def _initialize(session: Session) -> Terms:
         text = (
             f"it chose protocol version {version!r}; this client speaks {', '.join(LEGACY_VERSIONS + MODERN_VERSIONS)}."
         )
-        raise session.faults.protocol("initialize", text)
-    return Terms(
-        era=Era.LEGACY,
+        raise session.errors.protocol("initialize", text)
+    return NegotiatedTerms(
+        era=ProtocolEra.LEGACY,
         version=version,
         server_info=mapping(result.get("serverInfo")),
         capabilities=mapping(result.get("capabilities")),
-        instructions=_text(result.get("instructions")),
+        instructions=_nonempty_text(result.get("instructions")),
     )
 
 
-async def _begin_legacy(session: Session, terms: Terms) -> None:
-    session.agree(terms)
+async def _start_legacy(session: Session, terms: NegotiatedTerms) -> None:
+    session.set_terms(terms)
     await session.notify("notifications/initialized")
     if session.has_roots:
-        await _hand_over_roots(session)
+        await _wait_roots_sent(session)
 
 
-async def _hand_over_roots(session: Session) -> None:
+async def _wait_roots_sent(session: Session) -> None:
     """A server that wants our folders asks right now, and refuses every path until it has them."""
     with suppress(MCPProtocolError, MCPTimeoutError):
         # What it asked on its own account is on its way before the answer to this.
         await session.request("ping", seconds=ROOTS_TIMEOUT, is_cancellable=False)
-    if session.roots_asked:
+    if session.is_roots_requested:
         with suppress(TimeoutError):
             async with asyncio.timeout(ROOTS_TIMEOUT):
-                await session.roots_given.wait()
+                await session.roots_sent.wait()
         await asyncio.sleep(ROOTS_SETTLE)
 
 
-def _supported(error: MCPError) -> list[str] | None:
+def _supported_versions(error: MCPError) -> list[str] | None:
     supported = mapping(error.details.get("data")).get("supported")
     return [str(version) for version in supported] if isinstance(supported, list) else None
 
 
-def _mutual(offered: object, ours: Iterable[str]) -> str | None:
+def _latest_mutual(offered: object, ours: Iterable[str]) -> str | None:
     known = [version for version in ours if isinstance(offered, list) and version in offered]
     return known[-1] if known else None
 
 
-def _text(value: object) -> str | None:
+def _nonempty_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None

@@ -36,13 +36,15 @@ def encode(message: Message) -> bytes:
 
 def encode_ascii(message: Message) -> bytes:
     """The same in ASCII only, which is the same text in every encoding that a server may be configured with."""
-    return json.dumps(orjson_free(message), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode("ascii")
+    return json.dumps(expand_fragments(message), ensure_ascii=True, allow_nan=False, separators=(",", ":")).encode(
+        "ascii"
+    )
 
 
-def orjson_free(value: Any) -> Any:
+def expand_fragments(value: Any) -> Any:
     """Prepared fragments, opened: only orjson knows them."""
     if isinstance(value, dict):
-        return {key: orjson_free(item) for key, item in value.items()}
+        return {key: expand_fragments(item) for key, item in value.items()}
     if isinstance(value, orjson.Fragment):
         return orjson.loads(orjson.dumps(value))
     return value
@@ -53,13 +55,13 @@ def decode(raw: bytes | bytearray) -> Any:
     return orjson.loads(raw.removeprefix(_BOM))
 
 
-def cancellation(request_id: RequestId, reason: str) -> Message:
+def build_cancellation(request_id: RequestId, reason: str) -> Message:
     """Tells the other side that nobody waits for this answer any more."""
     params = {"requestId": request_id, "reason": reason}
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
 
 
-def error_response(request_id: RequestId | None, code: int, message: str) -> Message:
+def build_error_response(request_id: RequestId | None, code: int, message: str) -> Message:
     return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
 
 
@@ -70,17 +72,17 @@ def sniff_id(head: bytes, tail: bytes = b"") -> RequestId | None:
         if found is not None:
             return found
     match = _ID_FIRST.search(head) or _ID_LAST.search(tail or head[-MAX_SNIFFED_BYTES:])
-    return _request_id(match.group(1)) if match else None
+    return _parse_request_id(match.group(1)) if match else None
 
 
-class PrettyPrinted:
+class PrettyPrintedAnswer:
     """Recognises an answer that was written over several lines, from its first lines."""
 
     def __init__(self) -> None:
         self._is_open = False
         self._indent = b""
 
-    def id_in(self, line: bytes) -> RequestId | None:
+    def find_id(self, line: bytes) -> RequestId | None:
         """The id, when this line is the one that has it."""
         if line.rstrip() == b"{":
             self._is_open, self._indent = True, b""
@@ -96,7 +98,7 @@ class PrettyPrinted:
         if match is None or match.group(1) != self._indent:
             return None
         self._is_open = False
-        return _request_id(match.group(2))
+        return _parse_request_id(match.group(2))
 
 
 def _sniff_thoroughly(raw: bytes) -> RequestId | None:
@@ -109,7 +111,7 @@ def _sniff_thoroughly(raw: bytes) -> RequestId | None:
     return found if isinstance(found, int | str) and not isinstance(found, bool) else None
 
 
-def _request_id(raw: bytes) -> RequestId | None:
+def _parse_request_id(raw: bytes) -> RequestId | None:
     try:
         found = json.loads(raw.decode("utf-8", "replace"))
     except ValueError:

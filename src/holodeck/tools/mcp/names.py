@@ -32,7 +32,7 @@ _HASH_CHARS = 8
 def normalize_tool_name(name: str) -> str:
     """Every other character becomes `-`; a name that is too long is cut and gets a hash of the whole."""
     fit = _UNFIT.sub("-", name)
-    return fit if len(fit) <= MAX_TOOL_NAME_CHARS else _hashed(fit, name)
+    return fit if len(fit) <= MAX_TOOL_NAME_CHARS else _append_hash(fit, name)
 
 
 def model_names(names: Iterable[str]) -> dict[str, str]:
@@ -45,7 +45,7 @@ def model_names(names: Iterable[str]) -> dict[str, str]:
     taken: set[str] = set()
     for name in sorted(own, key=lambda name: (normalize_tool_name(name) != name, name)):
         fit = normalize_tool_name(name)
-        given[name] = fit if fit not in taken else _hashed(fit, name)
+        given[name] = fit if fit not in taken else _append_hash(fit, name)
         taken.add(given[name])
     return {name: given[name] for name in own}
 
@@ -87,10 +87,10 @@ def _free_full_name(server: str, bare: str, used: set[str], of_others: tuple[str
     tries = 0
     while name in used or (not tries and full.startswith(of_others)):
         tries += 1
-        name = _hashed(full, f"{server}__{bare}__{tries}")
+        name = _append_hash(full, f"{server}__{bare}__{tries}")
     return name
 
 
-def _hashed(fit: str, name: str) -> str:
+def _append_hash(fit: str, name: str) -> str:
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARS]
     return f"{fit[: MAX_TOOL_NAME_CHARS - _HASH_CHARS - 1]}-{digest}"

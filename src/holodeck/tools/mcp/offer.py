@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
-from holodeck.lib.limits import DISCOVERY_WAIT, FIRST_REVIVAL, MAX_REVIVAL, REVIVAL_SPREAD
+from holodeck.lib.limits import DISCOVERY_TIMEOUT, FIRST_REVIVAL, MAX_REVIVAL, REVIVAL_SPREAD
 from holodeck.models.tool import TransportType
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.plugin import MCPPlugin
@@ -18,149 +18,159 @@ from holodeck.tools.mcp.plugin import MCPPlugin
 _DOUBLINGS = 10  # from the first pause to far more than the longest
 
 
-class ServerOffer:
+class ServerTools:
     """The tools of a server, asked for again and again. Shared by all who offer them to a model."""
 
     def __init__(
         self,
         server: MCPPlugin,
         *,
-        patience: float | None = None,
-        revivals: asyncio.Semaphore | None = None,
-        most: int | None = None,
+        discovery_timeout: float | None = None,
+        revival_slots: asyncio.Semaphore | None = None,
+        max_tools: int | None = None,
     ) -> None:
-        """`patience`: seconds that an offer waits for it. `revivals`: whose turn it is to try a dead server again.
+        """`discovery_timeout`: seconds that an offer waits for it. `revival_slots`: whose turn it is to try a dead
+        server again.
 
-        `most`: how many tools are taken from it; the rest is left out.
+        `max_tools`: how many tools are taken from it; the rest is left out.
         """
         self.server = server
-        self.patience = _usual_patience(server) if patience is None else patience
+        self.discovery_timeout = _default_discovery_timeout(server) if discovery_timeout is None else discovery_timeout
         self.failure: MCPError | None = None
         """Why it is missing from the latest offer."""
         self.next_try: float | None = None
         """When it will be tried again, as a wall clock shows it; None while it lives or is being tried."""
-        self._most = most
-        self._revivals = revivals
-        self._reviving: asyncio.Task[None] | None = None
-        self._refreshing: asyncio.Task[None] | None = None
-        self._listing: asyncio.Task[list[MCPToolInfo]] | None = None
+        self._max_tools = max_tools
+        self._revival_slots = revival_slots
+        self._revival_task: asyncio.Task[None] | None = None
+        self._refresh_task: asyncio.Task[None] | None = None
+        self._listing_task: asyncio.Task[list[MCPToolInfo]] | None = None
         self._tools: Sequence[MCPToolInfo] = ()
-        self.listed: Sequence[MCPToolInfo] | None = None
+        self.latest_tools: Sequence[MCPToolInfo] | None = None
         """Its latest list of tools, also while it is down; None before the first one."""
-        self._found: int | None = None
-        self._is_waited_for = False
+        self._logged_count: int | None = None
+        self._was_waited_for = False
 
     @property
-    def is_asked(self) -> bool:
+    def is_listing_pending(self) -> bool:
         """True while nobody knows yet what it has."""
-        return self._listing is not None and not self._listing.done() and self.listed is None and self.failure is None
+        return (
+            self._listing_task is not None
+            and not self._listing_task.done()
+            and self.latest_tools is None
+            and self.failure is None
+        )
 
     @property
-    def why_missing(self) -> str:
+    def missing_reason(self) -> str:
         """Why its tools are not on offer; empty where they are, or where it was never asked."""
         if self.failure is not None:
             return self.server.explain(self.failure)
-        return f"Server '{self.server.name}' (list): it has not said yet what it has." if self.is_asked else ""
+        return (
+            f"Server '{self.server.name}' (list): it has not said yet what it has." if self.is_listing_pending else ""
+        )
 
-    def ask(self) -> asyncio.Task[list[MCPToolInfo]] | None:
+    def request_listing(self) -> asyncio.Task[list[MCPToolInfo]] | None:
         """Ask for its tools. None when there is nothing to wait for: it is tried in the background, or had its time."""
-        if self._revivals is not None:
-            self.take()  # one that failed after its time was up is tried in the background from here on
-        if self._reviving is not None and not self._reviving.done():
+        if self._revival_slots is not None:
+            self.collect_tools()  # one that failed after its time was up is tried in the background from here on
+        if self._revival_task is not None and not self._revival_task.done():
             return None
-        if self._listing is None or self._listing.done():
-            self._list()
-        return None if self._is_waited_for else self._listing
+        if self._listing_task is None or self._listing_task.done():
+            self._start_listing()
+        return None if self._was_waited_for else self._listing_task
 
-    def had_its_time(self) -> None:
+    def mark_waited(self) -> None:
         """Somebody has waited for the answer as long as one waits; the others need not."""
-        self._is_waited_for = True
+        self._was_waited_for = True
 
-    def take(self) -> Sequence[MCPToolInfo]:
+    def collect_tools(self) -> Sequence[MCPToolInfo]:
         """What it has, as far as it has said. While it is asked anew, what it said before."""
-        task = self._listing
+        task = self._listing_task
         if task is None or not task.done() or task.cancelled():
             return self._tools
         error = task.exception()
         if error is None:
-            self._tell_found(task.result())
+            self._apply_tools(task.result())
         elif isinstance(error, MCPError):
-            self._tell_failed(error)
+            self._apply_failure(error)
         else:
             raise error
         return self._tools
 
     async def refresh(self) -> None:
         """Connect anew and ask, now; those who want it at the same time share it. Raises MCPError."""
-        if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.create_task(self._refresh(), name=f"refresh {self.server.name}")
-        await asyncio.wait({self._refreshing})
+        if self._refresh_task is None or self._refresh_task.done():
+            self._refresh_task = asyncio.create_task(self._refresh(), name=f"refresh {self.server.name}")
+        await asyncio.wait({self._refresh_task})
         if self.failure is not None:
             raise self.failure
 
     async def _refresh(self) -> None:
-        await self._stop(self._reviving)
-        await self._stop(self._listing)
-        self._reviving = self.next_try = None
+        await self._cancel_task(self._revival_task)
+        await self._cancel_task(self._listing_task)
+        self._revival_task = self.next_try = None
         await self.server.disconnect()
         try:
             await self.server.connect()
         except MCPError as error:
-            self._tell_failed(error)
+            self._apply_failure(error)
             return
-        await asyncio.wait({self._list()})
-        self.take()
+        await asyncio.wait({self._start_listing()})
+        self.collect_tools()
 
     async def close(self) -> None:
         """End everything that was begun here, and the server. Bounded by its own limits."""
-        await self._stop(self._refreshing)
-        await self._stop(self._reviving)
-        await self._stop(self._listing)
+        await self._cancel_task(self._refresh_task)
+        await self._cancel_task(self._revival_task)
+        await self._cancel_task(self._listing_task)
         await self.server.close()
 
-    def _list(self) -> asyncio.Task[list[MCPToolInfo]]:
-        self._listing = asyncio.create_task(self.server.list_tools(), name=f"list tools of {self.server.name}")
-        self._is_waited_for = False
-        return self._listing
+    def _start_listing(self) -> asyncio.Task[list[MCPToolInfo]]:
+        self._listing_task = asyncio.create_task(self.server.list_tools(), name=f"list tools of {self.server.name}")
+        self._was_waited_for = False
+        return self._listing_task
 
-    def _tell_found(self, tools: Sequence[MCPToolInfo]) -> None:
+    def _apply_tools(self, tools: Sequence[MCPToolInfo]) -> None:
         """Log what it has, when that is news. Having nothing is no error, but rarely meant."""
-        self._tools, self.failure = tools[: self._most], None
-        self.listed = self._tools
-        if self._found != len(tools):
-            self._found = len(tools)
+        self._tools, self.failure = tools[: self._max_tools], None
+        self.latest_tools = self._tools
+        if self._logged_count != len(tools):
+            self._logged_count = len(tools)
             (log.info if tools else log.warning)("mcp.discovered", server=self.server.name, tools=len(tools))
 
-    def _tell_failed(self, error: MCPError) -> None:
+    def _apply_failure(self, error: MCPError) -> None:
         if str(self.failure) != str(error):
             log.warning("mcp.unavailable", server=self.server.name, phase=error.phase, reason=error)
         self._tools, self.failure = (), error
-        if self._revivals is not None and (self._reviving is None or self._reviving.done()):
-            self._reviving = asyncio.create_task(self._revive(self._revivals), name=f"revive {self.server.name}")
+        if self._revival_slots is not None and (self._revival_task is None or self._revival_task.done()):
+            self._revival_task = asyncio.create_task(
+                self._revive(self._revival_slots), name=f"revive {self.server.name}"
+            )
 
-    async def _revive(self, turns: asyncio.Semaphore) -> None:
+    async def _revive(self, slots: asyncio.Semaphore) -> None:
         """Try until it lives. Servers that died together are not tried together."""
         tries = 0
         while self.failure is not None:
             pause = min(FIRST_REVIVAL * 2 ** min(tries, _DOUBLINGS), MAX_REVIVAL)
-            pause = max(pause * random.uniform(1, REVIVAL_SPREAD), _asked_pause(self.failure))  # noqa: S311
+            pause = max(pause * random.uniform(1, REVIVAL_SPREAD), _requested_pause(self.failure))  # noqa: S311
             self.next_try = time.time() + pause
             await asyncio.sleep(pause)
             tries += 1
-            async with turns:
+            async with slots:
                 self.next_try = None
-                await asyncio.wait({self._list()})
-                self.take()
+                await asyncio.wait({self._start_listing()})
+                self.collect_tools()
         log.info("mcp.revived", server=self.server.name, tries=tries)
 
-    async def _stop(self, task: asyncio.Task[None] | asyncio.Task[list[MCPToolInfo]] | None) -> None:
+    async def _cancel_task(self, task: asyncio.Task[None] | asyncio.Task[list[MCPToolInfo]] | None) -> None:
         if task is not None and not task.done():
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({task})
 
 
-def _asked_pause(error: MCPError) -> float:
+def _requested_pause(error: MCPError) -> float:
     """How long the server itself, or our own limit of starts, wants to be left alone."""
     asked = error.details.get("retry_after")
     try:
@@ -169,7 +179,7 @@ def _asked_pause(error: MCPError) -> float:
         return 0.0
 
 
-def _usual_patience(server: MCPPlugin) -> float:
+def _default_discovery_timeout(server: MCPPlugin) -> float:
     """A process may have to be downloaded first; a remote server answers or does not."""
     limit = server.config.startup_timeout
-    return limit if server.config.transport is TransportType.STDIO else min(limit, DISCOVERY_WAIT)
+    return limit if server.config.transport is TransportType.STDIO else min(limit, DISCOVERY_TIMEOUT)

@@ -12,7 +12,7 @@ from holodeck.lib.schema_worker import SchemaChecker, UncheckedError
 MISSING = "the tool promises structured content and gave none"
 
 
-class OutputChecks:
+class OutputChecker:
     """The checks of one server's answers."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class OutputChecks:
     async def close(self) -> None:
         await self._checker.close()
 
-    async def problem(self, tool: str, schema: Mapping[str, Any], value: Any) -> str | None:
+    async def find_problem(self, tool: str, schema: Mapping[str, Any], value: Any) -> str | None:
         """What is wrong with the value, or why it was not checked. Never raises, never takes long."""
         if value is None:
             return MISSING

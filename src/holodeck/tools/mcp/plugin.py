@@ -11,24 +11,24 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.client import MCPClient
-from holodeck.tools.mcp.connection import State
+from holodeck.tools.mcp.connection import ConnectionState
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo
-from holodeck.tools.mcp.era import Era
+from holodeck.tools.mcp.era import ProtocolEra
 from holodeck.tools.mcp.prompts import PromptResult, prompt_of
 from holodeck.tools.mcp.session import OnProgress
 
-Another = Callable[[MCPTool, tuple[Secret, ...]], "MCPPlugin"]
+BuildPlugin = Callable[[MCPTool, tuple[Secret, ...]], "MCPPlugin"]
 
 
 class MCPPlugin:
     """One MCP server, whatever its transport. Nothing is started before the first use."""
 
-    def __init__(self, tool: MCPTool, client: MCPClient, another: Another | None = None) -> None:
-        """`another` makes a plugin of a definition as this one was made."""
+    def __init__(self, tool: MCPTool, client: MCPClient, build_similar: BuildPlugin | None = None) -> None:
+        """`build_similar` makes a plugin of a definition as this one was made."""
         self.config = tool
         self._client = client
-        self._another = another
+        self._build_similar = build_similar
 
     @property
     def name(self) -> str:
@@ -45,8 +45,10 @@ class MCPPlugin:
         Nothing is shared with this one but how many calls the server gets at once. `secrets` are what no error may
         show, beside the headers.
         """
-        assert self._another is not None  # noqa: S101 - every plugin of a remote server is made by the factory
-        return self._another(self.config.model_copy(update={"headers": dict(headers), "auth": None}), tuple(secrets))
+        assert self._build_similar is not None  # noqa: S101 - every plugin of a remote server is made by the factory
+        return self._build_similar(
+            self.config.model_copy(update={"headers": dict(headers), "auth": None}), tuple(secrets)
+        )
 
     def explain(self, error: MCPError) -> str:
         """What of an error of this server a caller is told who may not operate it."""
@@ -54,18 +56,18 @@ class MCPPlugin:
 
     def share_limit(self, other: MCPPlugin) -> None:
         """This is the same server as another: together they call it no more often at once than one may."""
-        self._client.gate = other._client.gate
+        self._client.call_limit = other._client.call_limit
 
     def use_budget(self, budget: ByteBudget) -> None:
         """Count what this server answers in a budget that others share. Holds for connections made from now on."""
         self._client.budget = budget
 
     @property
-    def state(self) -> State:
+    def state(self) -> ConnectionState:
         return self._client.supervisor.state
 
     @property
-    def era(self) -> Era | None:
+    def era(self) -> ProtocolEra | None:
         """Which generation of the protocol the server speaks; None before the first connection."""
         terms = self._client.supervisor.terms
         return terms.era if terms is not None else None
@@ -116,14 +118,14 @@ class MCPPlugin:
         on_progress: OnProgress | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it is the call's own deadline, which progress extends
         key: str = "",
-        caller: str = "",
+        caller_id: str = "",
     ) -> MCPToolResult:
         """`call_tool` for arguments that are already a mapping. `key`: the same for every attempt at one call.
 
-        `caller`: for whom; where calls must wait, callers take turns.
+        `caller_id`: for whom; where calls must wait, callers take turns.
         """
         return await self._client.call(
-            name, arguments, on_progress=on_progress, seconds=timeout, key=key, caller=caller
+            name, arguments, on_progress=on_progress, seconds=timeout, key=key, caller_id=caller_id
         )
 
     def may_repeat(self, tool: MCPToolInfo) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holodeck.models.content import ContentBlock
-from holodeck.tools.mcp.content import blocks_of, described
+from holodeck.tools.mcp.content import blocks_of, describe_block
 from holodeck.tools.mcp.era import mapping
 from holodeck.tools.mcp.jsonrpc import Message
 
@@ -19,7 +19,7 @@ class PromptMessage:
 
     @property
     def text(self) -> str:
-        return "\n".join(described(block) for block in self.content)
+        return "\n".join(describe_block(block) for block in self.content)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,53 +11,53 @@ from holodeck.lib.errors import MCPError
 from holodeck.models.content import TextContent
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.channel import Delivery
-from holodeck.tools.mcp.content import MCPToolResult, blocks_of, cut
+from holodeck.tools.mcp.content import MCPToolResult, blocks_of, cut_to_limit
 from holodeck.tools.mcp.discovery import MCPToolInfo
-from holodeck.tools.mcp.faults import Faults
+from holodeck.tools.mcp.faults import ErrorFactory
 from holodeck.tools.mcp.jsonrpc import Message
-from holodeck.tools.mcp.outputs import OutputChecks
+from holodeck.tools.mcp.outputs import OutputChecker
 
 NEVER_SENT = "never_sent"
 """In the metadata of a failed call: nothing of it reached the server, so it has certainly not taken effect."""
 
 
-class Trace:
+class CallRecord:
     """One call on its way: which tool was asked for, since when, and how its last request went out."""
 
-    __slots__ = ("began", "delivery", "key", "reserved", "tool")
+    __slots__ = ("delivery", "key", "reserved", "started_at", "tool")
 
     def __init__(self, tool: str, key: str, reserved: Reservation) -> None:
         """`reserved` holds the bytes of the answer until it is a result."""
         self.reserved = reserved
         self.tool = tool
         self.key = key
-        self.began = time.perf_counter()
+        self.started_at = time.perf_counter()
         self.delivery: Delivery | None = None
 
 
-class Results:
+class ResultBuilder:
     """Makes the results of one server."""
 
-    def __init__(self, tool: MCPTool, faults: Faults, checks: OutputChecks) -> None:
+    def __init__(self, tool: MCPTool, errors: ErrorFactory, checker: OutputChecker) -> None:
         self._server = tool.name
         self._limit = tool.max_result_bytes
-        self._faults = faults
-        self._checks = checks
+        self._errors = errors
+        self._checker = checker
 
     async def close(self) -> None:
-        await self._checks.close()
+        await self._checker.close()
 
-    async def of(self, info: MCPToolInfo, answer: Message, trace: Trace) -> MCPToolResult:
+    async def build(self, info: MCPToolInfo, answer: Message, record: CallRecord) -> MCPToolResult:
         """The result of an answer, good or bad."""
         blocks, warnings = blocks_of(answer.get("content"))
-        blocks, full_size = cut(blocks, self._limit)
+        blocks, full_size = cut_to_limit(blocks, self._limit)
         structured = answer.get("structuredContent")
         is_error = answer.get("isError") is True
         if info.output_schema is not None and not is_error:
-            problem = await self._checks.problem(info.name, info.output_schema, structured)
+            problem = await self._checker.find_problem(info.name, info.output_schema, structured)
             if problem:
                 warnings.append(problem)
-        metadata = self._metadata(info.name, trace)
+        metadata = self._build_metadata(info.name, record)
         if full_size:
             metadata["truncated"], metadata["full_size"] = True, full_size
             warnings.append(f"the answer has {full_size} bytes and was cut to {self._limit}")
@@ -70,8 +70,8 @@ class Results:
         error = None
         if is_error:
             said = " ".join(block.text for block in blocks if isinstance(block, TextContent)) or "it did not say why"
-            text = f"the tool '{info.name}' reports an error: {self._faults.excerpt(said)}"
-            error = self._faults.make(MCPError, "call", text, tool=info.name, is_error=True)
+            text = f"the tool '{info.name}' reports an error: {self._errors.excerpt(said)}"
+            error = self._errors.build(MCPError, "call", text, tool=info.name, is_error=True)
         return MCPToolResult(
             success=not is_error,
             content=blocks,
@@ -81,21 +81,21 @@ class Results:
             is_error=is_error,
         )
 
-    def failure(self, error: MCPError, trace: Trace) -> MCPToolResult:
+    def build_failure(self, error: MCPError, record: CallRecord) -> MCPToolResult:
         """The result of a call that got no answer."""
-        metadata = self._metadata(trace.tool, trace)
-        if trace.delivery is None or not trace.delivery.may_have_left:
+        metadata = self._build_metadata(record.tool, record)
+        if record.delivery is None or not record.delivery.may_have_been_sent:
             metadata[NEVER_SENT] = True
-        told = self._faults.explain(error)
+        told = self._errors.explain(error)
         if told == str(error):
             return MCPToolResult(success=False, error=error, metadata=metadata)
         # The caller is not told why, so the operator is.
-        log.warning("mcp.failed", server=self._server, tool=trace.tool, error=error)
+        log.warning("mcp.failed", server=self._server, tool=record.tool, error=error)
         return MCPToolResult(success=False, content=[TextContent(text=told)], error=error, metadata=metadata)
 
-    def _metadata(self, name: str, trace: Trace) -> dict[str, Any]:
-        elapsed = time.perf_counter() - trace.began
+    def _build_metadata(self, name: str, record: CallRecord) -> dict[str, Any]:
+        elapsed = time.perf_counter() - record.started_at
         metadata: dict[str, Any] = {"server": self._server, "tool": name, "duration_ms": round(elapsed * 1000, 3)}
-        if trace.delivery is not None and trace.delivery.request_id is not None:
-            metadata["request_id"] = trace.delivery.request_id
+        if record.delivery is not None and record.delivery.request_id is not None:
+            metadata["request_id"] = record.delivery.request_id
         return metadata

@@ -14,7 +14,7 @@ from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.session import OnProgress, Session
 
 
-async def exchange(
+async def request_until_complete(
     session: Session,
     method: str,
     params: Mapping[str, Any],
@@ -34,17 +34,19 @@ async def exchange(
         if kind is None or kind == "complete":
             return result
         if kind != "input_required":
-            raise session.faults.protocol("call", f"the result is of an unknown type {kind!r}", result_type=str(kind))
-        asked = {**params, **await _continued(session, result)}
-    raise session.faults.protocol("call", f"the server asked for input more than {MAX_INPUT_ROUNDS} times")
+            raise session.errors.protocol("call", f"the result is of an unknown type {kind!r}", result_type=str(kind))
+        asked = {**params, **await _build_next_round(session, result)}
+    raise session.errors.protocol("call", f"the server asked for input more than {MAX_INPUT_ROUNDS} times")
 
 
-async def _continued(session: Session, result: Message) -> dict[str, Any]:
+async def _build_next_round(session: Session, result: Message) -> dict[str, Any]:
     """What the next round adds: our answers, and the server's own state exactly as it gave it."""
     added: dict[str, Any] = {}
     requests = mapping(result.get("inputRequests"))
     if requests:
-        answers = await asyncio.gather(*(_answered(session, mapping(request)) for request in requests.values()))
+        answers = await asyncio.gather(
+            *(_answer_input_request(session, mapping(request)) for request in requests.values())
+        )
         added["inputResponses"] = dict(zip(requests, answers, strict=True))
     else:
         await asyncio.sleep(INPUT_ROUND_PAUSE)
@@ -53,10 +55,10 @@ async def _continued(session: Session, result: Message) -> dict[str, Any]:
     return added
 
 
-async def _answered(session: Session, request: Mapping[str, Any]) -> Mapping[str, Any]:
+async def _answer_input_request(session: Session, request: Mapping[str, Any]) -> Mapping[str, Any]:
     method = str(request.get("method"))
     try:
         return await session.answer(method, mapping(request.get("params")))
     except RefusalError as refusal:
         text = f"the server asked for {method}, which was refused: {refusal}"
-        raise session.faults.protocol("call", text, code=refusal.code) from refusal
+        raise session.errors.protocol("call", text, code=refusal.code) from refusal

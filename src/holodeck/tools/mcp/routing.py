@@ -17,38 +17,45 @@ _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _ANNOTATED_TYPES = frozenset({"string", "integer", "boolean"})
 
 # Where a schema has schemas inside it. Data (`default`, `enum`, `const`, `examples`) is not searched.
-_ONE = ("items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties")
+_SCHEMA_KEYWORDS = (
+    "items",
+    "contains",
+    "additionalProperties",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
 _CONDITIONS = ("not", "if", "then", "else", "contentSchema")
-_SEVERAL = ("allOf", "anyOf", "oneOf", "prefixItems")
-_NAMED = ("patternProperties", "dependentSchemas", "$defs", "definitions")
+_SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SCHEMA_MAP_KEYWORDS = ("patternProperties", "dependentSchemas", "$defs", "definitions")
 
-Path = tuple[str, ...]
+ArgumentPath = tuple[str, ...]
 
 
 class BadAnnotationError(ValueError):
     """The schema of a tool asks for a header that must not exist; such a tool is not offered."""
 
 
-def request_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+def build_routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
     """`Mcp-Method`, and `Mcp-Name` where the request is about something that has a name."""
     headers = {"Mcp-Method": method}
     name = params.get(_NAMED_BY.get(method, ""))
     if isinstance(name, str):
-        headers["Mcp-Name"] = header_value(name)
+        headers["Mcp-Name"] = encode_header_value(name)
     return headers
 
 
-def header_value(text: str) -> str:
+def encode_header_value(text: str) -> str:
     """The text, wrapped if it would not survive as the value of a header."""
     if not text or (_PLAIN.fullmatch(text) and not _SENTINEL.fullmatch(text)):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode('ascii')}?="
 
 
-def annotated(schema: Mapping[str, Any]) -> dict[Path, str]:
+def find_argument_headers(schema: Mapping[str, Any]) -> dict[ArgumentPath, str]:
     """Which arguments are repeated in which headers. Raises BadAnnotationError."""
-    found: dict[Path, str] = {}
-    for path, inner in _positions(schema):
+    found: dict[ArgumentPath, str] = {}
+    for path, inner in _iterate_schemas(schema):
         if ANNOTATION not in inner:
             continue
         token = inner[ANNOTATION]
@@ -65,7 +72,7 @@ def annotated(schema: Mapping[str, Any]) -> dict[Path, str]:
     return found
 
 
-def argument_headers(annotations: Mapping[Path, str], arguments: Mapping[str, Any]) -> dict[str, str]:
+def build_argument_headers(annotations: Mapping[ArgumentPath, str], arguments: Mapping[str, Any]) -> dict[str, str]:
     """The `Mcp-Param-` headers of one call; an argument that is absent or null has none."""
     headers: dict[str, str] = {}
     for path, token in annotations.items():
@@ -75,13 +82,13 @@ def argument_headers(annotations: Mapping[Path, str], arguments: Mapping[str, An
         if isinstance(value, bool):
             headers[f"Mcp-Param-{token}"] = "true" if value else "false"
         elif isinstance(value, str | int | float):
-            headers[f"Mcp-Param-{token}"] = header_value(str(value))
+            headers[f"Mcp-Param-{token}"] = encode_header_value(str(value))
     return headers
 
 
-def _positions(root: Mapping[str, Any]) -> Iterator[tuple[Path | None, Mapping[str, Any]]]:
+def _iterate_schemas(root: Mapping[str, Any]) -> Iterator[tuple[ArgumentPath | None, Mapping[str, Any]]]:
     """Every schema inside a schema, with its path if it is reached through `properties` alone, else None."""
-    waiting: list[tuple[Path | None, Any]] = [((), root)]
+    waiting: list[tuple[ArgumentPath | None, Any]] = [((), root)]
     while waiting:
         path, schema = waiting.pop()
         if not isinstance(schema, dict):
@@ -89,10 +96,10 @@ def _positions(root: Mapping[str, Any]) -> Iterator[tuple[Path | None, Mapping[s
         yield path, schema
         for name, inner in mapping(schema.get("properties")).items():
             waiting.append((None if path is None else (*path, name), inner))
-        for key in (*_ONE, *_CONDITIONS):
+        for key in (*_SCHEMA_KEYWORDS, *_CONDITIONS):
             waiting.append((None, schema.get(key)))
-        for key in _SEVERAL:
+        for key in _SCHEMA_LIST_KEYWORDS:
             several = schema.get(key)
             waiting.extend((None, inner) for inner in (several if isinstance(several, list) else ()))
-        for key in _NAMED:
+        for key in _SCHEMA_MAP_KEYWORDS:
             waiting.extend((None, inner) for inner in mapping(schema.get(key)).values())

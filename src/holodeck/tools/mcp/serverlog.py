@@ -20,14 +20,14 @@ _LEVELS = {
     "alert": logging.CRITICAL,
     "emergency": logging.CRITICAL,
 }
-_UNHEARD = logging.Logger("unheard", level=logging.CRITICAL + 1)
+_DISABLED_LOGGER = logging.Logger("unheard", level=logging.CRITICAL + 1)
 
 
 class ServerLog:
     """The logger of one server. Without a name nobody listens, and no logger is made, which would stay for ever."""
 
     def __init__(self, server: str | None) -> None:
-        self._logger = _UNHEARD if server is None else logging.getLogger(f"holodeck.mcp.server.{server}")
+        self._logger = _DISABLED_LOGGER if server is None else logging.getLogger(f"holodeck.mcp.server.{server}")
 
     def level(self) -> str:
         """The level to ask the server for: no more than somebody here would see."""
@@ -41,13 +41,13 @@ class ServerLog:
         if not self._logger.isEnabledFor(level):
             return
         data = params.get("data")
-        text = data if isinstance(data, str) else _dumped(data)
+        text = data if isinstance(data, str) else _dump_log_data(data)
         source = params.get("logger")
         shown = f"{source}: {text}" if isinstance(source, str) and source else text
         self._logger.log(level, "%s", shown[:MAX_LOGGED_CHARS])
 
 
-def _dumped(data: object) -> str:
+def _dump_log_data(data: object) -> str:
     try:
         return orjson.dumps(data).decode()
     except (TypeError, ValueError):

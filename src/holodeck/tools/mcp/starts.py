@@ -20,7 +20,7 @@ class StartLimits:
     pause: float = START_PAUSE
 
 
-class Starts:
+class RestartPolicy:
     """The starts of one server so far."""
 
     def __init__(self, limits: StartLimits) -> None:
@@ -29,7 +29,7 @@ class Starts:
         self._paused_until = 0.0
         self._failures = 0
 
-    def refused_for(self) -> float:
+    def seconds_until_allowed(self) -> float:
         """Seconds for which it may not be started; 0 when it may."""
         now = time.monotonic()
         if now < self._paused_until:
@@ -42,20 +42,20 @@ class Starts:
         self._paused_until = now + self._limits.pause
         return self._limits.pause
 
-    def backoff(self) -> float:
+    def backoff_seconds(self) -> float:
         """Seconds to wait before the next start."""
         return min(FIRST_BACKOFF * 2 ** min(self._failures - 1, _DOUBLINGS), MAX_BACKOFF) if self._failures else 0.0
 
-    def started(self) -> None:
+    def record_start(self) -> None:
         self._times.append(time.monotonic())
 
-    def not_tried(self) -> None:
+    def undo_start(self) -> None:
         """The last start did not come to be, for a reason that is not the server's."""
         if self._times:
             self._times.pop()
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         self._failures += 1
 
-    def worked(self) -> None:
+    def record_success(self) -> None:
         self._failures = 0

@@ -15,7 +15,7 @@ from typing import Protocol
 from holodeck.models.tool import Approval, MCPTool
 from holodeck.tools.mcp.names import normalize_tool_name
 
-_CLOSE = 0.6
+_MIN_SIMILARITY = 0.6
 """How similar a tool's name must be to be suggested, from 0 to 1: a typo or a missing word."""
 
 
@@ -29,7 +29,7 @@ class NamedTool(Protocol):
     def model_name(self) -> str: ...
 
 
-def matches(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
+def is_match(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
     """True when one of the patterns matches a spelling of the tool."""
     spellings = (tool.name, normalize_tool_name(tool.name), tool.model_name)
     # The prefix is taken off the pattern: put in front of the name, it would let `read_*` match all of server `read`.
@@ -39,14 +39,14 @@ def matches(patterns: Collection[str], server: str, tool: NamedTool) -> bool:
 
 def is_allowed(server: MCPTool, tool: NamedTool) -> bool:
     """True when the operator lets this tool be used."""
-    if matches(server.denied_tools, server.name, tool):
+    if is_match(server.denied_tools, server.name, tool):
         return False
-    return server.allowed_tools is None or matches(server.allowed_tools, server.name, tool)
+    return server.allowed_tools is None or is_match(server.allowed_tools, server.name, tool)
 
 
 def is_idempotent(server: MCPTool, tool: NamedTool) -> bool:
     """True when the operator lets a call of this tool be repeated."""
-    return matches(server.idempotent_tools, server.name, tool)
+    return is_match(server.idempotent_tools, server.name, tool)
 
 
 def needs_approval(server: MCPTool, tool: NamedTool) -> bool:
@@ -54,7 +54,7 @@ def needs_approval(server: MCPTool, tool: NamedTool) -> bool:
     approval = server.approval
     if not isinstance(approval, Approval):
         return approval == "always"
-    return matches(approval.always, server.name, tool) and not matches(approval.never, server.name, tool)
+    return is_match(approval.always, server.name, tool) and not is_match(approval.never, server.name, tool)
 
 
 def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[str]:
@@ -70,7 +70,7 @@ def unmatched_patterns(server: MCPTool, tools: Sequence[NamedTool]) -> Iterator[
     names = [tool.name for tool in tools]
     for key, patterns in keys.items():
         for pattern in patterns:
-            if not any(matches([pattern], server.name, tool) for tool in tools):
-                close = difflib.get_close_matches(pattern, names, n=1, cutoff=_CLOSE)
+            if not any(is_match([pattern], server.name, tool) for tool in tools):
+                close = difflib.get_close_matches(pattern, names, n=1, cutoff=_MIN_SIMILARITY)
                 hint = f" Did you mean '{close[0]}'?" if close else ""
                 yield f"{server.name}: '{pattern}' in '{key}' matches none of its tools.{hint}"

@@ -17,10 +17,10 @@ from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.session import OnProgress, Session
 
-_NAMED = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
+_NAME_ATTRIBUTES = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
 
 
-async def exchange(
+async def request_traced(
     tool: MCPTool,
     session: Session,
     method: str,
@@ -32,15 +32,17 @@ async def exchange(
     meta: Mapping[str, Any] | None = None,
 ) -> Message:
     """Make a call until its result is complete."""
-    if not trace.is_on():
-        return await rounds.exchange(
+    if not trace.is_enabled():
+        return await rounds.request_until_complete(
             session, method, params, seconds=seconds, delivery=delivery, on_progress=on_progress, meta=meta
         )
     delivery = delivery or Delivery()
-    target = str(params["name"]) if method in _NAMED else ""
-    with trace.span(f"{method} {target}".strip(), _about(tool, session, method, target), kind="client") as span:
+    target = str(params["name"]) if method in _NAME_ATTRIBUTES else ""
+    with trace.span(
+        f"{method} {target}".strip(), _build_attributes(tool, session, method, target), kind="client"
+    ) as span:
         try:
-            result = await rounds.exchange(
+            result = await rounds.request_until_complete(
                 session,
                 method,
                 params,
@@ -52,7 +54,7 @@ async def exchange(
         except MCPError as error:
             code = error.details.get("code")
             span.set({"rpc.response.status_code": None if code is None else str(code)})
-            span.fail(_kind(error, code))
+            span.fail(_error_kind(error, code))
             raise
         finally:
             asked = delivery.request_id
@@ -62,7 +64,7 @@ async def exchange(
         return result
 
 
-def _about(tool: MCPTool, session: Session, method: str, target: str) -> trace.Attributes:
+def _build_attributes(tool: MCPTool, session: Session, method: str, target: str) -> trace.Attributes:
     is_call = method == "tools/call"
     about: dict[str, trace.Value | None] = {
         "mcp.method.name": method,
@@ -70,8 +72,8 @@ def _about(tool: MCPTool, session: Session, method: str, target: str) -> trace.A
         "gen_ai.operation.name": "execute_tool" if is_call else None,
         "holodeck.mcp.server": tool.name,
     }
-    if method in _NAMED:
-        about[_NAMED[method]] = target
+    if method in _NAME_ATTRIBUTES:
+        about[_NAME_ATTRIBUTES[method]] = target
     if tool.transport is TransportType.STDIO:
         return about | {"network.transport": "pipe"}
     is_socket = tool.transport is TransportType.WEBSOCKET
@@ -85,7 +87,7 @@ def _about(tool: MCPTool, session: Session, method: str, target: str) -> trace.A
     }
 
 
-def _kind(error: MCPError, code: object) -> str:
+def _error_kind(error: MCPError, code: object) -> str:
     """The server's own code, or what kind of trouble it was."""
     if code is not None:
         return str(code)

@@ -10,15 +10,15 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 
 from holodeck.lib import net
-from holodeck.lib.addresses import Dialling
+from holodeck.lib.addresses import IPPolicy
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
 from holodeck.lib.secret import Secret
-from holodeck.lib.unreachable import why_unreachable
+from holodeck.lib.unreachable import unreachable_reason
 from holodeck.lib.urls import shown_origin
 from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.era import mapping
-from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, Faults
+from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.jsonrpc import Message, decode
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _FIRST_SERVER_ERROR = 500
 _MAX_AUTH_ROUNDS = 3  # a token, a wider scope, a fresh nonce: more is a loop
 
 
-class Web:
+class ServerHTTPClient:
     """The HTTP side of one server."""
 
     def __init__(
@@ -41,23 +41,23 @@ class Web:
         *,
         headers: Mapping[str, Secret],
         connect_timeout: float,
-        faults: Faults,
+        errors: ErrorFactory,
         auth: MCPAuthProvider | None = None,
-        dialling: Dialling | None = None,
+        ip_policy: IPPolicy | None = None,
     ) -> None:
-        """`dialling`: which addresses may be dialled. A proxy would dial for us, unseen: then there is none."""
+        """`ip_policy`: which addresses may be dialled. A proxy would dial for us, unseen: then there is none."""
         self.url = url
-        self.faults = faults
+        self.errors = errors
         self._headers = headers
         self._auth = auth
-        self._way = net.way_to(url) if dialling is None else net.Way()
+        self._proxy_route = net.find_proxy_route(url) if ip_policy is None else net.ProxyRoute()
         self._connect_timeout = connect_timeout
-        self._client = net.http_client(connect_timeout=connect_timeout, dialling=dialling)
+        self._client = net.create_http_client(connect_timeout=connect_timeout, ip_policy=ip_policy)
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def exchange(
+    async def send(
         self,
         method: str,
         url: str,
@@ -70,21 +70,21 @@ class Web:
         rounds = 0
         while True:
             proof = await self._auth.headers(method, url) if self._auth is not None else {}
-            self.faults.learn_token(proof)
-            response = await self._within_origin(method, url, {**headers, **proof}, body, delivery or Delivery())
+            self.errors.learn_token(proof)
+            response = await self._send_within_origin(method, url, {**headers, **proof}, body, delivery or Delivery())
             if self._auth is None or response.status not in (_UNAUTHORIZED, _FORBIDDEN) or rounds == _MAX_AUTH_ROUNDS:
                 return response
             rounds += 1
-            if not await self._has_new_credentials(method, url, response, sent=proof, attempt=rounds):
+            if not await self._renew_credentials(method, url, response, sent=proof, attempt=rounds):
                 return response
 
-    async def failure(self, response: aiohttp.ClientResponse, phase: str) -> MCPError:
+    async def read_failure(self, response: aiohttp.ClientResponse, phase: str) -> MCPError:
         """What a status of 400 and more, or a redirect elsewhere, means for a person."""
-        body = await self._excerpt(response)
+        body = await self._read_excerpt(response)
         status, reason = response.status, response.reason or ""
         details: dict[str, Any] = {
             "status": status,
-            "body": self.faults.excerpt(body),
+            "body": self.errors.excerpt(body),
             "retry_after": response.headers.get("Retry-After"),
             "www_authenticate": ", ".join(response.headers.getall("WWW-Authenticate", [])) or None,
         }
@@ -92,7 +92,7 @@ class Web:
             location = response.headers.get("Location", "")
             target = shown_origin(urljoin(self.url, location))
             text = f"redirected to {target}, which is not followed. Use an address there if it is the right server."
-            return self.faults.connection(phase, text, **details, location=target)
+            return self.errors.connection(phase, text, **details, location=target)
         text = f"HTTP {status} {reason}".strip() + _ADVICE.get(status, "")
         if status >= _FIRST_SERVER_ERROR:
             text += ": the server or something before it is in trouble."
@@ -100,51 +100,58 @@ class Web:
             text += f" It asks to wait {details['retry_after']} s."
         if details["body"]:
             text = f"{text.rstrip('.')}. It says: {details['body']}"
-        return self.faults.connection("authorize" if status in (_UNAUTHORIZED, _FORBIDDEN) else phase, text, **details)
+        return self.errors.connection("authorize" if status in (_UNAUTHORIZED, _FORBIDDEN) else phase, text, **details)
 
-    def broken(self, error: Exception, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
+    def connection_error(self, error: Exception, phase: str, delivery: Delivery | None = None) -> MCPConnectionError:
         """What a failure below HTTP means."""
         address = shown_origin(self.url)
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             text = f"no connection to {address} within {self._connect_timeout:g} s."
-            return self.faults.timeout("connect", text, url=address)
+            return self.errors.timeout("connect", text, url=address)
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return self.faults.connection(
+            return self.errors.connection(
                 "connect", f"the certificate of {address} is not trusted: {error.certificate_error}"
             )
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            text = f"the proxy at {_host(self._way.proxy)} refused ({error.status} {error.message}). Check HTTPS_PROXY."
-            return self.faults.connection("connect", text, url=address, status=error.status)
+            proxy = _host_and_port(self._proxy_route.proxy)
+            text = f"the proxy at {proxy} refused ({error.status} {error.message}). Check HTTPS_PROXY."
+            return self.errors.connection("connect", text, url=address, status=error.status)
         if isinstance(error, aiohttp.ClientProxyConnectionError):
-            text = f"the proxy at {_host(self._way.proxy)} cannot be reached: {why_unreachable(error.os_error)}."
-            return self.faults.connection("connect", f"{text} Check HTTPS_PROXY.", url=address)
+            proxy = _host_and_port(self._proxy_route.proxy)
+            text = f"the proxy at {proxy} cannot be reached: {unreachable_reason(error.os_error)}."
+            return self.errors.connection("connect", f"{text} Check HTTPS_PROXY.", url=address)
         if isinstance(error, aiohttp.ClientConnectorError) and isinstance(error.os_error, net.RefusedAddressError):
-            return self.faults.connection("connect", f"it was not dialled: {error.os_error.strerror}.")
+            return self.errors.connection("connect", f"it was not dialled: {error.os_error.strerror}.")
         if isinstance(error, aiohttp.ClientConnectorError):
-            return self.faults.unreachable(self.url, error.os_error)
+            return self.errors.unreachable(self.url, error.os_error)
         if isinstance(error, aiohttp.ClientPayloadError):
             text = "the answer was cut off before its end."
         else:
             # As text this one has the whole URL in it.
             said = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
             text = f"the connection broke before the answer was complete ({said or type(error).__name__})."
-        if phase == "call" and (delivery is None or delivery.may_have_left):
-            return self.faults.connection(phase, f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
-        return self.faults.connection(phase, text)
+        if phase == "call" and (delivery is None or delivery.may_have_been_sent):
+            return self.errors.connection(phase, f"{text} {OUTCOME_UNKNOWN}", outcome="unknown")
+        return self.errors.connection(phase, text)
 
-    async def _within_origin(
+    async def _send_within_origin(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None, delivery: Delivery
     ) -> aiohttp.ClientResponse:
         sent = {name: value.reveal() for name, value in self._headers.items()}
-        sent |= {**headers, **self._way.headers}
+        sent |= {**headers, **self._proxy_route.headers}
         for _ in range(MAX_REDIRECTS + 1):
-            delivery.may_have_left = True
+            delivery.may_have_been_sent = True
             try:
                 response = await self._client.request(
-                    method, url, data=_streamed(body), headers=sent, allow_redirects=False, **self._way.options
+                    method,
+                    url,
+                    data=_wrap_large_body(body),
+                    headers=sent,
+                    allow_redirects=False,
+                    **self._proxy_route.options,
                 )
             except (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError):
-                delivery.may_have_left = False
+                delivery.may_have_been_sent = False
                 raise
             target = net.redirect_target(response.status, response.headers.get("Location"), url)
             if target is None:
@@ -153,15 +160,15 @@ class Web:
             url = target
         return response
 
-    async def _has_new_credentials(
+    async def _renew_credentials(
         self, method: str, url: str, response: aiohttp.ClientResponse, *, sent: Mapping[str, str], attempt: int
     ) -> bool:
-        from holodeck.tools.mcp.auth.provider import Refusal
+        from holodeck.tools.mcp.auth.provider import AuthRefusal
 
         if self._auth is None:
             return False
-        body = await self._excerpt(response)
-        refusal = Refusal(
+        body = await self._read_excerpt(response)
+        refusal = AuthRefusal(
             status=response.status,
             www_authenticate=", ".join(response.headers.getall("WWW-Authenticate", [])),
             url=url,
@@ -176,7 +183,7 @@ class Web:
         response.release()
         return True
 
-    async def _excerpt(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _read_excerpt(self, response: aiohttp.ClientResponse) -> bytes:
         """The beginning of the body; read once, kept for the second reader."""
         kept: bytes | None = getattr(response, "_holodeck_excerpt", None)
         if kept is None:
@@ -187,11 +194,11 @@ class Web:
             response._holodeck_excerpt = kept  # type: ignore[attr-defined]
         return kept
 
-    async def rpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
+    async def read_rpc_error(self, response: aiohttp.ClientResponse) -> Message | None:
         """The JSON-RPC error that the body of a failed request carries, if it does."""
         try:
-            raw = await self._excerpt(response)
-            message = self.faults.without_secrets(decode(raw), raw)
+            raw = await self._read_excerpt(response)
+            message = self.errors.mask_message(decode(raw), raw)
         except ValueError:
             return None
         return message if isinstance(mapping(message).get("error"), dict) else None
@@ -206,11 +213,11 @@ _ADVICE = {
 }
 
 
-def _host(url: str | None) -> str:
+def _host_and_port(url: str | None) -> str:
     """Host and port."""
     return urlsplit(url or "").netloc
 
 
-def _streamed(body: bytes | None) -> bytes | io.BytesIO | None:
+def _wrap_large_body(body: bytes | None) -> bytes | io.BytesIO | None:
     """A large body is written piece by piece; in one piece it would hold up the loop, and aiohttp warns of that."""
     return io.BytesIO(body) if body is not None and len(body) >= MIB else body

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 from holodeck.lib import log
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
-from holodeck.tools.mcp.auth.challenge import parameter
-from holodeck.tools.mcp.auth.door import Door
-from holodeck.tools.mcp.auth.dpop import ProofKey, ProvingDoor
-from holodeck.tools.mcp.auth.oauth_flow import Login, LoginFlow, Show, login_needed
-from holodeck.tools.mcp.auth.provider import Refusal, auth_error
+from holodeck.tools.mcp.auth.challenge import challenge_parameter
+from holodeck.tools.mcp.auth.door import AuthHTTP
+from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
+from holodeck.tools.mcp.auth.oauth_flow import Login, LoginFlow, ShowLoginPage, login_needed_error
+from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
 from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
 from holodeck.tools.mcp.auth.renewal import SharedRenewal
-from holodeck.tools.mcp.auth.store import Record, TokenStore
-from holodeck.tools.mcp.auth.token import Token, make_token, read_lifetime
+from holodeck.tools.mcp.auth.store import LoginRecord, TokenStore
+from holodeck.tools.mcp.auth.token import Token, build_token, read_lifetime
 
 UNAUTHORIZED, FORBIDDEN = 401, 403
 _PROOF_KEY = "dpop_key"
@@ -32,29 +32,29 @@ class AuthorizationCode:
         self,
         login: Login,
         *,
-        door: Door,
+        http: AuthHTTP,
         store: TokenStore,
-        show: Show | None = None,
+        show: ShowLoginPage | None = None,
         redirect_port: int | None = None,
         proof: ProofKey | None = None,
         clock: Clock = wall_clock,
     ) -> None:
         self._login = login
-        self._proof = ProvingDoor(door, proof) if proof else None
-        self._door: Door = self._proof or door
+        self._proof = DPoPHTTP(http, proof) if proof else None
+        self._http: AuthHTTP = self._proof or http
         self._store = store
         self._show = show
         self._port = redirect_port
         self._clock = clock
         self._key = "\n".join((login.url, login.client_id or login.client_metadata_url or ""))
-        self._record: Record = {}
+        self._record: LoginRecord = {}
         self._token: Token | None = None
         self._is_loaded = False
         self._is_refreshable = False
-        self._from_login = False
-        self._asked: set[frozenset[str]] = set()
+        self._is_from_login = False
+        self._requested_scopes: set[frozenset[str]] = set()
         self._load = SharedRenewal(self._load_stored)
-        self._renew = SharedRenewal(self._renewed)
+        self._renew = SharedRenewal(self._run_renewal)
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
         if not self._is_loaded:
@@ -62,24 +62,24 @@ class AuthorizationCode:
         token = self._token
         if token is not None and self._is_refreshable and not token.is_fresh(self._clock()):
             token = await self._refresh(token)
-        return self._present(token, method, url or self._login.url) if token else {}
+        return self._build_headers(token, method, url or self._login.url) if token else {}
 
-    async def refused(self, refusal: Refusal) -> bool:
-        error = parameter(refusal.www_authenticate, "error")
-        if self._proof is not None and self._proof.learn(refusal):
+    async def refused(self, refusal: AuthRefusal) -> bool:
+        error = challenge_parameter(refusal.www_authenticate, "error")
+        if self._proof is not None and self._proof.store_nonce(refusal):
             return True
         if refusal.status == FORBIDDEN and error != "insufficient_scope":
             return False
-        if self._token is not None and not self._was_sent(refusal):
+        if self._token is not None and not self._has_current_token(refusal):
             return True  # another call has renewed it meanwhile
         if refusal.status == FORBIDDEN:
-            self._widen(refusal)
+            self._require_new_scope(refusal)
             return await self._renew(refusal, refresh=False)
-        if refusal.attempt > 1 and self._from_login:
+        if refusal.attempt > 1 and self._is_from_login:
             raise auth_error(
                 self._login.server, "it refused a token from a login just made (401).", status=UNAUTHORIZED
             )
-        is_second = refusal.attempt > 1 and not self._from_login and self._token is not None
+        is_second = refusal.attempt > 1 and not self._is_from_login and self._token is not None
         return await self._renew(refusal, refresh=self._is_refreshable and not is_second)
 
     @property
@@ -90,21 +90,21 @@ class AuthorizationCode:
     async def login(self) -> None:
         """Log in now, whatever is stored."""
         await self._load()
-        self._asked.clear()
-        await self._renew(await self._challenge(), refresh=False)
+        self._requested_scopes.clear()
+        await self._renew(await self._request_challenge(), refresh=False)
 
     async def logout(self) -> None:
         """Forget the tokens and the registration on this machine."""
-        self._adopt({})
+        self._use_record({})
         await self._store.delete(self._key)
 
     # The token.
 
     async def _load_stored(self) -> None:
-        self._adopt(await self._store.load(self._key) or {})
+        self._use_record(await self._store.load(self._key) or {})
         self._is_loaded = True
 
-    def _adopt(self, record: Record) -> None:
+    def _use_record(self, record: LoginRecord) -> None:
         tokens = record.get("tokens")
         value = tokens.get("access_token") if isinstance(tokens, dict) else None
         self._record = record
@@ -116,16 +116,16 @@ class AuthorizationCode:
                 self._proof.key.restore(key)
         if isinstance(tokens, dict) and isinstance(value, str) and value:
             lifetime, issued_at = read_lifetime(tokens.get("expires_in")), float(record.get("issued_at") or 0)
-            self._token = make_token(value, issued_at=issued_at, lifetime=lifetime, scope=tokens.get("scope"))
+            self._token = build_token(value, issued_at=issued_at, lifetime=lifetime, scope=tokens.get("scope"))
             # Without the metadata nobody knows where the refresh token may be shown.
             self._is_refreshable = bool(tokens.get("refresh_token") and record.get("server_metadata"))
 
-    def _present(self, token: Token, method: str, url: str) -> dict[str, str]:
+    def _build_headers(self, token: Token, method: str, url: str) -> dict[str, str]:
         if self._proof is None:
             return {"Authorization": token.authorization}
-        return self._proof.present(token.value.reveal(), method, url)
+        return self._proof.build_headers(token.value.reveal(), method, url)
 
-    def _was_sent(self, refusal: Refusal) -> bool:
+    def _has_current_token(self, refusal: AuthRefusal) -> bool:
         sent = refusal.sent.get("Authorization", "").partition(" ")[2]
         return self._token is not None and sent == self._token.value.reveal()
 
@@ -139,47 +139,47 @@ class AuthorizationCode:
         token = self._token or old
         return token if token.is_valid(self._clock()) else None
 
-    def _widen(self, refusal: Refusal) -> None:
-        wanted = frozenset(parameter(refusal.www_authenticate, "scope").split())
-        if wanted in self._asked:
+    def _require_new_scope(self, refusal: AuthRefusal) -> None:
+        wanted = frozenset(challenge_parameter(refusal.www_authenticate, "scope").split())
+        if wanted in self._requested_scopes:
             needs = f"the scope '{' '.join(sorted(wanted))}'" if wanted else "more rights"
             raise auth_error(
                 self._login.server, f"it needs {needs}, which a new login did not give (403).", status=FORBIDDEN
             )
-        self._asked.add(wanted)
+        self._requested_scopes.add(wanted)
 
     # Renewal: one at a time here, and one at a time among the processes of this user.
 
-    async def _renewed(self, refusal: Refusal | None, *, refresh: bool) -> bool:
+    async def _run_renewal(self, refusal: AuthRefusal | None, *, refresh: bool) -> bool:
         if not refresh and self._show is None:
-            raise login_needed(self._login.server)
+            raise login_needed_error(self._login.server)
         async with self._store.lock(self._key):
-            if await self._renewed_elsewhere(is_widening=bool(refusal and refusal.status == FORBIDDEN)):
+            if await self._load_renewed(is_widening=bool(refusal and refusal.status == FORBIDDEN)):
                 return True
-            if refresh and await self._run(None):
-                self._from_login = False
+            if refresh and await self._run_flow(None):
+                self._is_from_login = False
                 return True
             self._is_refreshable = False
             if refusal is None:
                 return False
             if self._show is None:
-                raise login_needed(self._login.server)
-            self._from_login = await self._run(refusal)
-            return self._from_login
+                raise login_needed_error(self._login.server)
+            self._is_from_login = await self._run_flow(refusal)
+            return self._is_from_login
 
-    async def _renewed_elsewhere(self, *, is_widening: bool) -> bool:
+    async def _load_renewed(self, *, is_widening: bool) -> bool:
         stored = await self._store.load(self._key)
         if is_widening or not stored or (stored.get("tokens") or {}) == (self._record.get("tokens") or {}):
             return False
-        self._adopt(stored)
+        self._use_record(stored)
         return self._token is not None and self._token.is_fresh(self._clock())
 
-    async def _run(self, refusal: Refusal | None) -> bool:
+    async def _run_flow(self, refusal: AuthRefusal | None) -> bool:
         """A login for a refusal, else a refresh. True when there is a new token, which is then stored."""
         record = dict(self._record)
-        async with self._listening(record, wanted=refusal is not None) as redirect:
+        async with self._listen_for_redirect(record, is_needed=refusal is not None) as redirect:
             flow = LoginFlow(
-                self._login, record, door=self._door, clock=self._clock, redirect=redirect, show=self._show
+                self._login, record, http=self._http, clock=self._clock, redirect=redirect, show=self._show
             )
             if refusal is not None:
                 await flow.log_in(refusal)
@@ -188,12 +188,12 @@ class AuthorizationCode:
         if self._proof is not None:
             # Another process of this user can use the token only with the key that it is bound to.
             record[_PROOF_KEY] = self._proof.key.export() if self._proof.is_bound else None
-        self._adopt(record)
+        self._use_record(record)
         self._is_loaded = True
-        await self._keep(record)
+        await self._save_record(record)
         return True
 
-    async def _keep(self, content: Record) -> None:
+    async def _save_record(self, content: LoginRecord) -> None:
         try:
             await self._store.save(self._key, content)
         except OSError as error:
@@ -201,8 +201,10 @@ class AuthorizationCode:
             log.warning("mcp.login_not_stored", server=self._login.server, reason=error.strerror)
 
     @asynccontextmanager
-    async def _listening(self, record: Record, *, wanted: bool) -> AsyncIterator[LoopbackRedirect | None]:
-        if not wanted or self._show is None:
+    async def _listen_for_redirect(
+        self, record: LoginRecord, *, is_needed: bool
+    ) -> AsyncIterator[LoopbackRedirect | None]:
+        if not is_needed or self._show is None:
             yield None
             return
         # Authorization servers compare the redirect with the registered one, often to the port.
@@ -218,18 +220,18 @@ class AuthorizationCode:
                 redirect = await stack.enter_async_context(LoopbackRedirect(self._login.server))
             yield redirect
 
-    async def _challenge(self) -> Refusal:
+    async def _request_challenge(self) -> AuthRefusal:
         """What the server says to a stranger; its well-known places are asked when it says nothing."""
         headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
         with contextlib.suppress(MCPError):
-            answer = await self._door("POST", self._login.url, headers=headers, body=_PING)
+            answer = await self._http("POST", self._login.url, headers=headers, body=_PING)
             if answer.status == UNAUTHORIZED:
                 asks = next((value for name, value in answer.headers.items() if name.lower() == "www-authenticate"), "")
-                return Refusal(status=UNAUTHORIZED, url=self._login.url, www_authenticate=asks)
-        return Refusal(status=UNAUTHORIZED, url=self._login.url)
+                return AuthRefusal(status=UNAUTHORIZED, url=self._login.url, www_authenticate=asks)
+        return AuthRefusal(status=UNAUTHORIZED, url=self._login.url)
 
 
-def _registered_port(record: Record) -> int | None:
+def _registered_port(record: LoginRecord) -> int | None:
     uris = (record.get("client") or {}).get("redirect_uris") or [""]
     with contextlib.suppress(ValueError):
         return urlsplit(str(uris[0])).port

@@ -7,7 +7,7 @@ import re
 _PARAMETER = r'(?:^|[\s,]){name}\s*=\s*(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s,"]+))'
 
 
-def parameter(challenge: str, name: str) -> str:
+def challenge_parameter(challenge: str, name: str) -> str:
     """The value of a parameter, such as `error`; empty when there is none."""
     found = re.search(_PARAMETER.format(name=re.escape(name)), challenge, re.IGNORECASE)
     return (found["quoted"] or found["plain"] or "") if found else ""

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.auth.client_identity import ClientIdentity
-from holodeck.tools.mcp.auth.door import Door
-from holodeck.tools.mcp.auth.metadata import AuthorizationServer, discover
+from holodeck.tools.mcp.auth.door import AuthHTTP
+from holodeck.tools.mcp.auth.metadata import AuthorizationServer, discover_server
 from holodeck.tools.mcp.auth.token import Token, read_token
 
 ChooseIdentity = Callable[[AuthorizationServer], ClientIdentity]
@@ -18,22 +18,22 @@ ChooseIdentity = Callable[[AuthorizationServer], ClientIdentity]
 class TokenEndpoint:
     """Where tokens come from: pinned by its URL, or looked up once at a pinned issuer."""
 
-    def __init__(self, *, server: str, door: Door, token_url: str | None = None, issuer: str | None = None) -> None:
+    def __init__(self, *, server: str, http: AuthHTTP, token_url: str | None = None, issuer: str | None = None) -> None:
         if not token_url and not issuer:
             raise ValueError("a token endpoint needs a token_url or an issuer")
         self._server = server
-        self._door = door
+        self._http = http
         self._issuer = issuer
-        self._known: AuthorizationServer | None = None
+        self._server_metadata: AuthorizationServer | None = None
         if token_url:
-            self._known = AuthorizationServer(issuer=issuer or token_url, token_endpoint=token_url)
+            self._server_metadata = AuthorizationServer(issuer=issuer or token_url, token_endpoint=token_url)
 
     async def locate(self) -> AuthorizationServer:
-        if self._known is None:
-            self._known = await discover(self._issuer or "", server=self._server, door=self._door)
-        return self._known
+        if self._server_metadata is None:
+            self._server_metadata = await discover_server(self._issuer or "", server=self._server, http=self._http)
+        return self._server_metadata
 
-    async def ask(
+    async def request_token(
         self, form: Mapping[str, str], identity: ClientIdentity, *, clock: Clock, secrets: Iterable[Secret] = ()
     ) -> Token:
         """One token request. `secrets` are in the form, and must not be quoted back in an error."""
@@ -41,7 +41,7 @@ class TokenEndpoint:
         content = dict(form)
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         await identity.sign(content, headers, audience=place.issuer)
-        answer = await self._door("POST", place.token_endpoint, headers=headers, body=urlencode(content).encode())
+        answer = await self._http("POST", place.token_endpoint, headers=headers, body=urlencode(content).encode())
         return read_token(
             answer,
             server=self._server,
@@ -74,4 +74,4 @@ class ClientCredentials:
 
     async def obtain(self) -> Token:
         identity = self._identity(await self._endpoint.locate())
-        return await self._endpoint.ask(self._form, identity, clock=self._clock)
+        return await self._endpoint.request_token(self._form, identity, clock=self._clock)

@@ -14,17 +14,17 @@ import aiohttp
 import orjson
 
 from holodeck.lib import net
-from holodeck.lib.addresses import Dialling, is_public
+from holodeck.lib.addresses import IPPolicy, is_public
 from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
-from holodeck.lib.shortage import WHAT, is_short
-from holodeck.lib.unreachable import why_unreachable
+from holodeck.lib.shortage import SHORTAGE_TEXT, is_file_shortage
+from holodeck.lib.unreachable import unreachable_reason
 from holodeck.lib.urls import shown_origin
 from holodeck.models.url import is_loopback, url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class AuthResponse:
     """What an authorization server said."""
 
     status: int
@@ -40,15 +40,15 @@ class Answer:
         return value if isinstance(value, dict) else None
 
 
-class Door(Protocol):
+class AuthHTTP(Protocol):
     """How auth sends one request."""
 
     async def __call__(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Answer: ...
+    ) -> AuthResponse: ...
 
 
-class AuthDoor:
+class AuthHTTPClient:
     """One request per call, in a client of its own: they are rare, and nothing of one may show in the next."""
 
     def __init__(
@@ -74,41 +74,41 @@ class AuthDoor:
 
     async def __call__(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Answer:
+    ) -> AuthResponse:
         problem = url_problem(url, websocket=False, allow_insecure_hosts=self._insecure)
         if problem:
             why = problem.replace("'url'", "it")
-            raise auth_error(self._server, f"{shown(url)} is refused: {why}.")
+            raise auth_error(self._server, f"{display_url(url)} is refused: {why}.")
         try:
             async with asyncio.timeout(self._timeout):
-                return await self._exchange(method, url, headers or {}, body)
+                return await self._send(method, url, headers or {}, body)
         except TimeoutError:
-            text = f"{shown(url)} did not answer within {self._timeout:g} s."
+            text = f"{display_url(url)} did not answer within {self._timeout:g} s."
         except net.BodyTooLargeError:
-            text = f"{shown(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes."
+            text = f"{display_url(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes."
         except (aiohttp.ClientError, OSError) as error:
-            if is_short(error):
-                text = f"{shown(url)} was not asked: {WHAT}. Try again in a moment."
-                raise auth_error(self._server, text, url=shown(url), shortage=True) from error
+            if is_file_shortage(error):
+                text = f"{display_url(url)} was not asked: {SHORTAGE_TEXT}. Try again in a moment."
+                raise auth_error(self._server, text, url=display_url(url), shortage=True) from error
             # Their texts hold host and port, never headers or body.
-            text = f"{shown(url)} cannot be reached: {_cause(error)}."
-        raise auth_error(self._server, text, url=shown(url))
+            text = f"{display_url(url)} cannot be reached: {_cause_of(error)}."
+        raise auth_error(self._server, text, url=display_url(url))
 
-    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        way = net.way_to(url)
-        dialling = await self._dialling(url)
+    async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> AuthResponse:
+        way = net.find_proxy_route(url)
+        dialling = await self._choose_ip_policy(url)
         if dialling is not None and way.proxy and not _may_be_public(url):
             raise net.RefusedAddressError  # the proxy would dial it, unseen by us
         async with (
-            net.http_client(connect_timeout=self._timeout, dialling=dialling) as client,
+            net.create_http_client(connect_timeout=self._timeout, ip_policy=dialling) as client,
             client.request(
                 method, url, headers={**headers, **way.headers}, data=body or None, allow_redirects=False, **way.options
             ) as response,
         ):
             content = await net.read_body(response, MAX_AUTH_BODY_BYTES)
-            return Answer(status=response.status, headers=dict(response.headers), body=content)
+            return AuthResponse(status=response.status, headers=dict(response.headers), body=content)
 
-    async def _dialling(self, url: str) -> Dialling | None:
+    async def _choose_ip_policy(self, url: str) -> IPPolicy | None:
         """Which addresses may be dialled for a URL; None for all of them."""
         if not self._server_url or _hostname(url) in self._trusted:
             return None
@@ -116,11 +116,11 @@ class AuthDoor:
         try:
             found = await loop.getaddrinfo(_hostname(self._server_url), None, type=socket.SOCK_STREAM)
         except OSError:
-            return Dialling()  # behind a proxy, names of other networks are not known here
-        return Dialling() if all(is_public(str(address[0])) for *_, address in found) else None
+            return IPPolicy()  # behind a proxy, names of other networks are not known here
+        return IPPolicy() if all(is_public(str(address[0])) for *_, address in found) else None
 
 
-def shown(url: str) -> str:
+def display_url(url: str) -> str:
     """A URL for messages."""
     return shown_origin(url)
 
@@ -139,11 +139,11 @@ def _may_be_public(url: str) -> bool:
     return is_public(host)
 
 
-def _cause(error: Exception) -> str:
+def _cause_of(error: Exception) -> str:
     refusal = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if isinstance(refusal, net.RefusedAddressError):
         return str(refusal.strerror)
     if isinstance(error, aiohttp.ClientConnectorError):
-        return why_unreachable(error.os_error)
+        return unreachable_reason(error.os_error)
     text = str(error) or type(error).__name__
     return text.splitlines()[0].rstrip(".")

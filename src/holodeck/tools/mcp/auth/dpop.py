@@ -12,9 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 import orjson
 
 from holodeck.lib.clock import Clock, wall_clock
-from holodeck.tools.mcp.auth.challenge import parameter
-from holodeck.tools.mcp.auth.door import Answer, Door
-from holodeck.tools.mcp.auth.provider import Refusal
+from holodeck.tools.mcp.auth.challenge import challenge_parameter
+from holodeck.tools.mcp.auth.door import AuthHTTP, AuthResponse
+from holodeck.tools.mcp.auth.provider import AuthRefusal
 
 NONCE_WANTED = "use_dpop_nonce"
 _FORM = "application/x-www-form-urlencoded"
@@ -28,7 +28,7 @@ class ProofKey:
         from jwt.algorithms import ECAlgorithm
 
         self._algorithm = ECAlgorithm(ECAlgorithm.SHA256)
-        self._use(ec.generate_private_key(ec.SECP256R1()))
+        self._set_key(ec.generate_private_key(ec.SECP256R1()))
         self._clock = clock
         self._nonces: dict[str, str] = {}
 
@@ -38,20 +38,20 @@ class ProofKey:
 
     def restore(self, exported: Mapping[str, str]) -> None:
         """Use an exported key from now on."""
-        self._use(self._algorithm.from_jwk(dict(exported)))
+        self._set_key(self._algorithm.from_jwk(dict(exported)))
 
-    def _use(self, key: Any) -> None:
+    def _set_key(self, key: Any) -> None:
         self._key = key
         self._public = self._algorithm.to_jwk(key.public_key(), as_dict=True)
 
-    def proof(self, method: str, url: str, *, token: str | None = None) -> str:
+    def build_proof(self, method: str, url: str, *, token: str | None = None) -> str:
         """A signature for one request, good for no other."""
         import jwt
 
         claims: dict[str, Any] = {
             "jti": uuid.uuid4().hex,
             "htm": method,
-            "htu": _target(url),
+            "htu": _target_uri(url),
             "iat": int(self._clock()),
         }
         if nonce := self._nonces.get(_origin(url)):
@@ -61,7 +61,7 @@ class ProofKey:
             claims["ath"] = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         return jwt.encode(claims, self._key, algorithm="ES256", headers={"typ": "dpop+jwt", "jwk": self._public})
 
-    def learn(self, url: str, headers: Mapping[str, str]) -> bool:
+    def store_nonce(self, url: str, headers: Mapping[str, str]) -> bool:
         """Keep the nonce of an answer; true when it is a new one."""
         nonce = next((value for name, value in headers.items() if name.lower() == "dpop-nonce"), None)
         if not nonce or self._nonces.get(_origin(url)) == nonce:
@@ -70,50 +70,51 @@ class ProofKey:
         return True
 
 
-class ProvingDoor:
+class DPoPHTTP:
     """Adds a proof to token requests, and asks once more when the server wants its nonce in it.
 
-    Tokens that were issued through it are presented with `present`, and refusals of them go through `learn`.
+    Tokens that were issued through it are presented with `build_headers`, and refusals of them go through
+    `store_nonce`.
     """
 
-    def __init__(self, door: Door, key: ProofKey) -> None:
-        self._door = door
+    def __init__(self, http: AuthHTTP, key: ProofKey) -> None:
+        self._http = http
         self.key = key
         self.is_bound = False
         """Whether the last token was bound to the key; a server may ignore proofs and issue a plain one."""
 
     async def __call__(
         self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Answer:
+    ) -> AuthResponse:
         sent = dict(headers or {})
         if method != "POST" or not _is_form(sent):
-            return await self._door(method, url, headers=sent, body=body)
-        answer = await self._proved(url, sent, body)
+            return await self._http(method, url, headers=sent, body=body)
+        answer = await self._post_with_proof(url, sent, body)
         content = answer.json() or {}
-        if self.key.learn(url, answer.headers) and content.get("error") == NONCE_WANTED:
-            answer = await self._proved(url, sent, body)
+        if self.key.store_nonce(url, answer.headers) and content.get("error") == NONCE_WANTED:
+            answer = await self._post_with_proof(url, sent, body)
             content = answer.json() or {}
         if "access_token" not in content:
             return answer
         self.is_bound = str(content.get("token_type", "")).lower() == "dpop"
         # The flow above knows bearer tokens only; how the token is presented is decided here.
-        return Answer(
+        return AuthResponse(
             status=answer.status, headers=answer.headers, body=orjson.dumps({**content, "token_type": "Bearer"})
         )
 
-    def present(self, token: str, method: str, url: str) -> dict[str, str]:
+    def build_headers(self, token: str, method: str, url: str) -> dict[str, str]:
         """The headers that present a token to the MCP server."""
         if not self.is_bound:
             return {"Authorization": f"Bearer {token}"}
-        return {"Authorization": f"DPoP {token}", "DPoP": self.key.proof(method, url, token=token)}
+        return {"Authorization": f"DPoP {token}", "DPoP": self.key.build_proof(method, url, token=token)}
 
-    def learn(self, refusal: Refusal) -> bool:
+    def store_nonce(self, refusal: AuthRefusal) -> bool:
         """Keep the nonce of a refusal; true when a proof with it is all that was missing."""
-        is_new = self.key.learn(refusal.url, refusal.headers)
-        return is_new and parameter(refusal.www_authenticate, "error") == NONCE_WANTED
+        is_new = self.key.store_nonce(refusal.url, refusal.headers)
+        return is_new and challenge_parameter(refusal.www_authenticate, "error") == NONCE_WANTED
 
-    async def _proved(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        return await self._door("POST", url, headers={**headers, "DPoP": self.key.proof("POST", url)}, body=body)
+    async def _post_with_proof(self, url: str, headers: Mapping[str, str], body: bytes) -> AuthResponse:
+        return await self._http("POST", url, headers={**headers, "DPoP": self.key.build_proof("POST", url)}, body=body)
 
 
 def _is_form(headers: Mapping[str, str]) -> bool:
@@ -125,7 +126,7 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _target(url: str) -> str:
+def _target_uri(url: str) -> str:
     """RFC 9449 4.2: without query and fragment."""
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))

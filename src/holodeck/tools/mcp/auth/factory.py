@@ -20,23 +20,23 @@ from holodeck.tools.mcp.auth.client_identity import (
     SecretInHeader,
     SignedAssertion,
 )
-from holodeck.tools.mcp.auth.door import AuthDoor
-from holodeck.tools.mcp.auth.dpop import ProofKey, ProvingDoor
+from holodeck.tools.mcp.auth.door import AuthHTTPClient
+from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
 from holodeck.tools.mcp.auth.jwt_bearer import AssertionFile, JwtBearer
-from holodeck.tools.mcp.auth.machine import Grant, MachineAuth
+from holodeck.tools.mcp.auth.machine import Grant, TokenGrantAuth
 from holodeck.tools.mcp.auth.metadata import AuthorizationServer
-from holodeck.tools.mcp.auth.oauth_flow import Login, Show
-from holodeck.tools.mcp.auth.provider import Bearer, MCPAuthProvider, NoAuth, Refusal, StaticHeaders
-from holodeck.tools.mcp.auth.store import TokenStore, token_store
+from holodeck.tools.mcp.auth.oauth_flow import Login, ShowLoginPage
+from holodeck.tools.mcp.auth.provider import AuthRefusal, MCPAuthProvider, NoAuth, StaticBearer, StaticHeaders
+from holodeck.tools.mcp.auth.store import TokenStore, open_token_store
 
 _PIN = "Without it the MCP server could name the place that gets the secret."
 
 
-def auth_provider(
+def build_auth_provider(
     tool: MCPTool,
     *,
     base_dir: Path = Path(),
-    show: Show | None = None,
+    show: ShowLoginPage | None = None,
     store: TokenStore | None = None,
     use_logins: bool = False,
     clock: Clock = wall_clock,
@@ -47,26 +47,26 @@ def auth_provider(
     file has no `auth` is shown the login that this user made for it, if any: for a person's own commands only,
     never for a server that somebody else has named.
     """
-    _require_sound(tool)
+    _require_valid_auth(tool)
     fixed = StaticHeaders(tool.headers) if tool.headers else NoAuth()
     match tool.auth:
         case None if use_logins and tool.url and "authorization" not in {name.lower() for name in tool.headers}:
-            provider: MCPAuthProvider = EarlierLogin(login_provider(tool, show=None, store=store, clock=clock))
+            provider: MCPAuthProvider = StoredLoginAuth(build_login_provider(tool, show=None, store=store, clock=clock))
         case None:
             return fixed
         case BearerAuth(token=token):
-            provider = Bearer(token)
+            provider = StaticBearer(token)
         case OAuthClientCredentials() as auth:
-            provider = _client_credentials(tool, auth, base_dir=base_dir, clock=clock)
+            provider = _build_client_credentials(tool, auth, base_dir=base_dir, clock=clock)
         case OAuthAuthorizationCode():
-            provider = login_provider(tool, show=show, store=store, clock=clock)
+            provider = build_login_provider(tool, show=show, store=store, clock=clock)
         case _:
             assert_never(tool.auth)
-    return Layered(fixed, provider) if tool.headers else provider
+    return LayeredAuth(fixed, provider) if tool.headers else provider
 
 
-def login_provider(
-    tool: MCPTool, *, show: Show | None, store: TokenStore | None = None, clock: Clock = wall_clock
+def build_login_provider(
+    tool: MCPTool, *, show: ShowLoginPage | None, store: TokenStore | None = None, clock: Clock = wall_clock
 ) -> AuthorizationCode:
     """The provider that a person logs in with: `await login_provider(tool, show=...).login()`.
 
@@ -74,13 +74,13 @@ def login_provider(
     """
     auth = tool.auth or OAuthAuthorizationCode(type="oauth_authorization_code")
     if not isinstance(auth, OAuthAuthorizationCode):
-        raise MCPConfigError(problems=[_wrong(tool, f"auth of type '{auth.type}' needs no login")])
+        raise MCPConfigError(problems=[_auth_problem(tool, f"auth of type '{auth.type}' needs no login")])
     if not tool.url:
-        raise MCPConfigError(problems=[_wrong(tool, "only a server with a 'url' can be logged in to")])
-    _require_sound(tool)
+        raise MCPConfigError(problems=[_auth_problem(tool, "only a server with a 'url' can be logged in to")])
+    _require_valid_auth(tool)
     login = Login(
         server=tool.name,
-        url=_http(tool.url),
+        url=_to_http_url(tool.url),
         client_id=auth.client_id,
         client_secret=auth.client_secret,
         client_metadata_url=auth.client_metadata_url,
@@ -90,10 +90,10 @@ def login_provider(
     )
     return AuthorizationCode(
         login,
-        door=AuthDoor(
+        http=AuthHTTPClient(
             tool.name, allow_insecure_hosts=tool.allow_insecure_hosts, server_url=login.url, issuer=auth.issuer
         ),
-        store=store or token_store(),
+        store=store or open_token_store(),
         show=show,
         redirect_port=auth.redirect_port,
         proof=ProofKey(clock=clock) if auth.dpop else None,
@@ -101,29 +101,29 @@ def login_provider(
     )
 
 
-def auth_problems(tool: MCPTool) -> Iterator[Problem]:
+def find_auth_problems(tool: MCPTool) -> Iterator[Problem]:
     """Why the `auth` of this definition cannot be used. Nothing is read, and nothing is asked."""
     auth, pinned = tool.auth, {}
     if isinstance(auth, OAuthAuthorizationCode):
         pinned = {"issuer": auth.issuer}
         if auth.client_secret and not (auth.client_id and auth.issuer):
-            yield _wrong(tool, "a 'client_secret' needs its 'client_id' and a pinned 'issuer'", _PIN)
+            yield _auth_problem(tool, "a 'client_secret' needs its 'client_id' and a pinned 'issuer'", _PIN)
     if isinstance(auth, OAuthClientCredentials):
         pinned = {"token_url": auth.token_url, "issuer": auth.issuer}
         if not auth.token_url and not auth.issuer:
-            yield _wrong(tool, "OAuth client credentials need a pinned 'token_url' or 'issuer'", _PIN)
-        if _signs(auth) and not auth.private_key_file:
-            yield _wrong(tool, "'private_key_jwt' needs a 'private_key_file'")
-        elif not _signs(auth) and not auth.client_secret and (auth.auth_method or not auth.assertion_file):
+            yield _auth_problem(tool, "OAuth client credentials need a pinned 'token_url' or 'issuer'", _PIN)
+        if _is_signing(auth) and not auth.private_key_file:
+            yield _auth_problem(tool, "'private_key_jwt' needs a 'private_key_file'")
+        elif not _is_signing(auth) and not auth.client_secret and (auth.auth_method or not auth.assertion_file):
             needed = "a 'client_secret', a 'private_key_file' or an 'assertion_file'"
-            yield _wrong(tool, f"OAuth client credentials need {needed}")
+            yield _auth_problem(tool, f"OAuth client credentials need {needed}")
     for key, url in pinned.items():
         problem = url_problem(url, websocket=False, allow_insecure_hosts=tool.allow_insecure_hosts) if url else None
         if problem:
-            yield _wrong(tool, problem.replace("'url'", f"'{key}'"))
+            yield _auth_problem(tool, problem.replace("'url'", f"'{key}'"))
 
 
-class Layered:
+class LayeredAuth:
     """Fixed headers under those of a provider; a refusal is the provider's to mend."""
 
     def __init__(self, fixed: MCPAuthProvider, provider: MCPAuthProvider) -> None:
@@ -136,11 +136,11 @@ class Layered:
         fixed = await self._fixed.headers(method, url)
         return {**{name: value for name, value in fixed.items() if name.lower() not in replaced}, **proof}
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: AuthRefusal) -> bool:
         return await self._provider.refused(refusal)
 
 
-class EarlierLogin:
+class StoredLoginAuth:
     """A login of this user: shown and renewed, but a server that never had one is not asked about it."""
 
     def __init__(self, provider: AuthorizationCode) -> None:
@@ -149,61 +149,63 @@ class EarlierLogin:
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
         return await self._provider.headers(method, url)
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: AuthRefusal) -> bool:
         return self._provider.is_logged_in and await self._provider.refused(refusal)
 
 
-def _client_credentials(tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock) -> MachineAuth:
-    door = AuthDoor(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts)
-    proof = ProvingDoor(door, ProofKey(clock=clock)) if auth.dpop else None
-    endpoint = TokenEndpoint(server=tool.name, door=proof or door, token_url=auth.token_url, issuer=auth.issuer)
-    identity = _identity(tool, auth, base_dir=base_dir, clock=clock)
+def _build_client_credentials(
+    tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock
+) -> TokenGrantAuth:
+    door = AuthHTTPClient(tool.name, allow_insecure_hosts=tool.allow_insecure_hosts)
+    proof = DPoPHTTP(door, ProofKey(clock=clock)) if auth.dpop else None
+    endpoint = TokenEndpoint(server=tool.name, http=proof or door, token_url=auth.token_url, issuer=auth.issuer)
+    identity = _choose_identity(tool, auth, base_dir=base_dir, clock=clock)
     grant: Grant = ClientCredentials(endpoint, identity, scopes=auth.scopes, resource=auth.resource, clock=clock)
     if auth.assertion_file:
         source = AssertionFile(base_dir / auth.assertion_file, server=tool.name)
         grant = JwtBearer(endpoint, identity, source, scopes=auth.scopes, resource=auth.resource, clock=clock)
-    return MachineAuth(tool.name, grant, proof=proof, clock=clock)
+    return TokenGrantAuth(tool.name, grant, proof=proof, clock=clock)
 
 
-def _identity(
+def _choose_identity(
     tool: MCPTool, auth: OAuthClientCredentials, *, base_dir: Path, clock: Clock
 ) -> Callable[[AuthorizationServer], ClientIdentity]:
     """How the client will prove itself, which may depend on what the authorization server accepts."""
     secret, key = auth.client_secret, auth.private_key_file
-    if key and _signs(auth):
+    if key and _is_signing(auth):
         signed = SignedAssertion(
             auth.client_id, base_dir / key, algorithm=auth.signing_algorithm, server=tool.name, clock=clock
         )
         return lambda _: signed
     if secret is None:
-        # Its assertion speaks for it: `auth_problems` has refused a definition that has nothing at all.
+        # Its assertion speaks for it: `find_auth_problems` has refused a definition that has nothing at all.
         public = PublicClient(auth.client_id)
         return lambda _: public
     in_header, in_form = SecretInHeader(auth.client_id, secret), SecretInForm(auth.client_id, secret)
     if auth.auth_method is not None:
         chosen: ClientIdentity = in_form if auth.auth_method == "client_secret_post" else in_header
         return lambda _: chosen
-    return lambda server: in_form if _only_form(server) else in_header
+    return lambda server: in_form if _is_form_only(server) else in_header
 
 
-def _signs(auth: OAuthClientCredentials) -> bool:
+def _is_signing(auth: OAuthClientCredentials) -> bool:
     return auth.auth_method == "private_key_jwt" or (auth.auth_method is None and auth.private_key_file is not None)
 
 
-def _only_form(server: AuthorizationServer) -> bool:
+def _is_form_only(server: AuthorizationServer) -> bool:
     return "client_secret_post" in server.auth_methods and "client_secret_basic" not in server.auth_methods
 
 
-def _require_sound(tool: MCPTool) -> None:
-    problems = list(auth_problems(tool))
+def _require_valid_auth(tool: MCPTool) -> None:
+    problems = list(find_auth_problems(tool))
     if problems:
         raise MCPConfigError(problems=problems)
 
 
-def _wrong(tool: MCPTool, message: str, fix: str = "") -> Problem:
+def _auth_problem(tool: MCPTool, message: str, fix: str = "") -> Problem:
     return Problem(message=message, key=f"{tool.name}.auth", fix=fix, kind=MCPConfigError)
 
 
-def _http(url: str) -> str:
+def _to_http_url(url: str) -> str:
     """OAuth knows a WebSocket server by its http address."""
     return f"http{url[2:]}" if url.startswith(("ws://", "wss://")) else url

@@ -64,4 +64,4 @@ class JwtBearer:
         if self._resource:
             form["resource"] = self._resource
         identity = self._identity(await self._endpoint.locate())
-        return await self._endpoint.ask(form, identity, clock=self._clock, secrets=(assertion,))
+        return await self._endpoint.request_token(form, identity, clock=self._clock, secrets=(assertion,))

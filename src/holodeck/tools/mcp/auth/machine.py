@@ -7,8 +7,8 @@ from typing import Protocol
 
 from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
-from holodeck.tools.mcp.auth.dpop import ProvingDoor
-from holodeck.tools.mcp.auth.provider import Refusal, auth_error
+from holodeck.tools.mcp.auth.dpop import DPoPHTTP
+from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
 from holodeck.tools.mcp.auth.renewal import SharedRenewal
 from holodeck.tools.mcp.auth.token import Token
 
@@ -21,30 +21,28 @@ class Grant(Protocol):
     async def obtain(self) -> Token: ...
 
 
-class MachineAuth:
+class TokenGrantAuth:
     """The provider around a grant. Holds no lock: a fresh token is read, and only a renewal is waited for."""
 
-    def __init__(
-        self, server: str, grant: Grant, *, proof: ProvingDoor | None = None, clock: Clock = wall_clock
-    ) -> None:
+    def __init__(self, server: str, grant: Grant, *, proof: DPoPHTTP | None = None, clock: Clock = wall_clock) -> None:
         """`proof`: the door that the grant asks through, where its tokens may be bound to a key."""
         self._server = server
         self._proof = proof
         self._grant = grant
         self._clock = clock
         self._token: Token | None = None
-        self._renewed = SharedRenewal(self._renew)
+        self._shared_renewal = SharedRenewal(self._obtain_token)
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
         token = self._token
         if token is None or not token.is_fresh(self._clock()):
-            token = await self._replace(token)
+            token = await self._renew_unless_valid(token)
         if self._proof is None:
             return {"Authorization": token.authorization}
-        return self._proof.present(token.value.reveal(), method, url)
+        return self._proof.build_headers(token.value.reveal(), method, url)
 
-    async def refused(self, refusal: Refusal) -> bool:
-        if self._proof is not None and self._proof.learn(refusal):
+    async def refused(self, refusal: AuthRefusal) -> bool:
+        if self._proof is not None and self._proof.store_nonce(refusal):
             return True
         if refusal.status != UNAUTHORIZED:
             return False  # known, but not allowed to: another token of the same grant would say the same
@@ -60,17 +58,17 @@ class MachineAuth:
                 status=refusal.status,
                 url=refusal.url,
             )
-        await self._renewed()
+        await self._shared_renewal()
         return True
 
-    async def _replace(self, old: Token | None) -> Token:
+    async def _renew_unless_valid(self, old: Token | None) -> Token:
         try:
-            return await self._renewed()
+            return await self._shared_renewal()
         except MCPError:
             if old is not None and old.is_valid(self._clock()):
                 return old  # not for long, but the call need not fail for it
             raise
 
-    async def _renew(self) -> Token:
+    async def _obtain_token(self) -> Token:
         self._token = token = await self._grant.obtain()
         return token

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from holodeck.tools.mcp.auth.door import Door, shown
+from holodeck.tools.mcp.auth.door import AuthHTTP, display_url
 from holodeck.tools.mcp.auth.provider import auth_error
 from holodeck.tools.mcp.era import MODERN_VERSIONS
 
@@ -33,27 +33,27 @@ class AuthorizationServer:
     scopes: tuple[str, ...] | None = None
     challenge_methods: tuple[str, ...] | None = None
     """PKCE methods. None: the server does not say."""
-    takes_metadata_urls: bool = False
+    can_use_metadata_urls: bool = False
     """Whether a client may be known by the URL of its own metadata, without being registered."""
-    names_itself: bool = False
+    has_iss_parameter: bool = False
     """Whether it promises to send its issuer with every authorization code (RFC 9207)."""
 
     @classmethod
-    def read(cls, content: dict[str, Any]) -> AuthorizationServer | None:
+    def parse(cls, content: dict[str, Any]) -> AuthorizationServer | None:
         """None for a document without an issuer or a token endpoint."""
-        issuer, token_endpoint = _text(content, "issuer"), _text(content, "token_endpoint")
+        issuer, token_endpoint = _text_field(content, "issuer"), _text_field(content, "token_endpoint")
         if issuer is None or token_endpoint is None:
             return None
         return cls(
             issuer=issuer,
             token_endpoint=token_endpoint,
-            auth_methods=_texts(content, "token_endpoint_auth_methods_supported") or cls.auth_methods,
-            authorization_endpoint=_text(content, "authorization_endpoint"),
-            registration_endpoint=_text(content, "registration_endpoint"),
-            scopes=_texts(content, "scopes_supported"),
-            challenge_methods=_texts(content, "code_challenge_methods_supported"),
-            takes_metadata_urls=content.get("client_id_metadata_document_supported") is True,
-            names_itself=content.get("authorization_response_iss_parameter_supported") is True,
+            auth_methods=_text_list_field(content, "token_endpoint_auth_methods_supported") or cls.auth_methods,
+            authorization_endpoint=_text_field(content, "authorization_endpoint"),
+            registration_endpoint=_text_field(content, "registration_endpoint"),
+            scopes=_text_list_field(content, "scopes_supported"),
+            challenge_methods=_text_list_field(content, "code_challenge_methods_supported"),
+            can_use_metadata_urls=content.get("client_id_metadata_document_supported") is True,
+            has_iss_parameter=content.get("authorization_response_iss_parameter_supported") is True,
         )
 
 
@@ -66,57 +66,60 @@ class ProtectedResource:
     scopes: tuple[str, ...] | None = None
 
     @classmethod
-    def read(cls, content: dict[str, Any]) -> ProtectedResource | None:
+    def parse(cls, content: dict[str, Any]) -> ProtectedResource | None:
         """None for a document without a resource or an authorization server."""
-        resource, servers = _text(content, "resource"), _texts(content, "authorization_servers")
+        resource, servers = _text_field(content, "resource"), _text_list_field(content, "authorization_servers")
         if resource is None or not servers:
             return None
-        return cls(resource=resource, authorization_servers=servers, scopes=_texts(content, "scopes_supported"))
+        return cls(
+            resource=resource, authorization_servers=servers, scopes=_text_list_field(content, "scopes_supported")
+        )
 
 
-async def discover(issuer: str, *, server: str, door: Door) -> AuthorizationServer:
+async def discover_server(issuer: str, *, server: str, http: AuthHTTP) -> AuthorizationServer:
     """Ask the well-known places of this issuer, and no other host."""
     tried: list[str] = []
-    content = await find_server_metadata(issuer, door=door, tried=tried)
+    content = await find_server_metadata(issuer, http=http, tried=tried)
     if content is None:
         raise auth_error(
             server,
-            f"the issuer {shown(issuer)} publishes no metadata: {', '.join(tried)}."
+            f"the issuer {display_url(issuer)} publishes no metadata: {', '.join(tried)}."
             " Check 'issuer', or give 'token_url'.",
         )
     return check_server_metadata(content, issuers=(issuer,), server=server)
 
 
-async def find_server_metadata(issuer: str, *, door: Door, tried: list[str]) -> dict[str, Any] | None:
+async def find_server_metadata(issuer: str, *, http: AuthHTTP, tried: list[str]) -> dict[str, Any] | None:
     """The first JSON object at the well-known places of an issuer; `tried` gets the places that had none."""
-    for url in well_known(issuer):
-        answer = await door("GET", url, headers=_HEADERS)
+    for url in well_known_urls(issuer):
+        answer = await http("GET", url, headers=_HEADERS)
         content = answer.json() if answer.status == OK else None
         if content is not None:
             return content
-        tried.append(f"{shown(url)} ({answer.status})")
+        tried.append(f"{display_url(url)} ({answer.status})")
     return None
 
 
-async def find_resource_metadata(named: str, url: str, *, server: str, door: Door) -> dict[str, Any] | None:
-    """The metadata of the MCP server at `url`; `named` is where its challenge says they are, if it says so.
+async def find_resource_metadata(challenge_url: str, url: str, *, server: str, http: AuthHTTP) -> dict[str, Any] | None:
+    """The metadata of the MCP server at `url`; `challenge_url` is where its challenge says they are, if it says so.
 
     None when it publishes none. Raises when a place could not answer: that says nothing about whether there are any.
     """
     parts = urlsplit(url)
     place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource"
     failed = ""
-    for candidate in dict.fromkeys(filter(None, (named, f"{place}{parts.path.rstrip('/')}", place))):
-        answer = await door("GET", candidate, headers=_HEADERS)
+    for candidate in dict.fromkeys(filter(None, (challenge_url, f"{place}{parts.path.rstrip('/')}", place))):
+        answer = await http("GET", candidate, headers=_HEADERS)
         content = answer.json() if answer.status == OK else None
-        found = ProtectedResource.read(content) if content is not None else None
+        found = ProtectedResource.parse(content) if content is not None else None
         if content is not None and found is not None:
-            if not _contains(found.resource, url):
-                text = f"the metadata at {shown(candidate)} are of {shown(found.resource)}, not of {shown(url)}."
+            if not _is_same_or_below(found.resource, url):
+                other = display_url(found.resource)
+                text = f"the metadata at {display_url(candidate)} are of {other}, not of {display_url(url)}."
                 raise auth_error(server, text)
             return content
         if answer.status >= _SERVER_ERROR or answer.status == _TOO_MANY_REQUESTS:
-            failed = f"{shown(candidate)} answered {answer.status}"
+            failed = f"{display_url(candidate)} answered {answer.status}"
     if failed:
         raise auth_error(server, f"who may log in is not known: {failed}. Try again later.")
     return None
@@ -125,20 +128,20 @@ async def find_resource_metadata(named: str, url: str, *, server: str, door: Doo
 def check_server_metadata(content: dict[str, Any], *, issuers: Iterable[str], server: str) -> AuthorizationServer:
     """The metadata, if they are of one of `issuers`, which are spellings of the one that was asked."""
     accepted = tuple(issuers)
-    named = _text(content, "issuer")
+    named = _text_field(content, "issuer")
     if named not in accepted:
         raise auth_error(
             server,
-            f"the metadata are of the issuer '{shown(named) if named else '(none)'}', not of '{accepted[0]}'."
+            f"the metadata are of the issuer '{display_url(named) if named else '(none)'}', not of '{accepted[0]}'."
             " If both are the same server, write 'issuer' exactly as the metadata does.",
         )
-    found = AuthorizationServer.read(content)
+    found = AuthorizationServer.parse(content)
     if found is None:
         raise auth_error(server, f"the metadata of the issuer '{accepted[0]}' name no token endpoint.")
     return found
 
 
-def well_known(issuer: str) -> tuple[str, ...]:
+def well_known_urls(issuer: str) -> tuple[str, ...]:
     """RFC 8414 inserts the well-known part before the path, OpenID Connect appends it."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
@@ -151,7 +154,7 @@ def well_known(issuer: str) -> tuple[str, ...]:
     )
 
 
-def _contains(resource: str, url: str) -> bool:
+def _is_same_or_below(resource: str, url: str) -> bool:
     """Whether `url` is the resource or lies below it, on the same origin."""
     outer, inner = urlsplit(resource.lower()), urlsplit(url.lower())
     if (outer.scheme, outer.netloc) != (inner.scheme, inner.netloc):
@@ -160,11 +163,11 @@ def _contains(resource: str, url: str) -> bool:
     return f"{inner_path.rstrip('/')}/".startswith(f"{outer_path.rstrip('/')}/")
 
 
-def _text(content: dict[str, Any], key: str) -> str | None:
+def _text_field(content: dict[str, Any], key: str) -> str | None:
     value = content.get(key)
     return value if isinstance(value, str) and value else None
 
 
-def _texts(content: dict[str, Any], key: str) -> tuple[str, ...] | None:
+def _text_list_field(content: dict[str, Any], key: str) -> tuple[str, ...] | None:
     value = content.get(key)
     return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else None

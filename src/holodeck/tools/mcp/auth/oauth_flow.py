@@ -25,9 +25,9 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.secret import Secret
 from holodeck.models.url import url_problem
-from holodeck.tools.mcp.auth.challenge import parameter
+from holodeck.tools.mcp.auth.challenge import challenge_parameter
 from holodeck.tools.mcp.auth.client_identity import ClientIdentity, PublicClient, SecretInForm, SecretInHeader
-from holodeck.tools.mcp.auth.door import Answer, Door, shown
+from holodeck.tools.mcp.auth.door import AuthHTTP, AuthResponse, display_url
 from holodeck.tools.mcp.auth.metadata import (
     AuthorizationServer,
     ProtectedResource,
@@ -35,12 +35,12 @@ from holodeck.tools.mcp.auth.metadata import (
     find_resource_metadata,
     find_server_metadata,
 )
-from holodeck.tools.mcp.auth.provider import Refusal, auth_error
+from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
 from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
-from holodeck.tools.mcp.auth.store import Record
+from holodeck.tools.mcp.auth.store import LoginRecord
 from holodeck.tools.mcp.auth.token import ISSUED, read_token
 
-Show = Callable[[str], Awaitable[None]]
+ShowLoginPage = Callable[[str], Awaitable[None]]
 """Brings the address of the login page to the person: opens a browser, or prints it."""
 
 _FORBIDDEN = 403
@@ -70,28 +70,28 @@ class LoginFlow:
     def __init__(
         self,
         login: Login,
-        record: Record,
+        record: LoginRecord,
         *,
-        door: Door,
+        http: AuthHTTP,
         clock: Clock,
         redirect: LoopbackRedirect | None = None,
-        show: Show | None = None,
+        show: ShowLoginPage | None = None,
     ) -> None:
         self._login = login
         self._record = record
-        self._door = door
+        self._http = http
         self._clock = clock
         self._redirect = redirect
         self._show = show
 
     async def refresh(self) -> bool:
         """Exchange the refresh token. False when there is none, or its authorization server refuses it."""
-        server, client, tokens = self._known_server(), self._client(), self._record.get("tokens") or {}
+        server, client, tokens = self._stored_server(), self._find_client(), self._record.get("tokens") or {}
         token = tokens.get("refresh_token")
         if server is None or client is None or not isinstance(token, str) or not self._is_pinned(server.issuer):
             return False
         form = {"grant_type": "refresh_token", "refresh_token": token}
-        answer, _ = await self._ask_token(server, client, form)
+        answer, _ = await self._request_token(server, client, form)
         content = answer.json()
         if answer.status not in ISSUED or content is None or not isinstance(content.get("access_token"), str):
             return False
@@ -99,25 +99,25 @@ class LoginFlow:
         self._store_tokens({"refresh_token": token, "scope": tokens.get("scope"), **content})
         return True
 
-    async def log_in(self, refusal: Refusal) -> None:
+    async def log_in(self, refusal: AuthRefusal) -> None:
         """Have a person log in. `refusal` is what the MCP server answered: 401, or 403 when it wants more scopes."""
         if self._show is None or self._redirect is None:
-            raise login_needed(self._login.server)
+            raise login_needed_error(self._login.server)
         is_wider = refusal.status == _FORBIDDEN
-        server = self._known_server() if is_wider else None
+        server = self._stored_server() if is_wider else None
         if server is None:
             server = await self._discover(refusal)
         scope = self._choose_scope(refusal, server, is_wider=is_wider)
-        client = self._client() or await self._register(server, scope, self._redirect.uri)
+        client = self._find_client() or await self._register(server, scope, self._redirect.uri)
         verifier = secrets.token_urlsafe(_VERIFIER_BYTES)
-        code = await self._ask_person(server, client, scope, verifier, redirect=self._redirect, show=self._show)
+        code = await self._request_login(server, client, scope, verifier, redirect=self._redirect, show=self._show)
         form = {
             "grant_type": "authorization_code",
             "code": code,
             "redirect_uri": self._redirect.uri,
             "code_verifier": verifier,
         }
-        answer, identity = await self._ask_token(server, client, form)
+        answer, identity = await self._request_token(server, client, form)
         read_token(  # raises for everything that is no token
             answer,
             server=self._login.server,
@@ -129,25 +129,25 @@ class LoginFlow:
 
     # Who guards the server.
 
-    async def _discover(self, refusal: Refusal) -> AuthorizationServer:
+    async def _discover(self, refusal: AuthRefusal) -> AuthorizationServer:
         """Find the authorization server of the MCP server, and forget what belongs to another one."""
         name, url = self._login.server, self._login.url
-        named = parameter(refusal.www_authenticate, "resource_metadata")
-        published = await find_resource_metadata(named, url, server=name, door=self._door)
-        resource = ProtectedResource.read(published) if published is not None else None
+        named = challenge_parameter(refusal.www_authenticate, "resource_metadata")
+        published = await find_resource_metadata(named, url, server=name, http=self._http)
+        resource = ProtectedResource.parse(published) if published is not None else None
         # Without resource metadata the MCP server is its own authorization server (protocol 2025-03-26).
         issuer = self._choose_issuer(resource.authorization_servers) if resource else self._login.issuer
         expected = issuer or _origin(url)
-        self._drop_client_of_another(expected)
+        self._delete_foreign_client(expected)
         self._record["resource_metadata"] = published
         self._record["auth_server_url"] = issuer
         tried: list[str] = []
-        content = await find_server_metadata(expected, door=self._door, tried=tried)
+        content = await find_server_metadata(expected, http=self._http, tried=tried)
         if content is not None:
             issuers = (expected,) if issuer else (expected, f"{expected}/")
             server = check_server_metadata(content, issuers=issuers, server=name)
         elif issuer is not None:
-            text = f"the authorization server {shown(issuer)} publishes no metadata: {', '.join(tried)}."
+            text = f"the authorization server {display_url(issuer)} publishes no metadata: {', '.join(tried)}."
             raise auth_error(name, text)
         else:
             content = {
@@ -165,12 +165,12 @@ class LoginFlow:
         if pinned is None:
             return offered[0]
         if pinned not in offered:
-            named = _printable(", ".join(shown(each) for each in offered))
+            named = _printable(", ".join(display_url(each) for each in offered))
             text = f"it names the authorization server {named}, but {pinned} is pinned."
             raise auth_error(self._login.server, text)
         return pinned
 
-    def _drop_client_of_another(self, issuer: str) -> None:
+    def _delete_foreign_client(self, issuer: str) -> None:
         """A registration is shown only to the authorization server that made it."""
         client = self._record.get("client") or {}
         made_by = client.get("issuer")
@@ -180,19 +180,19 @@ class LoginFlow:
             for key in ("client", "tokens", "server_metadata"):
                 self._record.pop(key, None)
 
-    def _known_server(self) -> AuthorizationServer | None:
-        return AuthorizationServer.read(self._record.get("server_metadata") or {})
+    def _stored_server(self) -> AuthorizationServer | None:
+        return AuthorizationServer.parse(self._record.get("server_metadata") or {})
 
     def _is_pinned(self, issuer: str) -> bool:
         return self._login.issuer in (None, issuer)
 
-    def _resource(self) -> ProtectedResource | None:
-        return ProtectedResource.read(self._record.get("resource_metadata") or {})
+    def _stored_resource(self) -> ProtectedResource | None:
+        return ProtectedResource.parse(self._record.get("resource_metadata") or {})
 
-    def _choose_scope(self, refusal: Refusal, server: AuthorizationServer, *, is_wider: bool) -> str | None:
+    def _choose_scope(self, refusal: AuthRefusal, server: AuthorizationServer, *, is_wider: bool) -> str | None:
         """What to ask for: what the challenge and the file name, else all that is published, else nothing."""
-        resource = self._resource()
-        wanted = (*parameter(refusal.www_authenticate, "scope").split(), *self._login.scopes)
+        resource = self._stored_resource()
+        wanted = (*challenge_parameter(refusal.www_authenticate, "scope").split(), *self._login.scopes)
         published = (resource.scopes if resource else None) or server.scopes or ()
         scopes = list(wanted or published)
         if is_wider:
@@ -204,7 +204,7 @@ class LoginFlow:
 
     # Which client we are.
 
-    def _client(self) -> dict[str, Any] | None:
+    def _find_client(self) -> dict[str, Any] | None:
         """The client of the file, or else the one that was registered."""
         if self._login.client_id:
             secret = self._login.client_secret
@@ -213,19 +213,21 @@ class LoginFlow:
 
     async def _register(self, server: AuthorizationServer, scope: str | None, redirect_uri: str) -> dict[str, Any]:
         client: dict[str, Any]
-        if self._login.client_metadata_url and server.takes_metadata_urls:
+        if self._login.client_metadata_url and server.can_use_metadata_urls:
             client = {"client_id": self._login.client_metadata_url, "token_endpoint_auth_method": "none"}
         else:
-            client = await self._registered(server, scope, redirect_uri)
+            client = await self._post_registration(server, scope, redirect_uri)
         client |= {"redirect_uris": [redirect_uri], "issuer": server.issuer}
         self._record["client"] = client
         return client
 
-    async def _registered(self, server: AuthorizationServer, scope: str | None, redirect_uri: str) -> dict[str, Any]:
+    async def _post_registration(
+        self, server: AuthorizationServer, scope: str | None, redirect_uri: str
+    ) -> dict[str, Any]:
         """Register at the authorization server (RFC 7591) and check that what it gave can be used."""
         endpoint = server.registration_endpoint
         if endpoint is None:
-            text = f"the authorization server {shown(server.issuer)} registers no clients. Give 'client_id'."
+            text = f"the authorization server {display_url(server.issuer)} registers no clients. Give 'client_id'."
             raise auth_error(self._login.server, text)
         metadata = {
             "client_name": "HoloDeck",
@@ -236,21 +238,21 @@ class LoginFlow:
             **({"scope": scope} if scope else {}),
         }
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        answer = await self._door("POST", endpoint, headers=headers, body=orjson.dumps(metadata))
+        answer = await self._http("POST", endpoint, headers=headers, body=orjson.dumps(metadata))
         content = answer.json() if answer.status in ISSUED else None
         client_id = content.get("client_id") if content else None
         if content is None or not isinstance(client_id, str) or not client_id:
-            text = f"{shown(endpoint)} did not register us ({answer.status}). Give a 'client_id' that it knows."
+            text = f"{display_url(endpoint)} did not register us ({answer.status}). Give a 'client_id' that it knows."
             raise auth_error(self._login.server, text)
         method, secret = content.get("token_endpoint_auth_method"), content.get("client_secret") or None
         if method not in (None, "none", *_SECRET_METHODS) or (method in _SECRET_METHODS and secret is None):
-            text = f"{shown(endpoint)} registered us with '{_printable(str(method))}', which cannot be used here."
+            text = f"{display_url(endpoint)} registered us with '{_printable(str(method))}', which cannot be used here."
             raise auth_error(self._login.server, text)
         return {"client_id": client_id, "client_secret": secret, "token_endpoint_auth_method": method}
 
     # The person.
 
-    async def _ask_person(
+    async def _request_login(
         self,
         server: AuthorizationServer,
         client: dict[str, Any],
@@ -258,7 +260,7 @@ class LoginFlow:
         verifier: str,
         *,
         redirect: LoopbackRedirect,
-        show: Show,
+        show: ShowLoginPage,
     ) -> str:
         """The authorization code that a person's login gave."""
         state = secrets.token_urlsafe()
@@ -275,47 +277,47 @@ class LoginFlow:
             # OpenID Connect wants the person asked again before it gives offline access.
             **({"prompt": "consent"} if _OFFLINE in (scope or "").split() else {}),
         }
-        page = self._login_page(server)
-        redirect.expect(state)
+        page = self._require_login_page(server)
+        redirect.expect_state(state)
         await show(f"{page}{'&' if urlsplit(page).query else '?'}{urlencode(query)}")
-        arrival = await redirect.arrival()
+        arrival = await redirect.wait_result()
         if arrival.error:
             said = _printable(": ".join(word for word in (arrival.error, arrival.description) if word))
             raise auth_error(self._login.server, f"the authorization server gave no permission ({said}).")
-        if arrival.iss != server.issuer and (arrival.iss is not None or server.names_itself):
-            text = f"the answer of the login does not come from the issuer {shown(server.issuer)}."
+        if arrival.iss != server.issuer and (arrival.iss is not None or server.has_iss_parameter):
+            text = f"the answer of the login does not come from the issuer {display_url(server.issuer)}."
             raise auth_error(self._login.server, text)
         if not arrival.code:
             raise auth_error(self._login.server, "the authorization server sent no code.")
         return arrival.code
 
-    def _login_page(self, server: AuthorizationServer) -> str:
+    def _require_login_page(self, server: AuthorizationServer) -> str:
         page = server.authorization_endpoint
         if page is None:
-            raise auth_error(self._login.server, f"{shown(server.issuer)} has no login page for people.")
+            raise auth_error(self._login.server, f"{display_url(server.issuer)} has no login page for people.")
         problem = url_problem(page, websocket=False, allow_insecure_hosts=self._login.allow_insecure_hosts)
         if problem:
             why = problem.replace("'url'", "it")
-            raise auth_error(self._login.server, f"the login page {shown(page)} is refused: {why}.")
+            raise auth_error(self._login.server, f"the login page {display_url(page)} is refused: {why}.")
         if server.challenge_methods is not None and "S256" not in server.challenge_methods:
-            raise auth_error(self._login.server, f"{shown(server.issuer)} does not know PKCE with S256.")
+            raise auth_error(self._login.server, f"{display_url(server.issuer)} does not know PKCE with S256.")
         return page
 
     # Tokens.
 
-    async def _ask_token(
+    async def _request_token(
         self, server: AuthorizationServer, client: dict[str, Any], form: dict[str, str]
-    ) -> tuple[Answer, ClientIdentity]:
-        identity = _identity(client, server)
+    ) -> tuple[AuthResponse, ClientIdentity]:
+        identity = _build_identity(client, server)
         content = {**form, "client_id": client["client_id"], **self._resource_parameter()}
         headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         await identity.sign(content, headers, audience=server.issuer)
         body = urlencode(content).encode()
-        return await self._door("POST", server.token_endpoint, headers=headers, body=body), identity
+        return await self._http("POST", server.token_endpoint, headers=headers, body=body), identity
 
     def _resource_parameter(self) -> dict[str, str]:
         """RFC 8707: the token is for this server alone. A server of 2025-03-26 does not know the parameter."""
-        resource = self._resource()
+        resource = self._stored_resource()
         return {"resource": resource.resource} if resource else {}
 
     def _store_tokens(self, content: dict[str, Any]) -> None:
@@ -324,23 +326,23 @@ class LoginFlow:
         self._record["issued_at"] = self._clock()
 
 
-def login_needed(server: str) -> MCPError:
+def login_needed_error(server: str) -> MCPError:
     return auth_error(server, f"it wants a person to log in. Run: holodeck mcp login {server}", login=True)
 
 
-def _identity(client: dict[str, Any], server: AuthorizationServer) -> ClientIdentity:
+def _build_identity(client: dict[str, Any], server: AuthorizationServer) -> ClientIdentity:
     """How this client proves itself. A method that its registration does not name is chosen by what is accepted."""
     client_id, secret = client["client_id"], client.get("client_secret")
     method = client.get("token_endpoint_auth_method")
     if not secret or method == "none":
         return PublicClient(client_id)
     if method is None and "client_secret_basic" not in server.auth_methods:
-        method = next(iter(_methods(server.auth_methods)), None)
+        method = next(iter(_secret_methods(server.auth_methods)), None)
     kind = SecretInForm if method == "client_secret_post" else SecretInHeader
     return kind(client_id, Secret(secret))
 
 
-def _methods(accepted: Iterable[str]) -> Iterable[str]:
+def _secret_methods(accepted: Iterable[str]) -> Iterable[str]:
     return (method for method in accepted if method in _SECRET_METHODS)
 
 

@@ -9,12 +9,12 @@ from typing import Any, Protocol, runtime_checkable
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.secret import Secret
 
-REFUSED = (401, 403)
+REFUSED_STATUSES = (401, 403)
 """The statuses that a provider is asked about."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class AuthRefusal:
     """A request that the server answered with 401 or 403."""
 
     status: int
@@ -39,7 +39,7 @@ class MCPAuthProvider(Protocol):
         """What to send with a request. Concurrent callers share one renewal."""
         ...
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: AuthRefusal) -> bool:
         """Whether `headers` now gives something better, so that the request may be sent again."""
         ...
 
@@ -50,7 +50,7 @@ class NoAuth:
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
         return {}
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: AuthRefusal) -> bool:
         return False
 
 
@@ -63,24 +63,24 @@ class StaticHeaders:
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
         return {name: value.reveal() for name, value in self._headers.items()}
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: AuthRefusal) -> bool:
         return False
 
 
-class Bearer:
+class StaticBearer:
     """A token that somebody made for us."""
 
     def __init__(self, token: Secret) -> None:
         self._token = token
 
     async def headers(self, method: str = "POST", url: str = "") -> Mapping[str, str]:
-        return bearer(self._token)
+        return bearer_headers(self._token)
 
-    async def refused(self, refusal: Refusal) -> bool:
+    async def refused(self, refusal: AuthRefusal) -> bool:
         return False
 
 
-def bearer(token: Secret) -> dict[str, str]:
+def bearer_headers(token: Secret) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.reveal()}"}
 
 

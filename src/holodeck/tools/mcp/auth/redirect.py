@@ -23,11 +23,11 @@ _PAGE = (
 )
 _DONE = _PAGE.format(title="You are logged in", text="HoloDeck has what it needs. You can close this window.")
 _DENIED = _PAGE.format(title="No login", text="The other side said no. The terminal has the details.")
-_STRANGE = _PAGE.format(title="Not for HoloDeck", text="This answer does not belong to the login that is under way.")
+_UNEXPECTED = _PAGE.format(title="Not for HoloDeck", text="This answer does not belong to the login that is under way.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrival:
+class RedirectResult:
     """What the authorization server sent by way of the browser."""
 
     code: str = ""
@@ -47,18 +47,18 @@ class LoopbackRedirect:
         self._state: str | None = None
         self._listener: asyncio.Server | None = None
         self._arrived = asyncio.Event()
-        self._arrival = Arrival()
-        self._visits: set[asyncio.Task[None]] = set()
+        self._result = RedirectResult()
+        self._connections: set[asyncio.Task[None]] = set()
 
     @property
     def uri(self) -> str:
         return f"http://127.0.0.1:{self._port}{PATH}"
 
-    def expect(self, state: str) -> None:
+    def expect_state(self, state: str) -> None:
         """Answers with another state are somebody else's, and are turned away."""
         self._state = state
 
-    async def arrival(self) -> Arrival:
+    async def wait_result(self) -> RedirectResult:
         try:
             async with asyncio.timeout(self._timeout):
                 await self._arrived.wait()
@@ -66,12 +66,12 @@ class LoopbackRedirect:
             raise auth_error(
                 self._server_name, f"nobody logged in within {self._timeout:g} s. Try again when you are at a browser."
             ) from None
-        return self._arrival
+        return self._result
 
     async def __aenter__(self) -> LoopbackRedirect:
         try:
             self._listener = await asyncio.start_server(
-                self._visit, "127.0.0.1", self._port or 0, limit=MAX_REDIRECT_REQUEST_BYTES
+                self._accept_connection, "127.0.0.1", self._port or 0, limit=MAX_REDIRECT_REQUEST_BYTES
             )
         except OSError as error:
             raise auth_error(
@@ -87,37 +87,37 @@ class LoopbackRedirect:
     ) -> None:
         if self._listener is not None:
             self._listener.close()
-        if self._visits:
+        if self._connections:
             # The page is on its way to the person; a browser's spare connection would stay open for much longer.
-            _, idle = await asyncio.wait(self._visits, timeout=REDIRECT_LINGER)
+            _, idle = await asyncio.wait(self._connections, timeout=REDIRECT_LINGER)
             for visit in idle:
                 visit.cancel()
 
-    def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visit = asyncio.create_task(self._serve(reader, writer))
-        self._visits.add(visit)
-        visit.add_done_callback(self._visits.discard)
+        self._connections.add(visit)
+        visit.add_done_callback(self._connections.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REDIRECT_REQUEST_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.write(self._answer_request(head))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a port scan, a preconnect, a browser that changed its mind: the real answer may still come
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    def _answer_request(self, head: bytes) -> bytes:
         method, _, rest = head.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
         target = urlsplit(rest.partition(" ")[0])
         if method != "GET" or target.path != PATH:
-            return _response("404 Not Found", _STRANGE)
+            return _response("404 Not Found", _UNEXPECTED)
         query = {name: values[0] for name, values in parse_qs(target.query).items()}
         if self._state is None or not hmac.compare_digest(query.get("state", "").encode(), self._state.encode()):
-            return _response("400 Bad Request", _STRANGE)
-        arrival = Arrival(
+            return _response("400 Bad Request", _UNEXPECTED)
+        arrival = RedirectResult(
             code=query.get("code", ""),
             state=query["state"],
             iss=query.get("iss"),
@@ -125,7 +125,7 @@ class LoopbackRedirect:
             description=query.get("error_description", ""),
         )
         if not self._arrived.is_set():
-            self._arrival = arrival
+            self._result = arrival
             self._arrived.set()
         return _response("200 OK", _DONE if arrival.code and not arrival.error else _DENIED)
 

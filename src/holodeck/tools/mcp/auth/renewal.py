@@ -22,13 +22,13 @@ class SharedRenewal(Generic[P, T]):
         # A task of an event loop that is gone will never be done.
         if running is None or running.done() or running.get_loop() is not asyncio.get_running_loop():
             running = asyncio.create_task(self._renew(*args, **kwargs), name="mcp-auth-renewal")
-            running.add_done_callback(_seen)
+            running.add_done_callback(_retrieve_exception)
             self._running = running
         # The shield lets a caller go while the task works on for the others; the work itself is bounded in time.
         return await asyncio.shield(running)
 
 
-def _seen(task: asyncio.Task[Any]) -> None:
+def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     """When every caller has gone, nobody else looks at the error."""
     if not task.cancelled():
         task.exception()

@@ -19,14 +19,14 @@ import orjson
 from holodeck.lib import log
 from holodeck.lib.limits import TOKEN_LOCK_POLL, TOKEN_LOCK_TIMEOUT
 
-Record = dict[str, Any]
+LoginRecord = dict[str, Any]
 _SERVICE = "holodeck-mcp"
 
 
 class TokenStore(Protocol):
     """One record for each server and client. `lock` is for all processes of this user."""
 
-    async def load(self, key: str) -> Record | None: ...
+    async def load(self, key: str) -> LoginRecord | None: ...
 
     async def save(self, key: str, record: Mapping[str, Any]) -> None: ...
 
@@ -35,13 +35,13 @@ class TokenStore(Protocol):
     def lock(self, key: str) -> AbstractAsyncContextManager[None]: ...
 
 
-class FileTokens:
+class FileTokenStore:
     """A 0600 file per record in a 0700 folder, replaced whole, so that a reader never sees half of one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def load(self, key: str) -> Record | None:
+    async def load(self, key: str) -> LoginRecord | None:
         return await asyncio.to_thread(self._read, key)
 
     async def save(self, key: str, record: Mapping[str, Any]) -> None:
@@ -61,20 +61,20 @@ class FileTokens:
             yield
             return
         try:
-            await _locked(handle)
+            await _lock_file(handle)
             yield
         finally:
             os.close(handle)
 
     def _path(self, key: str, kind: str = "json") -> Path:
-        return self._folder / f"{_name(key)}.{kind}"
+        return self._folder / f"{_file_name_of(key)}.{kind}"
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def _read(self, key: str) -> Record | None:
+    def _read(self, key: str) -> LoginRecord | None:
         try:
-            return _record(self._path(key).read_bytes())
+            return _parse_record(self._path(key).read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -96,25 +96,25 @@ class FileTokens:
             raise
 
 
-class KeyringTokens:
+class KeyringTokenStore:
     """The system's keyring; what it will not take goes to files."""
 
-    def __init__(self, keyring: Any, files: FileTokens) -> None:
+    def __init__(self, keyring: Any, files: FileTokenStore) -> None:
         self._keyring = keyring  # a module without types, which need not be installed
         self._files = files
 
-    async def load(self, key: str) -> Record | None:
+    async def load(self, key: str) -> LoginRecord | None:
         try:
-            content = await asyncio.to_thread(self._keyring.get_password, _SERVICE, _name(key))
+            content = await asyncio.to_thread(self._keyring.get_password, _SERVICE, _file_name_of(key))
         except Exception as error:  # every backend has errors of its own
             log.debug("mcp.keyring_failed", error=type(error).__name__)
             content = None
-        return _record(content.encode()) if content else await self._files.load(key)
+        return _parse_record(content.encode()) if content else await self._files.load(key)
 
     async def save(self, key: str, record: Mapping[str, Any]) -> None:
         try:
             text = orjson.dumps(dict(record)).decode()
-            await asyncio.to_thread(self._keyring.set_password, _SERVICE, _name(key), text)
+            await asyncio.to_thread(self._keyring.set_password, _SERVICE, _file_name_of(key), text)
         except Exception as error:
             log.debug("mcp.keyring_failed", error=type(error).__name__)
             await self._files.save(key, record)
@@ -123,22 +123,22 @@ class KeyringTokens:
 
     async def delete(self, key: str) -> None:
         with contextlib.suppress(Exception):
-            await asyncio.to_thread(self._keyring.delete_password, _SERVICE, _name(key))
+            await asyncio.to_thread(self._keyring.delete_password, _SERVICE, _file_name_of(key))
         await self._files.delete(key)
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         return self._files.lock(key)
 
 
-def token_store(folder: Path | None = None) -> TokenStore:
+def open_token_store(folder: Path | None = None) -> TokenStore:
     """The best that this machine has."""
-    files = FileTokens(folder or _tokens_folder())
+    files = FileTokenStore(folder or _tokens_folder())
     try:
         keyring = importlib.import_module("keyring")
         works = keyring.get_keyring().priority > 0
     except Exception:  # absent, or installed without a backend that works
         return files
-    return KeyringTokens(keyring, files) if works else files
+    return KeyringTokenStore(keyring, files) if works else files
 
 
 def _tokens_folder() -> Path:
@@ -147,12 +147,12 @@ def _tokens_folder() -> Path:
     return base / "holodeck" / "tokens"
 
 
-def _name(key: str) -> str:
+def _file_name_of(key: str) -> str:
     """A file name that says nothing and holds any URL."""
     return hashlib.sha256(key.encode()).hexdigest()[:40]
 
 
-def _record(content: bytes) -> Record | None:
+def _parse_record(content: bytes) -> LoginRecord | None:
     try:
         value = orjson.loads(content)
     except orjson.JSONDecodeError:
@@ -160,7 +160,7 @@ def _record(content: bytes) -> Record | None:
     return value if isinstance(value, dict) else None
 
 
-async def _locked(handle: int) -> None:
+async def _lock_file(handle: int) -> None:
     try:
         async with asyncio.timeout(TOKEN_LOCK_TIMEOUT):
             while True:

@@ -10,7 +10,7 @@ from typing import Any
 from holodeck.lib.limits import MAX_SHOWN_CHARS, TOKEN_LEEWAY, TOKEN_LEEWAY_SHARE
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
-from holodeck.tools.mcp.auth.door import Answer, shown
+from holodeck.tools.mcp.auth.door import AuthResponse, display_url
 from holodeck.tools.mcp.auth.provider import auth_error
 
 ISSUED = (200, 201)
@@ -38,7 +38,7 @@ class Token:
         return f"Bearer {self.value.reveal()}"
 
 
-def make_token(value: str, *, issued_at: float, lifetime: float | None, scope: str | None = None) -> Token:
+def build_token(value: str, *, issued_at: float, lifetime: float | None, scope: str | None = None) -> Token:
     if lifetime is None:
         return Token(value=Secret(value), scope=scope)
     expires_at = issued_at + lifetime
@@ -47,13 +47,21 @@ def make_token(value: str, *, issued_at: float, lifetime: float | None, scope: s
 
 
 def read_token(
-    answer: Answer, *, server: str, endpoint: str, now: float, secrets: Iterable[Secret] = (), kind: str = "bearer"
+    answer: AuthResponse,
+    *,
+    server: str,
+    endpoint: str,
+    now: float,
+    secrets: Iterable[Secret] = (),
+    kind: str = "bearer",
 ) -> Token:
     """The token in an answer, or an error that says what the endpoint did. `secrets` are cut out of its words."""
-    where = f"the token endpoint {shown(endpoint)}"
+    where = f"the token endpoint {display_url(endpoint)}"
     content = answer.json()
     if answer.status not in ISSUED:
-        raise auth_error(server, f"{where} answered {answer.status}{_reason(content, secrets)}.", status=answer.status)
+        raise auth_error(
+            server, f"{where} answered {answer.status}{_read_reason(content, secrets)}.", status=answer.status
+        )
     if content is None:
         raise auth_error(server, f"{where} answered {answer.status} with something that is not a JSON object.")
     value = content.get("access_token")
@@ -62,7 +70,7 @@ def read_token(
     if str(content.get("token_type", kind)).lower() != kind:
         raise auth_error(server, f"{where} issued a token that is not of the kind '{kind}', which cannot be used.")
     scope = content.get("scope")
-    return make_token(
+    return build_token(
         value,
         issued_at=now,
         lifetime=read_lifetime(content.get("expires_in")),
@@ -79,7 +87,7 @@ def read_lifetime(value: Any) -> float | None:
     return seconds if math.isfinite(seconds) and seconds > 0 and not isinstance(value, bool) else None
 
 
-def _reason(content: dict[str, Any] | None, secrets: Iterable[Secret]) -> str:
+def _read_reason(content: dict[str, Any] | None, secrets: Iterable[Secret]) -> str:
     if content is None:
         return ""
     words = [content[key] for key in ("error", "error_description") if isinstance(content.get(key), str)]

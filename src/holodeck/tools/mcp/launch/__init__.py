@@ -1,7 +1,23 @@
 """What an MCP tool would start, and whether that is the server it names."""
 
-from holodeck.tools.mcp.launch.plan import CONFIG_VARIABLE, Launch, describe, plan, refusals, variable_names
+from holodeck.tools.mcp.launch.plan import (
+    CONFIG_VARIABLE,
+    Launch,
+    describe_launch,
+    find_refusals,
+    plan_launch,
+    variable_names,
+)
 from holodeck.tools.mcp.launch.refusal import Refusal
 from holodeck.tools.mcp.launch.variables import variable_danger
 
-__all__ = ["CONFIG_VARIABLE", "Launch", "Refusal", "describe", "plan", "refusals", "variable_danger", "variable_names"]
+__all__ = [
+    "CONFIG_VARIABLE",
+    "Launch",
+    "Refusal",
+    "describe_launch",
+    "find_refusals",
+    "plan_launch",
+    "variable_danger",
+    "variable_names",
+]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holodeck.tools.mcp.launch.mounts import mount_danger, volume_danger
 from holodeck.tools.mcp.launch.options import Option, Options, scan
-from holodeck.tools.mcp.launch.refusal import Finding, quoted
+from holodeck.tools.mcp.launch.refusal import LaunchFinding, quote_flag
 
 _GLOBAL_SWITCHES = frozenset({"-D", "--debug"})
 _GLOBAL_LEVEL = frozenset({"-l", "--log-level"})
@@ -80,14 +80,14 @@ _ADVICE: Mapping[str, str] = {
 }
 
 
-def _namespace(value: str) -> str | None:
+def _namespace_danger(value: str) -> str | None:
     is_own = value.strip().lower() in {"", "private", "shareable", "none"}
     return (
         None if is_own else "would let the container share this machine's, or another container's, processes or users"
     )
 
 
-def _network(value: str) -> str | None:
+def _network_danger(value: str) -> str | None:
     name = value.strip().lower()
     if "=" in name:
         names = [text for key, _, text in (field.partition("=") for field in name.split(",")) if key.strip() == "name"]
@@ -97,25 +97,25 @@ def _network(value: str) -> str | None:
     return "would let the container share the network of another one" if ":" in name or "/" in name else None
 
 
-def _security(value: str) -> str | None:
+def _security_danger(value: str) -> str | None:
     is_hardening = value.strip().lower() in {"no-new-privileges", "no-new-privileges:true", "no-new-privileges=true"}
     return None if is_hardening else "would take walls of the container down"
 
 
-def _log_driver(value: str) -> str | None:
+def _log_driver_danger(value: str) -> str | None:
     return None if value in {"none", "local", "json-file"} else "would send the server's output elsewhere"
 
 
-_JUDGED: Mapping[str, Callable[[str], str | None]] = {
-    "--pid": _namespace,
-    "--ipc": _namespace,
-    "--uts": _namespace,
-    "--userns": _namespace,
-    "--cgroupns": _namespace,
-    "--net": _network,
-    "--network": _network,
-    "--security-opt": _security,
-    "--log-driver": _log_driver,
+_VALUE_CHECKS: Mapping[str, Callable[[str], str | None]] = {
+    "--pid": _namespace_danger,
+    "--ipc": _namespace_danger,
+    "--uts": _namespace_danger,
+    "--userns": _namespace_danger,
+    "--cgroupns": _namespace_danger,
+    "--net": _network_danger,
+    "--network": _network_danger,
+    "--security-opt": _security_danger,
+    "--log-driver": _log_driver_danger,
 }
 _MOUNTS: Mapping[str, Callable[[str, str | None], str | None]] = {
     "-v": volume_danger,
@@ -127,60 +127,60 @@ _MUST_BE_ON: Mapping[str, str] = {
     "--interactive": "set to false would close the server's standard input",
     "--rm": "set to false would keep the container after the tool is closed",
 }
-_VALUED = frozenset(_HARMLESS | _REFUSED.keys() | _JUDGED.keys() | _MOUNTS.keys())
+_VALUED = frozenset(_HARMLESS | _REFUSED.keys() | _VALUE_CHECKS.keys() | _MOUNTS.keys())
 _TRUE = frozenset({"1", "t", "true"})
 
 
-def run_position(args: Sequence[str]) -> int | None:
+def find_run_position(args: Sequence[str]) -> int | None:
     """Where the flags of `docker run` begin, or None when it is another command."""
-    at = _global_options(args).end
+    at = _scan_global_options(args).end
     if list(args[at : at + 2]) == ["container", "run"]:
         return at + 2
     return at + 1 if list(args[at : at + 1]) == ["run"] else None
 
 
-def run_options(args: Sequence[str], start: int) -> Options:
+def scan_run_options(args: Sequence[str], start: int) -> Options:
     """The flags of `docker run`, which begin at `start`."""
     return scan(args, start, switches=_SWITCHES | _REFUSED_SWITCHES.keys(), valued=_VALUED)
 
 
-def check(args: Sequence[str], cwd: str | None) -> list[Finding]:
+def check(args: Sequence[str], cwd: str | None) -> list[LaunchFinding]:
     """Everything before the image that is not known to keep the container inside its walls."""
     found = [
-        Finding(index=option.index, message=f"{quoted(option.name)} before 'run' {_OTHER_DAEMON}")
-        for option in _global_options(args).found
+        LaunchFinding(index=option.index, message=f"{quote_flag(option.name)} before 'run' {_OTHER_DAEMON}")
+        for option in _scan_global_options(args).found
         if option.name not in _GLOBAL_SWITCHES | _GLOBAL_LEVEL
     ]
-    start = run_position(args)
+    start = find_run_position(args)
     if start is None:
-        at = _global_options(args).end
+        at = _scan_global_options(args).end
         message = (
             "only 'docker run' starts a server in a container of its own; another command can do anything docker can"
         )
-        return [*found, Finding(index=at if at < len(args) else None, message=message, advice="Use 'run'")]
-    options = run_options(args, start)
-    found += [finding for finding in (_option(option, cwd) for option in options.found) if finding]
+        return [*found, LaunchFinding(index=at if at < len(args) else None, message=message, advice="Use 'run'")]
+    options = scan_run_options(args, start)
+    found += [finding for finding in (_check_option(option, cwd) for option in options.found) if finding]
     if options.end >= len(args) and all(option.is_known for option in options.found):
-        found.append(Finding(index=None, message="no image is named for docker to run", advice="Name the image"))
+        found.append(LaunchFinding(index=None, message="no image is named for docker to run", advice="Name the image"))
     return found
 
 
-def _global_options(args: Sequence[str]) -> Options:
+def _scan_global_options(args: Sequence[str]) -> Options:
     return scan(args, 0, switches=_GLOBAL_SWITCHES | {"--tls", "--tlsverify"}, valued=_GLOBAL_LEVEL | _GLOBAL_REFUSED)
 
 
-def _option(option: Option, cwd: str | None) -> Finding | None:
+def _check_option(option: Option, cwd: str | None) -> LaunchFinding | None:
     name, value = option.name, option.value or ""
     if not option.is_known:
-        message = f"{quoted(name)} is not a flag of docker run that is known to be harmless"
-        return Finding(index=option.index, message=message)
+        message = f"{quote_flag(name)} is not a flag of docker run that is known to be harmless"
+        return LaunchFinding(index=option.index, message=message)
     reason = _REFUSED.get(name) or _REFUSED_SWITCHES.get(name)
-    if name in _JUDGED:
-        reason = _JUDGED[name](value)
+    if name in _VALUE_CHECKS:
+        reason = _VALUE_CHECKS[name](value)
     elif name in _MOUNTS:
         reason = _MOUNTS[name](value, cwd)
     elif name in _MUST_BE_ON and option.value is not None and value.lower() not in _TRUE:
         reason = _MUST_BE_ON[name]
     if reason is None:
         return None
-    return Finding(index=option.index, message=f"'{name}' {reason}", advice=_ADVICE.get(name, "Remove it"))
+    return LaunchFinding(index=option.index, message=f"'{name}' {reason}", advice=_ADVICE.get(name, "Remove it"))

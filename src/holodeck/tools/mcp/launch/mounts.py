@@ -74,7 +74,7 @@ def mount_danger(value: str, cwd: str | None) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Place:
+class _HostFolder:
     """A folder of this machine, in parts. Lower case: a Mac and Windows do not tell the difference."""
 
     parts: tuple[str, ...]
@@ -88,7 +88,7 @@ def _source_danger(source: str, cwd: str | None, *, is_read_only: bool) -> str |
         return None  # the name of a volume
     if ".sock" in text or "/./pipe/" in text:
         return _SOCKET
-    place = _place(text, (cwd or ".").replace("\\", "/").lower())
+    place = _locate_folder(text, (cwd or ".").replace("\\", "/").lower())
     if place is None:
         return _OUTSIDE
     if place.is_below_home:
@@ -98,34 +98,34 @@ def _source_danger(source: str, cwd: str | None, *, is_read_only: bool) -> str |
     return _root_danger(place.parts)
 
 
-def _place(text: str, cwd: str) -> _Place | None:
+def _locate_folder(text: str, cwd: str) -> _HostFolder | None:
     """None when only the file system could say where it is."""
     if not (text.startswith(("/", "~", "$", "%")) or _DRIVE.match(text)):
         text = posixpath.join(cwd, text)
     home, drive = _HOME_NAME.match(text), _DRIVE.match(text)
     rest = text[home.end() :] if home else text[drive.end() :] if drive else text
-    parts = _parts(f".{rest}" if home else f"/{rest}" if drive else rest)
+    parts = _split_path(f".{rest}" if home else f"/{rest}" if drive else rest)
     if ".." in parts:
         return None
     if home:
-        return _Place(parts=parts, is_below_home=True)
+        return _HostFolder(parts=parts, is_below_home=True)
     if not drive and not text.startswith("/"):
-        return _Place(parts=("agent", *parts))  # below the agent file's folder
+        return _HostFolder(parts=("agent", *parts))  # below the agent file's folder
     for alias in (("volumes", "macintosh hd"), ("private",)):  # a Mac's other names for / and for what holds /etc
         parts = parts[len(alias) :] if parts[: len(alias)] == alias else parts
-    return _below_home(parts)
+    return _relative_to_home(parts)
 
 
-def _parts(path: str) -> tuple[str, ...]:
+def _split_path(path: str) -> tuple[str, ...]:
     return tuple(part for part in posixpath.normpath(path).split("/") if part not in {"", "."})
 
 
-def _below_home(parts: tuple[str, ...]) -> _Place:
+def _relative_to_home(parts: tuple[str, ...]) -> _HostFolder:
     if parts[:1] == ("root",):
-        return _Place(parts=parts[1:], is_below_home=True)
+        return _HostFolder(parts=parts[1:], is_below_home=True)
     if len(parts) > 1 and parts[0] in _HOMES:
-        return _Place(parts=parts[2:], is_below_home=True)
-    return _Place(parts=parts)
+        return _HostFolder(parts=parts[2:], is_below_home=True)
+    return _HostFolder(parts=parts)
 
 
 def _root_danger(parts: tuple[str, ...]) -> str | None:

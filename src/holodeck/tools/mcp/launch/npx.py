@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from holodeck.tools.mcp.launch.programs import danger, is_from, program
-from holodeck.tools.mcp.launch.refusal import Finding, quoted
+from holodeck.tools.mcp.launch.programs import describe_danger, find_program, is_from_package
+from holodeck.tools.mcp.launch.refusal import LaunchFinding, quote_flag
 
 SWITCHES = frozenset(
     {
@@ -55,7 +55,7 @@ _DANGERS: Mapping[str, str] = {
     "workspace": _FOLDER,
 }
 _UNKNOWN = "is not a flag of npx that is known to be harmless"
-_FREE = "Put the arguments of the server after its package, remove this one"
+_MOVE_ARGUMENTS = "Put the arguments of the server after its package, remove this one"
 
 _NAME = r"(?:@[A-Za-z0-9~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9~-][A-Za-z0-9._~-]*"
 _VERSION = r"[A-Za-z0-9^~*<>=][A-Za-z0-9.+^~*<>=| _-]*"
@@ -78,9 +78,9 @@ def registry_name(spec: str) -> str | None:
     return match["name"]
 
 
-def check(args: Sequence[str]) -> list[Finding]:
+def check(args: Sequence[str]) -> list[LaunchFinding]:
     """Everything before the server's own arguments that is not known to be harmless."""
-    found: list[Finding] = []
+    found: list[LaunchFinding] = []
     packages: list[str] = []
     at = 0
     while at < len(args) and args[at].startswith("-") and args[at] != "--":
@@ -91,7 +91,9 @@ def check(args: Sequence[str]) -> list[Finding]:
             name = registry_name(spec)
             if name is None:
                 found.append(
-                    Finding(index=at, message=f"'{flag}' {_NOT_REGISTRY}", advice="Name a package of the registry")
+                    LaunchFinding(
+                        index=at, message=f"'{flag}' {_NOT_REGISTRY}", advice="Name a package of the registry"
+                    )
                 )
             else:
                 packages.append(name)
@@ -101,36 +103,44 @@ def check(args: Sequence[str]) -> list[Finding]:
         elif flag in SWITCHES and (not equals or value == "true"):
             at += 1
         else:
-            found.append(_refused(args[at], at))
+            found.append(_refuse_argument(args[at], at))
             takes_next = not equals and at + 1 < len(args) and not args[at + 1].startswith("-")
             at += 2 if takes_next else 1
     if at < len(args) and args[at] == "--":
         at += 1
     if found:
         return found  # what npx takes for the package is no longer certain
-    return _server(args, at, packages)
+    return _check_server(args, at, packages)
 
 
-def _refused(arg: str, index: int) -> Finding:
+def _refuse_argument(arg: str, index: int) -> LaunchFinding:
     name = arg.split("=", maxsplit=1)[0].lstrip("-")
     reason = _DANGERS.get(name)
     if reason is None and name.isalpha() and not arg.startswith("--"):
         reason = next((_DANGERS[letter] for letter in name if letter in _DANGERS), None)
-    shown = quoted(arg)
-    return Finding(index=index, message=f"{shown} {reason or _UNKNOWN}", advice="Remove it" if reason else _FREE)
+    shown = quote_flag(arg)
+    return LaunchFinding(
+        index=index, message=f"{shown} {reason or _UNKNOWN}", advice="Remove it" if reason else _MOVE_ARGUMENTS
+    )
 
 
-def _server(args: Sequence[str], at: int, packages: Sequence[str]) -> list[Finding]:
+def _check_server(args: Sequence[str], at: int, packages: Sequence[str]) -> list[LaunchFinding]:
     if at >= len(args):
-        return [Finding(index=None, message="no package is named: npx would open a shell", advice="Name the package")]
+        return [
+            LaunchFinding(index=None, message="no package is named: npx would open a shell", advice="Name the package")
+        ]
     word = args[at]
     name = registry_name(word)
     if packages:
         name = word if _COMMAND.fullmatch(word) else None
-        if name is None or (program(name) is None and not is_from(name, packages)):
+        if name is None or (find_program(name) is None and not is_from_package(name, packages)):
             message = "the command does not look like one of the package: npx would start any program of this machine"
-            return [Finding(index=at, message=message, advice="Name the package's own command")]
+            return [LaunchFinding(index=at, message=message, advice="Name the package's own command")]
     elif name is None:
-        return [Finding(index=at, message=f"the package {_NOT_REGISTRY}", advice="Name a package of the registry")]
-    known = program(name)
-    return [Finding(index=at, message=danger(known), advice="Name the server's package")] if known else []
+        return [
+            LaunchFinding(index=at, message=f"the package {_NOT_REGISTRY}", advice="Name a package of the registry")
+        ]
+    known = find_program(name)
+    return (
+        [LaunchFinding(index=at, message=describe_danger(known), advice="Name the server's package")] if known else []
+    )

@@ -29,7 +29,7 @@ class Options:
         """What these flags were given, in order."""
         return [option.value or "" for option in self.found if option.name in names]
 
-    def has(self, *names: str) -> bool:
+    def has_any(self, *names: str) -> bool:
         return any(option.name in names for option in self.found)
 
 
@@ -44,7 +44,9 @@ def scan(args: Sequence[str], start: int, *, switches: Collection[str], valued: 
         if len(arg) == 1 or not arg.startswith("-"):
             break
         options = list(
-            _long(arg, at, switches, valued) if arg.startswith("--") else _letters(arg, at, switches, valued)
+            _scan_long_flag(arg, at, switches, valued)
+            if arg.startswith("--")
+            else _scan_letters(arg, at, switches, valued)
         )
         last = options[-1]
         at += 1
@@ -55,12 +57,12 @@ def scan(args: Sequence[str], start: int, *, switches: Collection[str], valued: 
     return Options(found=tuple(found), end=min(at, len(args)))
 
 
-def _long(arg: str, index: int, switches: Collection[str], valued: Collection[str]) -> Iterator[Option]:
+def _scan_long_flag(arg: str, index: int, switches: Collection[str], valued: Collection[str]) -> Iterator[Option]:
     name, equals, value = arg.partition("=")
     yield Option(name=name, value=value if equals else None, index=index, is_known=name in switches or name in valued)
 
 
-def _letters(arg: str, index: int, switches: Collection[str], valued: Collection[str]) -> Iterator[Option]:
+def _scan_letters(arg: str, index: int, switches: Collection[str], valued: Collection[str]) -> Iterator[Option]:
     letters = arg[1:]
     for place, letter in enumerate(letters):
         name, rest = f"-{letter}", letters[place + 1 :]

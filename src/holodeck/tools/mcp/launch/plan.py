@@ -12,10 +12,10 @@ from typing import Any
 
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.secret import Secret
-from holodeck.models.base import shown
+from holodeck.models.base import quote_value
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 from holodeck.tools.mcp.launch import docker, npx, uvx
-from holodeck.tools.mcp.launch.refusal import Finding, Refusal
+from holodeck.tools.mcp.launch.refusal import LaunchFinding, Refusal
 from holodeck.tools.mcp.launch.variables import variable_danger
 
 CONFIG_VARIABLE = "MCP_CONFIG"
@@ -39,33 +39,33 @@ class Launch:
     """The name of the container to remove when the process has ended, with `docker`."""
 
 
-def plan(tool: MCPTool, *, container: str | None = None) -> Launch:
+def plan_launch(tool: MCPTool, *, container: str | None = None) -> Launch:
     """What starts this server. `container` names its container, unless its arguments already do."""
     if tool.transport is not TransportType.STDIO or tool.command is None:
         raise MCPConfigError("'command' is required for stdio transport")
-    env = _variables(tool)
-    args = _arguments(tool)
+    env = _build_env(tool)
+    args = _build_args(tool)
     name = None
     if tool.command is CommandType.DOCKER:
-        args, name = _in_docker(args, env, container)
+        args, name = _add_docker_options(args, env, container)
     return Launch(argv=(tool.command.value, *args), env=MappingProxyType(env), cwd=tool.cwd, container=name)
 
 
-def refusals(tool: MCPTool) -> list[Refusal]:
+def find_refusals(tool: MCPTool) -> list[Refusal]:
     """Everything that could run other code than the server this tool names. Empty when the tool allows it."""
     if tool.transport is not TransportType.STDIO or tool.allow_unsafe_args:
         return []
-    found = [finding.at(_key(tool, finding.index)) for finding in _findings(tool)]
+    found = [finding.to_refusal(_key_of(tool, finding.index)) for finding in _find_dangers(tool)]
     advice = "Pass it to the container only, with '-e' in 'args'" if tool.command is CommandType.DOCKER else "Remove it"
     for name in tool.env:
         reason = variable_danger(name, tool.command)
         if reason:
-            message = f"the variable {shown(name)} {reason}"
-            found.append(Finding(index=None, message=message, advice=advice).at(("env", name)))
+            message = f"the variable {quote_value(name)} {reason}"
+            found.append(LaunchFinding(index=None, message=message, advice=advice).to_refusal(("env", name)))
     return found
 
 
-def describe(launch: Launch) -> str:
+def describe_launch(launch: Launch) -> str:
     """The command as one line for a shell. It shows the arguments it was given: plan with `${...}` left in."""
     return shlex.join(launch.argv)
 
@@ -75,18 +75,18 @@ def variable_names(launch: Launch) -> tuple[str, ...]:
     return tuple(sorted(launch.env))
 
 
-def _arguments(tool: MCPTool) -> tuple[str, ...]:
+def _build_args(tool: MCPTool) -> tuple[str, ...]:
     if tool.args or tool.command is None:
         return tuple(tool.args or ())
     server = tool.server.strip()
     return (*_DEFAULT_ARGS[tool.command], *([server] if server else []))
 
 
-def _findings(tool: MCPTool) -> list[Finding]:
-    args = _arguments(tool)
+def _find_dangers(tool: MCPTool) -> list[LaunchFinding]:
+    args = _build_args(tool)
     broken = [index for index, arg in enumerate(args) if "\0" in arg]
     if broken:
-        return [Finding(index=index, message="this argument has a NUL, which none can carry") for index in broken]
+        return [LaunchFinding(index=index, message="this argument has a NUL, which none can carry") for index in broken]
     if tool.command is CommandType.NPX:
         return npx.check(args)
     if tool.command is CommandType.UVX:
@@ -94,41 +94,41 @@ def _findings(tool: MCPTool) -> list[Finding]:
     return docker.check(args, tool.cwd) if tool.command is CommandType.DOCKER else []
 
 
-def _key(tool: MCPTool, index: int | None) -> tuple[str | int, ...]:
+def _key_of(tool: MCPTool, index: int | None) -> tuple[str | int, ...]:
     if not tool.args:
         return ("server",)
     return ("args",) if index is None else ("args", index)
 
 
-def _variables(tool: MCPTool) -> dict[str, Secret]:
+def _build_env(tool: MCPTool) -> dict[str, Secret]:
     env = dict(tool.env)
     if tool.config:
-        env.setdefault(CONFIG_VARIABLE, Secret(json.dumps(_plain(tool.config), separators=(",", ":"))))
+        env.setdefault(CONFIG_VARIABLE, Secret(json.dumps(_to_json_value(tool.config), separators=(",", ":"))))
     return env
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """What JSON can say of a value from YAML, which also has dates, sets and infinity."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
-def _in_docker(
+def _add_docker_options(
     args: Sequence[str], env: Mapping[str, Secret], container: str | None
 ) -> tuple[tuple[str, ...], str | None]:
     """Add what a server in a container needs: an open input, an end, its variables by name, a name to end it by."""
-    start = docker.run_position(args)
+    start = docker.find_run_position(args)
     if start is None:
         return tuple(args), None
-    options = docker.run_options(args, start)
-    added = [] if options.has("--rm") else ["--rm"]
-    added += [] if options.has("-i", "--interactive") else ["-i"]
-    added += [] if options.has("--init") else ["--init"]  # without it a signal does not end most servers
+    options = docker.scan_run_options(args, start)
+    added = [] if options.has_any("--rm") else ["--rm"]
+    added += [] if options.has_any("-i", "--interactive") else ["-i"]
+    added += [] if options.has_any("--init") else ["--init"]  # without it a signal does not end most servers
     names = options.values("--name")
     name = names[-1] if names else container
     if name and not names:

@@ -30,7 +30,7 @@ _VERSION = re.compile(r"[-_.]?v?\d[\d.]*$")
 _SHORTEST_WORD = 3  # shorter ones ("ai", "db") are in half of all names
 
 
-def program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
     """The program of our list that this name starts (`python3.12` starts `python`), or None."""
     known = name.lower().replace("_", "-").removesuffix(".exe")
     for candidate in (known, _VERSION.sub("", known)):
@@ -39,11 +39,11 @@ def program(name: str) -> str | None:
     return None
 
 
-def danger(known: str) -> str:
+def describe_danger(known: str) -> str:
     return f"'{known}' as the server would run whatever code or command its arguments hold"
 
 
-def is_from(command: str, packages: Iterable[str]) -> bool:
+def is_from_package(command: str, packages: Iterable[str]) -> bool:
     """Whether a command can be believed to come with one of the packages.
 
     Both launchers fall back to PATH when it does not, so that `--from anything some-program` starts any program of this
@@ -52,13 +52,13 @@ def is_from(command: str, packages: Iterable[str]) -> bool:
     name = command.lower()
     if "mcp" in name:
         return True
-    words = {word for package in packages for word in _words(package)}
-    return any(_shares(word, own) for word in words for own in _words(name))
+    words = {word for package in packages for word in _long_words(package)}
+    return any(_is_prefix_pair(word, own) for word in words for own in _long_words(name))
 
 
-def _words(name: str) -> set[str]:
+def _long_words(name: str) -> set[str]:
     return {word for word in re.findall(r"[a-z0-9]+", name.lower()) if len(word) >= _SHORTEST_WORD}
 
 
-def _shares(one: str, other: str) -> bool:
+def _is_prefix_pair(one: str, other: str) -> bool:
     return one.startswith(other) or other.startswith(one)

@@ -20,7 +20,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class LaunchFinding:
     """A refusal before it is known where the arguments came from."""
 
     index: int | None
@@ -28,11 +28,11 @@ class Finding:
     message: str
     advice: str = "Remove it"
 
-    def at(self, key: tuple[str | int, ...]) -> Refusal:
+    def to_refusal(self, key: tuple[str | int, ...]) -> Refusal:
         return Refusal(key=key, message=self.message, fix=f"{self.advice}, or {OPT_IN}.")
 
 
-def quoted(flag: str) -> str:
+def quote_flag(flag: str) -> str:
     """An unknown flag as a message may show it. What does not look like a flag's name may be a value: not shown."""
     match = _FLAG.match(flag)
     return f"'{match[0]}'" if match else "this argument"

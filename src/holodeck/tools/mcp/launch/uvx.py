@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from holodeck.tools.mcp.launch.options import Option, scan
-from holodeck.tools.mcp.launch.programs import danger, is_from, program
-from holodeck.tools.mcp.launch.refusal import Finding, quoted
+from holodeck.tools.mcp.launch.programs import describe_danger, find_program, is_from_package
+from holodeck.tools.mcp.launch.refusal import LaunchFinding, quote_flag
 
 _SWITCHES = frozenset(
     {"-q", "--quiet", "-v", "--verbose", "-n", "--no-cache", "--refresh", "--isolated", "--offline", "--no-progress"}
@@ -91,11 +91,11 @@ def index_name(spec: str) -> str | None:
     return match["name"] if match and not _ARCHIVE.search(match["name"]) else None
 
 
-def _from(value: str) -> str | None:
+def _from_danger(value: str) -> str | None:
     return None if index_name(value) else _NOT_INDEX
 
 
-def _with(value: str) -> str | None:
+def _with_danger(value: str) -> str | None:
     """A list with commas. Unlike for the tool itself, `name@1.0` is here the folder `1.0`."""
     for part in _ITEM.findall(value) or [value]:
         match = _REQUIREMENT.fullmatch(part.strip())
@@ -104,47 +104,47 @@ def _with(value: str) -> str | None:
     return None
 
 
-def _python(value: str) -> str | None:
+def _python_danger(value: str) -> str | None:
     return None if _PYTHON.fullmatch(value) else "would start the program at its value to ask whether it is Python"
 
 
-_JUDGED: Mapping[str, Callable[[str], str | None]] = {
-    "--from": _from,
-    "-w": _with,
-    "--with": _with,
-    "-p": _python,
-    "--python": _python,
+_VALUE_CHECKS: Mapping[str, Callable[[str], str | None]] = {
+    "--from": _from_danger,
+    "-w": _with_danger,
+    "--with": _with_danger,
+    "-p": _python_danger,
+    "--python": _python_danger,
 }
-_VALUED = frozenset(_HARMLESS | _REFUSED.keys() | _JUDGED.keys())
+_VALUED = frozenset(_HARMLESS | _REFUSED.keys() | _VALUE_CHECKS.keys())
 
 
-def check(args: Sequence[str]) -> list[Finding]:
+def check(args: Sequence[str]) -> list[LaunchFinding]:
     """Everything before the server's own arguments that is not known to be harmless."""
     options = scan(args, 0, switches=_SWITCHES, valued=_VALUED)
-    found = [finding for finding in map(_option, options.found) if finding]
+    found = [finding for finding in map(_check_option, options.found) if finding]
     if any(not option.is_known for option in options.found):
         return found  # whether it takes the next argument is not known, and so neither is what follows
-    return found + _server(args, options.end, options.values("--from"))
+    return found + _check_server(args, options.end, options.values("--from"))
 
 
-def _option(option: Option) -> Finding | None:
-    shown = quoted(option.name)
+def _check_option(option: Option) -> LaunchFinding | None:
+    shown = quote_flag(option.name)
     if not option.is_known:
         message = f"{shown} is not a flag of uvx that is known to be harmless"
         advice = "Put the arguments of the server after its package, remove this one"
-        return Finding(index=option.index, message=message, advice=advice)
+        return LaunchFinding(index=option.index, message=message, advice=advice)
     reason = _REFUSED.get(option.name)
-    if option.name in _JUDGED:
-        reason = _JUDGED[option.name](option.value or "")
+    if option.name in _VALUE_CHECKS:
+        reason = _VALUE_CHECKS[option.name](option.value or "")
     if reason is None:
         return None
     advice = _ADVICE.get(option.name, "Name a package of the index" if reason == _NOT_INDEX else "Remove it")
-    return Finding(index=option.index, message=f"{shown} {reason}", advice=advice)
+    return LaunchFinding(index=option.index, message=f"{shown} {reason}", advice=advice)
 
 
-def _server(args: Sequence[str], at: int, sources: Sequence[str]) -> list[Finding]:
+def _check_server(args: Sequence[str], at: int, sources: Sequence[str]) -> list[LaunchFinding]:
     if at >= len(args):
-        return [Finding(index=None, message="no package is named for uvx to run", advice="Name the package")]
+        return [LaunchFinding(index=None, message="no package is named for uvx to run", advice="Name the package")]
     word = args[at]
     packages = [name for name in map(index_name, sources) if name]
     name = index_name(word)
@@ -152,10 +152,12 @@ def _server(args: Sequence[str], at: int, sources: Sequence[str]) -> list[Findin
         if not packages:
             return []  # said of --from
         name = word if _COMMAND.fullmatch(word) else None
-        if name is None or (program(name) is None and not is_from(name, packages)):
+        if name is None or (find_program(name) is None and not is_from_package(name, packages)):
             message = "the command does not look like one of the package: uvx would start any program of this machine"
-            return [Finding(index=at, message=message, advice="Name the package's own command")]
+            return [LaunchFinding(index=at, message=message, advice="Name the package's own command")]
     elif name is None:
-        return [Finding(index=at, message=f"the package {_NOT_INDEX}", advice="Name a package of the index")]
-    known = program(name)
-    return [Finding(index=at, message=danger(known), advice="Name the server's package")] if known else []
+        return [LaunchFinding(index=at, message=f"the package {_NOT_INDEX}", advice="Name a package of the index")]
+    known = find_program(name)
+    return (
+        [LaunchFinding(index=at, message=describe_danger(known), advice="Name the server's package")] if known else []
+    )
