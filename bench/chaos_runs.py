@@ -25,7 +25,7 @@ import orjson
 from bench.chaos_model import model
 from bench.chaos_tools import IDEMPOTENT
 from bench.chaos_verdict import Event, Verdict, judge_run
-from bench.fleet import GatewayProcess, write_gateway_file
+from bench.gateway_process import GatewayProcess, write_gateway_file
 from bench.postgres import running_postgres
 from bench.table import print_table
 from holodeck.testing.scripted_server import ScriptedServer

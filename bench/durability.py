@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from bench.filled_store import fill_postgres, fill_sqlite
-from bench.fleet import GatewayProcess, write_gateway_file
+from bench.fill_store import fill_postgres, fill_sqlite
+from bench.gateway_process import GatewayProcess, write_gateway_file
 from bench.postgres import running_postgres
 from bench.table import print_table
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say

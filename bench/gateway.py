@@ -15,7 +15,7 @@ import uvloop
 from bench import idle_streams, litellm_proxy
 from bench.gateway_model import EVENTS, PACE
 from bench.gateway_targets import Endpoint, Target, run_targets
-from bench.load import Times, open_connections, run_load
+from bench.http_load import Times, open_connections, run_load
 from bench.processes import cpu_seconds
 from bench.table import print_table
 

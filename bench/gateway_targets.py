@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from bench import litellm_proxy
 from bench.gateway_model import EVENTS, OTHER_WORD, TOOL, TOOL_TEXT, WORD
-from bench.load import RequestPlan, encode_post
+from bench.http_load import RequestPlan, encode_post
 from bench.processes import module_command, run_server, stop_at_end
 from holodeck.gateway.callers import hash_key
 from holodeck.testing import FaultyMCPServer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.gateway_model import WORD
 from bench.gateway_targets import Target, run_holodeck
-from bench.load import LoadConnection, connect, open_connections, send_requests
+from bench.http_load import LoadConnection, connect, open_connections, send_requests
 from bench.processes import count_open_files, cpu_seconds, module_command, resident_bytes, run_server
 from bench.table import print_table
 from holodeck.testing import FaultyMCPServer

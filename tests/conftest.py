@@ -29,7 +29,7 @@ for _number in (signal.SIGHUP, signal.SIGINT):
 
 # Folders whose tests all start programs, and modules that a test imports to start one.
 PROGRAM_FOLDERS = {"cli", "conformance", "deploy", "durable", "real"}
-PROGRAM_MODULES = {"gateway.process", "subprocess", "terminal", "testing.raw_pipes", "typing_terminal"}
+PROGRAM_MODULES = {"gateway.gateway_process", "subprocess", "holodeck_command", "testing.raw_pipes", "pty_terminal"}
 
 
 @pytest.hookimpl(wrapper=True)

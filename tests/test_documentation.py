@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from agentfile import AgentFolder
-from terminal import run_holodeck
+from agent_folder import AgentFolder
+from holodeck_command import run_holodeck
 
 from holodeck.runtime import read_gateway
 

@@ -8,7 +8,7 @@ import re
 import typing
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from hypothesis import given
 from hypothesis import strategies as st
 

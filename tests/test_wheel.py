@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 ROOT = Path(__file__).parents[1]
 

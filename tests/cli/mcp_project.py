@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
 

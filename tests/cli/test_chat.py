@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from agents import AgentProject, messages_of_turn, serve_scripted, server_at
-from aio import async_test
-from typing_terminal import CTRL_C, CTRL_D, TypingTerminal
+from agent_project import AgentProject, messages_of_turn, serve_scripted, server_at
+from async_tests import async_test
+from pty_terminal import CTRL_C, CTRL_D, TypingTerminal
 
 from holodeck.testing import FaultyMCPServer
 from holodeck.testing.script import Wait, call, say, status, wait

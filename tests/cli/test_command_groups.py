@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 import yaml
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 
 @pytest.mark.proves("000:SC-001")

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 from holodeck.gateway.callers import APIKeys
 from holodeck.models.gateway import CallerKey

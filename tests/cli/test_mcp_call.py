@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from cli.mcp_project import NPX, MCPProject
-from typing_terminal import CTRL_C, TypingTerminal
+from pty_terminal import CTRL_C, TypingTerminal
 
 MEBIBYTE = 1024 * 1024
 BUSY = 60  # seconds, on a machine that others use as well

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from cli.mcp_project import DOCKER, NPX, UVX, MCPProject
 from tools.mcp.auth_server import run_auth_server
 from tools.mcp.resource_server import follow_login, run_resource_server

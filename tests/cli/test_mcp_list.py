@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli.mcp_project import DOCKER, NPX, TIMEOUT, UVX, MCPProject, interrupt
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 HOSTILE = r"""
 import json, sys

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from agents import AgentProject, serve_scripted, server_at
-from aio import async_test
-from engine.scene import open_agent, server_entry
+from agent_project import AgentProject, serve_scripted, server_at
+from async_tests import async_test
+from engine.scripted_agent import open_agent, server_entry
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from agents import AgentProject, messages_of_turn, serve_scripted, server_at
-from aio import async_test
-from typing_terminal import CTRL_C, TypingTerminal
+from agent_project import AgentProject, messages_of_turn, serve_scripted, server_at
+from async_tests import async_test
+from pty_terminal import CTRL_C, TypingTerminal
 
 from holodeck.testing import FaultyMCPServer
 from holodeck.testing.script import call, call_raw, finish, say, spend, status, wait

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agents import AgentProject, serve_scripted
-from aio import async_test
-from gateway.collector import run_collector
+from agent_project import AgentProject, serve_scripted
+from async_tests import async_test
+from gateway.otlp_collector import run_collector
 
 from holodeck.testing import Journal
 from holodeck.testing.script import call, say

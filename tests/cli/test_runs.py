@@ -11,10 +11,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from agents import AgentProject, messages_of_turn, serve_scripted
-from aio import async_test
-from cli.durable_run import list_runs, start_command, wait_model_requests
-from typing_terminal import CTRL_C, TypingTerminal
+from agent_project import AgentProject, messages_of_turn, serve_scripted
+from async_tests import async_test
+from cli.running_command import list_runs, start_command, wait_model_requests
+from pty_terminal import CTRL_C, TypingTerminal
 
 from holodeck.testing.journal import Journal
 from holodeck.testing.script import call, say, status, wait

@@ -6,8 +6,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from agents import AgentProject, serve_scripted
-from aio import async_test
+from agent_project import AgentProject, serve_scripted
+from async_tests import async_test
 
 from holodeck.testing.script import call, say
 

@@ -11,8 +11,8 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from holodeck_command import run_holodeck
 from pydantic import BaseModel
-from terminal import run_holodeck
 
 from holodeck.lib.errors import ConfigError
 from holodeck.models.agent import Agent, SharedSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 MODEL = "models: [{name: fast, model: {provider: rehearsal}}]\n"
 AGENT = "name: demo\n"

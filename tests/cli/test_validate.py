@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import async_test
+from async_tests import async_test
+from holodeck_command import run_holodeck
 from no_network import without_network
-from terminal import run_holodeck
-from typing_terminal import TypingTerminal
+from pty_terminal import TypingTerminal
 
 GOOD = """name: demo
 tools:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 INSTALLED = Path(sys.executable).with_name("holodeck")
 

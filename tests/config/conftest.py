@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agentfile import AgentFolder
+from agent_folder import AgentFolder
 
 
 @pytest.fixture

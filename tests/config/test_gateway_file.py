@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agentfile import AgentFolder
+from agent_folder import AgentFolder
 
 from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.lib.errors import ConfigError, Problem

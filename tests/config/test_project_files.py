@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from agentfile import AgentFolder
+from agent_folder import AgentFolder
 from canary import run_canary
 
 from holodeck.lib.limits import MAX_SCHEMA_BYTES, MAX_SCHEMA_NODES

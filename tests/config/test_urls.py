@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agentfile import AgentFolder, agent_with_tool
+from agent_folder import AgentFolder, agent_with_tool
 
 from holodeck.lib.errors import ConfigError
 from holodeck.runtime import read_gateway

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 from deploy.containerfile import arguments_of, read_stages
+from deploy.image_gateway import TIMEOUT, serve_as_image
 from deploy.manifests import DEPLOY, MANIFEST_SETS
-from deploy.served import TIMEOUT, serve_as_image
 from storage.postgres_server import PostgresServer
 
 import holodeck as package

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from deploy.containerfile import Instruction, arguments_of, copied_paths, env_variables, read_stages
-from terminal import run_holodeck
+from holodeck_command import run_holodeck
 
 import holodeck as package
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 from deploy.containerfile import arguments_of, env_variables, read_stages
+from deploy.image_gateway import TIMEOUT, serve_as_image
 from deploy.manifests import DEPLOY, KEY, MANIFEST_SETS, ONE, VARIABLES, ManifestSet, read_documents
-from deploy.served import TIMEOUT, serve_as_image
+from holodeck_command import run_holodeck
 from kubernetes_validate import ValidationError, validate  # type: ignore[import-untyped]
-from terminal import run_holodeck
 
 import holodeck as package
 from holodeck.lib.limits import CONNECTIONS_GRACE

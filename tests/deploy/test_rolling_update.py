@@ -9,9 +9,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aio import async_test
+from async_tests import async_test
 from deploy.balancer import Balancer
-from gateway.process import GatewayProcess, run_gateway_process, start_gateway, write_gateway_file
+from gateway.gateway_process import GatewayProcess, run_gateway_process, start_gateway, write_gateway_file
 from openai import AsyncOpenAI
 
 from holodeck.testing import ScriptedModel, say, wait

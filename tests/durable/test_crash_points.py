@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from durable.survival import UNKNOWN, CrashCase, SurvivedResponse, run_crash_cases, tool_answers
+from async_tests import async_test
+from durable.crash_cases import UNKNOWN, CrashCase, SurvivedResponse, run_crash_cases, tool_answers
 
 from holodeck.testing import call, say
 from holodeck.testing.script import Turn

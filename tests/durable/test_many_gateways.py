@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from durable.survival import (
+from async_tests import async_test
+from durable.crash_cases import (
     UNKNOWN,
     mcp_server_entry,
     read_stream,
@@ -22,7 +22,7 @@ from durable.survival import (
     wait_ended,
     wait_model_requests,
 )
-from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 from storage.postgres_server import PostgresServer
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait

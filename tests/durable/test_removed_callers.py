@@ -12,10 +12,10 @@ from typing import Any
 
 import jwt
 import pytest
-from aio import async_test
+from async_tests import async_test
 from cryptography.hazmat.primitives.asymmetric import ec
-from durable.survival import wait_ended, wait_model_requests
-from gateway.process import run_gateway_process, write_gateway_file
+from durable.crash_cases import wait_ended, wait_model_requests
+from gateway.gateway_process import run_gateway_process, write_gateway_file
 
 from holodeck.gateway.callers import hash_key
 from holodeck.testing import ScriptedModel, say, wait

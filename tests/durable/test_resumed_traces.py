@@ -7,10 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from durable.survival import mcp_server_entry, wait_ended, wait_model_requests
-from gateway.collector import run_collector
-from gateway.process import run_gateway_process, write_gateway_file
+from async_tests import async_test
+from durable.crash_cases import mcp_server_entry, wait_ended, wait_model_requests
+from gateway.gateway_process import run_gateway_process, write_gateway_file
+from gateway.otlp_collector import run_collector
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from children import running_children
-from engine.scene import open_agent, tool_outputs
+from async_tests import async_test
+from child_processes import running_children
+from engine.scripted_agent import open_agent, tool_outputs
 
 from holodeck.lib.errors import ExecutionError
 from holodeck.testing import ScriptedModel, call, say

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from engine.scene import offered_tools, open_agent, open_agent_with_server, server_entry, tool_outputs
-from shelf import FakeExecutor
+from async_tests import async_test
+from engine.scripted_agent import offered_tools, open_agent, open_agent_with_server, server_entry, tool_outputs
+from fake_executor import FakeExecutor
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run

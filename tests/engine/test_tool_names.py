@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from engine.scene import offered_tools, open_agent, server_entry, tool_outputs
+from async_tests import async_test
+from engine.scripted_agent import offered_tools, open_agent, server_entry, tool_outputs
 from gateway.changing_server import ChangingServer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import AgentProject, serve_scripted, server_at
-from aio import async_test
-from engine.scene import offered_tools, open_agent, server_entry, tool_outputs
+from agent_project import AgentProject, serve_scripted, server_at
+from async_tests import async_test
+from engine.scripted_agent import offered_tools, open_agent, server_entry, tool_outputs
 from gateway.changing_server import ChangingServer
-from gateway.stand import MODEL, run_gateway
+from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Self
 
 from aiohttp import web
-from website import serve_site
+from loopback_site import serve_site
 
 _VERSION = "2025-06-18"
 _INVALID_PARAMS = -32602

@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import Any
 
 from aiohttp import web
-from website import serve_site
+from loopback_site import serve_site
 
 _VERSION = "2025-06-18"
 _SESSION = "mcp-session-id"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from gateway.changing_server import ChangingServer
-from gateway.stand import MODEL, RunningGateway, run_gateway
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from openai import AsyncOpenAI, BadRequestError
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
+from async_tests import async_test
+from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.personal_server import PersonalServer
-from gateway.process import run_gateway_process, write_gateway_file
-from gateway.stand import MODEL, RunningGateway, run_gateway
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.testing import ScriptedModel, call, say
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 import pytest
-from aio import async_test
+from async_tests import async_test
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from holodeck.gateway.callers import APIKeys, Caller, Callers, hash_key, new_key

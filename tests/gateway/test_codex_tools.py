@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from gateway.stand import MODEL, RunningGateway, parse_events, run_gateway
+from async_tests import async_test
+from gateway.running_gateway import MODEL, RunningGateway, parse_events, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say
 

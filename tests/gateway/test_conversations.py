@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from gateway.conversing import last_model_messages
-from gateway.stand import MODEL, RunningGateway, run_gateway
+from async_tests import async_test
+from gateway.conversation_client import last_model_messages
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.wire.approvals import UNDECIDED
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait

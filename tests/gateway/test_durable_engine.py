@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import orjson
 import pytest
-from aio import async_test
-from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
+from async_tests import async_test
+from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 from gateway.test_durable_runs import wait_ended
 
 from holodeck.testing import ScriptedModel, say

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
-from gateway.stand import parse_events
+from async_tests import async_test
+from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.running_gateway import parse_events
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 from holodeck.testing.scripted_server import ScriptedServer

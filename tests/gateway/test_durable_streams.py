@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from gateway.process import run_gateway_process, write_gateway_file
+from async_tests import async_test
+from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream, read_stream_until, wait_ended
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think, wait

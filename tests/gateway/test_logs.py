@@ -10,9 +10,9 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import async_test
+from async_tests import async_test
 from dbos._error import DBOSAwaitedWorkflowCancelledError
-from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 from sqlalchemy.exc import OperationalError
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from gateway.stand import MODEL, RunningGateway, run_gateway
-from gateway.wire.contract import contract_problems, event_contract_problems
+from async_tests import async_test
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+from gateway.wire.open_responses_contract import contract_problems, event_contract_problems
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

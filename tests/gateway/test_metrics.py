@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from aio import async_test
-from gateway.stand import MODEL, RunningGateway, run_gateway
+from async_tests import async_test
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.metrics import Metrics
 from holodeck.lib.limits import MAX_METRIC_SERIES

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from gateway.stand import MODEL, run_gateway
+from async_tests import async_test
+from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from aio import async_test
-from gateway.process import GatewayProcess, run_gateway_process, write_gateway_file
+from async_tests import async_test
+from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 
 from holodeck.testing import ScriptedModel, call, say
 

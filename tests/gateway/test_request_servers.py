@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from gateway.stand import MODEL, RunningGateway, run_gateway
+from async_tests import async_test
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

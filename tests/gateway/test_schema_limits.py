@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from canary import Canary, run_canary
-from children import running_children
+from child_processes import running_children
 from gateway.described_server import DescribedServer
-from gateway.stand import MODEL, RunningGateway, run_gateway
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.lib.limits import (
     MAX_LISTED_SCHEMA_NODES,

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import async_test
-from gateway.stand import MODEL, RunningGateway, run_gateway
+from async_tests import async_test
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.gateway.wire.seal import SealKeys
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think

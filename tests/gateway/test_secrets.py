@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from aio import async_test
 from aiohttp import web
-from gateway.stand import ANY_KEY, MODEL, run_gateway
-from website import serve_site
+from async_tests import async_test
+from gateway.running_gateway import ANY_KEY, MODEL, run_gateway
+from loopback_site import serve_site
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 

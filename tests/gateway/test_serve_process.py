@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from gateway import process
-from gateway.process import HOLODECK, GatewayProcess, wait_refused, write_gateway_file
-from gateway.stand import parse_events
+from async_tests import async_test
+from gateway.gateway_process import HOLODECK, GatewayProcess, wait_refused, write_gateway_file
+from gateway.running_gateway import parse_events
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, read_pids, say, stand_in, wait
 
 NOWHERE = "http://127.0.0.1:9/v1"
 # The program of an operator: it takes over the limits, the mask and the signals of what starts it.
-process_of = partial(process.run_gateway_process, program=HOLODECK)
+process_of = partial(gateway_process.run_gateway_process, program=HOLODECK)
 SECONDS = 90.0  # a process starts and ends in one, on a machine with nothing else to do
 
 

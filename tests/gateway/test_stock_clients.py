@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from gateway.environments import CLIENTS, node_folder, python_with
-from gateway.process import run_gateway_process, write_gateway_file
-from gateway.stand import MODEL, gateway_config
+from async_tests import async_test
+from gateway.client_environments import CLIENTS, node_folder, python_with
+from gateway.gateway_process import run_gateway_process, write_gateway_file
+from gateway.running_gateway import MODEL, gateway_config
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.script import Turn

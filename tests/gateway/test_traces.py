@@ -9,10 +9,10 @@ from typing import Any
 import aiohttp
 import orjson
 import pytest
-from aio import async_test
-from gateway.collector import run_collector
-from gateway.process import run_gateway_process, wait_refused, write_gateway_file
-from gateway.stand import MODEL, RunningGateway, run_gateway
+from async_tests import async_test
+from gateway.gateway_process import run_gateway_process, wait_refused, write_gateway_file
+from gateway.otlp_collector import run_collector
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.lib.errors import ConfigError
 from holodeck.runtime import read_gateway

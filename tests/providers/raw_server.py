@@ -17,7 +17,7 @@ from typing import Any, cast
 import orjson
 import pytest
 import uvloop
-from providers.asking import TIMEOUT, collect_events, model_request
+from providers.model_exchange import TIMEOUT, collect_events, model_request
 
 from holodeck.models.exchange import TextDelta
 from holodeck.providers.provider import ModelProvider

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.asking import KEY, collect_events, exchange_error, model_request, run_exchange, run_with_timeout
-from providers.conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PICTURES, SCHEMA, TOOLS
+from providers.model_exchange import KEY, collect_events, exchange_error, model_request, run_exchange, run_with_timeout
+from providers.sample_conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PICTURES, SCHEMA, TOOLS
 
 from holodeck.lib.secret import Secret
 from holodeck.models.exchange import ToolChoice, ToolSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.asking import run_exchange
+from providers.model_exchange import run_exchange
 
 from holodeck.models.items import FunctionCall, Reasoning, Usage, text_message
 from holodeck.testing.script import call, call_raw, finish, raw, say, spend, think

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from providers.asking import KEY, model_request, run_exchange, run_with_timeout
-from providers.conversation import (
+from providers.model_exchange import KEY, model_request, run_exchange, run_with_timeout
+from providers.sample_conversation import (
     ADD,
     BROKEN_CALL,
     BYTES,

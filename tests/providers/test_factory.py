@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.asking import collect_events, model_request, run_with_timeout
+from providers.model_exchange import collect_events, model_request, run_with_timeout
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from providers.asking import (
+from providers.model_exchange import (
     KEY,
     collect_events,
     exchange_error,
@@ -14,7 +14,7 @@ from providers.asking import (
     run_exchange,
     run_with_timeout,
 )
-from providers.conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PDF_URL, PICTURES, PNG_URL, SCHEMA, TOOLS
+from providers.sample_conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PDF_URL, PICTURES, PNG_URL, SCHEMA, TOOLS
 
 from holodeck.models.exchange import ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, Item, Reasoning, Usage, text_message

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
-from providers.asking import collect_events, model_at, model_request, run_with_timeout
+from providers.model_exchange import collect_events, model_at, model_request, run_with_timeout
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import CallDelta, ModelAnswer, ModelRequest, ReasoningDelta, TextDelta

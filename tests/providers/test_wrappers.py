@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, get_args
 
 import pytest
-from providers.asking import collect_events, model_at, model_request, run_with_timeout
+from providers.model_exchange import collect_events, model_at, model_request, run_with_timeout
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.exchange import ModelAnswer, ModelEvent, TextDelta

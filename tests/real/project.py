@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from agentfile import AgentFolder
+from agent_folder import AgentFolder
 
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.callbacks import Callbacks

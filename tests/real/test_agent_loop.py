@@ -6,9 +6,9 @@ import os
 import signal
 
 import pytest
-from aio import async_test
-from engine.scene import offered_tools, tool_outputs
-from real.marked import new_mark, pids_with_mark
+from async_tests import async_test
+from engine.scripted_agent import offered_tools, tool_outputs
+from real.marked_processes import new_mark, pids_with_mark
 from real.project import START_SECONDS, RealProject
 
 from holodeck.models.content import ImageContent

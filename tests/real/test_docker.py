@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from alone import interprocess_lock
+from async_tests import async_test
+from interprocess_lock import interprocess_lock
 from real.container_engine import DOCKER, IMAGE, ContainerEngine, engine_with_image
-from real.marked import wait_until
-from real.owner import kill_parent_after_call
+from real.marked_processes import wait_until
+from real.parent_process import kill_parent_after_call
 from real.project import PACKAGES, START_SECONDS, RealProject
 
 from holodeck.lib.redaction import MASK

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from real.project import RealProject
 
 from holodeck.lib.errors import MCPTimeoutError

@@ -6,9 +6,9 @@ import json
 import subprocess
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from real.project import MODERN, START_SECONDS, RealProject
-from tools.mcp.serving import serve_app
+from tools.mcp.local_servers import serve_app
 
 from holodeck.tools.mcp.era import ProtocolEra
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from real.project import LEGACY, START_SECONDS, RealProject
 
 from holodeck.testing import FaultyMCPServer, Journal, stand_in

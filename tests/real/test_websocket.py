@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from real.project import MODERN, RealProject
+from tools.mcp.local_servers import serve_websocket
 from tools.mcp.sdk_server import sdk_server
-from tools.mcp.serving import serve_websocket
 
 from holodeck.tools.mcp.plugin import (
     MCPPlugin,

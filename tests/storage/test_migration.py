@@ -9,7 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from aio import async_test
+from async_tests import async_test
 
 from holodeck.storage.factory import open_store
 from holodeck.storage.store import Conversation, ConversationItem, StoredResponse

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from storage.network import run_network
+from async_tests import async_test
 from storage.postgres_server import PASSWORD, PostgresServer
+from storage.silenceable_network import run_network
 
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.storage.factory import open_store

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import MAX_SEARCHED_BYTES

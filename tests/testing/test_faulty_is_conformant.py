@@ -8,7 +8,7 @@ from typing import Any
 import mcp_types as types
 import pytest
 from mcp.client.context import ClientRequestContext
-from testing.doors import TRANSPORT_VARIANTS, TransportVariant, open_sdk_client
+from testing.sdk_client import TRANSPORT_VARIANTS, TransportVariant, open_sdk_client
 
 from holodeck.testing import Era
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import async_test
-from shelf import FakeExecutor
+from async_tests import async_test
+from fake_executor import FakeExecutor
 
 from holodeck.engine.eventlog import EventLog
 from holodeck.engine.loop import RunRequest, run

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from aio import async_test
-from gateway.wire.stage import DeclaredServers, play_run
+from async_tests import async_test
+from fake_executor import FakeExecutor
+from gateway.wire.scripted_run import DeclaredServers, play_run
 from gateway.wire.test_chat_translation import FUNCTION, play_chat
 from gateway.wire.test_replay import RUNS
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
@@ -14,7 +15,6 @@ from openai.types.responses import ImageDetail, Response, ResponseStreamEvent, R
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from openai.types.shared_params import Reasoning
 from pydantic import TypeAdapter
-from shelf import FakeExecutor
 
 from holodeck.gateway.wire.request import read_request
 from holodeck.lib.errors import BadRequestError

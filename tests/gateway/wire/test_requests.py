@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-from gateway.wire.contract import contract_problems
+from gateway.wire.open_responses_contract import contract_problems
 
 from holodeck.gateway.wire.request import ResponseRequest, read_request, read_socket_message
 from holodeck.gateway.wire.resource import ResponseResource

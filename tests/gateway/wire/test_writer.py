@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 import pytest
-from aio import async_test
-from gateway.wire.contract import contract_problems, event_contract_problems
-from gateway.wire.stage import DeclaredServers, RunOutcome, check_well_formed, play_run
-from shelf import FakeExecutor
+from async_tests import async_test
+from fake_executor import FakeExecutor
+from gateway.wire.open_responses_contract import contract_problems, event_contract_problems
+from gateway.wire.scripted_run import DeclaredServers, RunOutcome, check_well_formed, play_run
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import ImageContent, TextContent

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote_plus, urlencode
 
 from aiohttp import web
-from website import serve_site
+from loopback_site import serve_site
 
 Reply = Callable[["AuthServer", web.Request, dict[str, str]], Awaitable[web.StreamResponse]]
 

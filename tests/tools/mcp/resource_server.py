@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import aiohttp
 from aiohttp import web
+from loopback_site import serve_site
 from tools.mcp.auth_server import AuthServer
-from website import serve_site
 
 from holodeck.tools.mcp.auth.provider import REFUSED_STATUSES, AuthRefusal, MCPAuthProvider
 

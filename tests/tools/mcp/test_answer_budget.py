@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import TRANSPORT_VARIANTS, TransportVariant, open_misbehaving
+from async_tests import async_test
+from tools.mcp.misbehaving_server import TRANSPORT_VARIANTS, TransportVariant, open_misbehaving
 
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.limits import MIB

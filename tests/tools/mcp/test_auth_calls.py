@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from aio import async_test
 from aiohttp import web
+from async_tests import async_test
 from tools.mcp.auth_server import AuthServer, run_auth_server
 from tools.mcp.resource_server import ResourceServer, run_resource_server
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import jwt
 import pytest
-from aio import async_test
 from aiohttp import web
+from async_tests import async_test
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from loopback_site import serve_site
 from tools.mcp.auth_server import AuthServer, run_auth_server
-from tools.mcp.bound_tokens import BoundResource, issue_bound
+from tools.mcp.dpop_servers import BoundResource, issue_bound
 from tools.mcp.resource_server import request_with_auth, run_resource_server
-from website import serve_site
 
 from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError

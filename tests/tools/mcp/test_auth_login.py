@@ -11,13 +11,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
 import pytest
-from aio import async_test
 from aiohttp import web
+from async_tests import async_test
+from loopback_site import serve_site
 from memory_tokens import MemoryTokens
 from tools.mcp.auth_server import AuthServer, run_auth_server
-from tools.mcp.bound_tokens import BoundResource, issue_bound
+from tools.mcp.dpop_servers import BoundResource, issue_bound
 from tools.mcp.resource_server import ResourceServer, follow_login, request_with_auth, run_resource_server
-from website import serve_site
 
 from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 
 from holodeck.tools.mcp.auth.store import FileTokenStore, KeyringTokenStore, open_token_store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.testing import FaultyMCPServer

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import ERAS, TRANSPORT_VARIANTS, TransportVariant, open_misbehaving, require_failure
+from async_tests import async_test
+from tools.mcp.misbehaving_server import ERAS, TRANSPORT_VARIANTS, TransportVariant, open_misbehaving, require_failure
 
 from holodeck.lib.errors import MCPProtocolError
 from holodeck.lib.limits import CHECK_BUDGET

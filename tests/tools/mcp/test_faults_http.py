@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import ERAS, HTTP, TransportVariant, open_misbehaving, require_failure
+from async_tests import async_test
+from tools.mcp.misbehaving_server import ERAS, HTTP, TransportVariant, open_misbehaving, require_failure
 
 from holodeck.lib.errors import MCPConnectionError, MCPProtocolError
 from holodeck.lib.secret import Secret

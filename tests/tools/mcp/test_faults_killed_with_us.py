@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import wait_all_gone
+from async_tests import async_test
+from tools.mcp.misbehaving_server import wait_all_gone
 
 from holodeck.testing import FaultyMCPServer, Journal, read_pids, stand_in
 

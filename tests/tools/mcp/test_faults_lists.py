@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import ERAS, TransportVariant, open_misbehaving, require_failure
+from async_tests import async_test
+from tools.mcp.misbehaving_server import ERAS, TransportVariant, open_misbehaving, require_failure
 
 from holodeck.lib.errors import MCPToolNotFoundError
 from holodeck.lib.limits import LIST_CHANGE_PAUSE, MAX_LIST_PAGES

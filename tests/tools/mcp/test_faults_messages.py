@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import (
+from async_tests import async_test
+from tools.mcp.misbehaving_server import (
     DUPLEX,
     ERAS,
     HTTP,

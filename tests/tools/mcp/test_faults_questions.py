@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import ERAS, TRANSPORT_VARIANTS, TransportVariant, open_misbehaving
+from async_tests import async_test
+from tools.mcp.misbehaving_server import ERAS, TRANSPORT_VARIANTS, TransportVariant, open_misbehaving
 
 from holodeck.testing import Era
 from holodeck.tools.mcp.callbacks import Callbacks

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import (
+from async_tests import async_test
+from tools.mcp.misbehaving_server import (
     DUPLEX,
     ERAS,
     HTTP,

@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from aio import async_test
-from tools.mcp.misbehaving import ERAS, HTTP, TRANSPORT_VARIANTS, TransportVariant, open_misbehaving, require_failure
+from async_tests import async_test
+from tools.mcp.misbehaving_server import (
+    ERAS,
+    HTTP,
+    TRANSPORT_VARIANTS,
+    TransportVariant,
+    open_misbehaving,
+    require_failure,
+)
 
 from holodeck.lib.errors import MCPTimeoutError
 from holodeck.testing import Era

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from aio import async_test
-from tools.mcp.test_supervision import faulty_tool
+from async_tests import async_test
+from tools.mcp.test_supervisor import faulty_tool
 
 from holodeck.testing import Journal, read_pids
 from holodeck.tools.mcp.factory import create_mcp_plugin
@@ -19,7 +19,7 @@ from holodeck.tools.mcp.factory import create_mcp_plugin
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from tools.mcp.test_supervision import faulty_tool
+from tools.mcp.test_supervisor import faulty_tool
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
 async def main():

@@ -6,7 +6,7 @@ import base64
 import traceback
 
 import pytest
-from aio import async_test
+from async_tests import async_test
 from providers.raw_server import Peer, serve_raw
 
 from holodeck.models.tool import MCPTool

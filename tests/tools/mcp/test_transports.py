@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from aio import async_test
+from async_tests import async_test
+from tools.mcp.local_servers import remote_tool, serve_app, serve_websocket, uvx_tool
 from tools.mcp.sdk_server import sdk_server
-from tools.mcp.serving import remote_tool, serve_app, serve_websocket, uvx_tool
 
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.callbacks import Callbacks

@@ -1,0 +1,208 @@
+"""A background response, a gateway that dies while it is made, and the next one: what was told, and what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from durable.crashing_gateway import AT, PROGRAM
+from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
+from gateway.running_gateway import parse_events
+
+from holodeck.testing import FaultyMCPServer, ScriptedModel
+from holodeck.testing.script import Turn
+from holodeck.testing.scripted_server import ScriptedServer
+
+ENDED = ("completed", "requires_action", "failed", "cancelled", "incomplete")
+POLL = 0.02
+CASE_SECONDS = 150.0  # a machine with other things to do takes long to start a process
+UNKNOWN = "Whether the call took effect is unknown"
+Script = Callable[[list[dict[str, Any]]], Turn]
+"""A turn for the messages that the model is given."""
+
+
+def mcp_server_entry(url: str, **more: Any) -> dict[str, Any]:
+    """An MCP server as a gateway file has it."""
+    return {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": url, **more}
+
+
+def tool_answers(messages: Sequence[dict[str, Any]]) -> list[str]:
+    """What the tools have answered by now, as the model got it."""
+    return [str(message["content"]) for message in messages if message["role"] == "tool"]
+
+
+async def wait_ended(served: GatewayProcess, response_id: str) -> dict[str, Any]:
+    """A response, once it has come to an end."""
+    while True:
+        status, found, _ = await served.send("GET", f"/v1/responses/{response_id}")
+        assert status == 200, found
+        if found["status"] in ENDED:
+            return dict(found)
+        await asyncio.sleep(POLL)
+
+
+async def wait_model_requests(model: ScriptedServer, times: int) -> None:
+    """Wait until the model has been asked so many times."""
+    while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
+        await asyncio.sleep(POLL)
+
+
+async def read_stream(served: GatewayProcess, response_id: str, after: int = -1) -> list[dict[str, Any]]:
+    """The stream of a response after a number, to its end."""
+    path = f"/v1/responses/{response_id}?stream=true&starting_after={after}"
+    return parse_events((await served.send("GET", path))[1])
+
+
+async def read_stream_until(served: GatewayProcess, response_id: str, until: str = "") -> list[dict[str, Any]]:
+    """A stream up to the first event of a type; without one, for as long as its gateway lives."""
+    events: list[dict[str, Any]] = []
+    try:
+        async with served.session.get(f"{served.url}/v1/responses/{response_id}?stream=true") as answer:
+            async for line in answer.content:
+                if line.startswith(b"data: {"):
+                    events.append(orjson.loads(line.removeprefix(b"data: ")))
+                    if events[-1]["type"] == until:
+                        break
+    except aiohttp.ClientError:
+        pass
+    return events
+
+
+@dataclass(kw_only=True)
+class SurvivedResponse:
+    """What came of one response whose gateway died."""
+
+    id: str = ""
+    events_before: list[dict[str, Any]] = field(default_factory=list)
+    """The events that a client had when it died."""
+    response: dict[str, Any] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    events_after: list[dict[str, Any]] = field(default_factory=list)
+    executed: list[str] = field(default_factory=list)
+    """The text of every call that reached a tool."""
+    keys: list[str] = field(default_factory=list)
+    model_tool_answers: list[str] = field(default_factory=list)
+    """The answers of tools that the model was given last."""
+
+    def check_stream(self) -> None:
+        """One stream, whoever reads it and in however many pieces; and it says what the response says."""
+        assert [event["sequence_number"] for event in self.events] == list(range(len(self.events)))
+        assert self.events[: len(self.events_before)] == self.events_before
+        assert self.events[len(self.events_before) :] == self.events_after
+        assert self.events[-1]["response"] == self.response
+        done = {e["output_index"]: e["item"] for e in self.events if e["type"] == "response.output_item.done"}
+        assert [done[place] for place in sorted(done)] == self.response["output"]
+
+    def check_once(self) -> None:
+        """No item was announced or done twice, and every delta belongs to what its item became."""
+        for kind in ("added", "done"):
+            places = [e["output_index"] for e in self.events if e["type"] == f"response.output_item.{kind}"]
+            assert sorted(places) == list(range(len(self.response["output"])))
+        texts: dict[str, str] = {}
+        for event in self.events:
+            if event["type"].endswith(".delta"):
+                texts[event["item_id"]] = texts.get(event["item_id"], "") + event["delta"]
+            elif event["type"].endswith((".arguments.done", "_arguments.done")):
+                assert texts.get(event["item_id"], "") == event["arguments"]
+            elif event["type"] == "response.output_text.done":
+                assert texts[event["item_id"]] == event["text"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrashCase:
+    """One response, and where its gateway dies."""
+
+    name: str
+    """The model is told it, and so knows by which script it answers."""
+    point: str
+    script: Script
+    body: Mapping[str, Any] = field(default_factory=dict)
+    prepare: Callable[[GatewayProcess], Awaitable[Mapping[str, Any]]] | None = None
+    """Awaited before; returns more of the request."""
+    inspect: Callable[[GatewayProcess, SurvivedResponse], Awaitable[None]] | None = None
+    """Awaited after."""
+
+
+async def run_crash_cases(folder: Path, cases: Sequence[CrashCase], **server: Any) -> dict[str, SurvivedResponse]:
+    """What came of each: its gateway dies, the next one finishes it, and then dies in the middle of the next case."""
+    by_name = {case.name: case for case in cases}
+    model = ScriptedModel(
+        lambda received: _case_of(by_name, received.json["messages"]).script(received.json["messages"])
+    )
+    found: dict[str, SurvivedResponse] = {}
+    async with FaultyMCPServer() as mcp, model.serve() as scripted:
+        file = write_gateway_file(
+            folder, scripted.url, mcp_servers=[mcp_server_entry(mcp.url, **server)], background={"durable": True}
+        )
+        left: CrashCase | None = None
+        for case in (*cases, None):
+            environ = {AT: case.point if case is not None else ""}
+            async with (
+                asyncio.timeout(CASE_SECONDS),
+                run_gateway_process(file, program=PROGRAM, environ=environ) as served,
+            ):
+                if left is not None:
+                    try:
+                        await _collect_finished(served, left, found[left.name])
+                    except asyncio.CancelledError:
+                        raise AssertionError(f"{left.name} is not finished: {''.join(served.stderr_lines)}") from None
+                if case is not None:
+                    found[case.name] = await _start_and_crash(served, case, folder)
+                left = case
+        for name, survivor in found.items():
+            calls = [one for one in mcp.calls() if name in str(one.params["arguments"])]
+            survivor.executed = [one.params["arguments"]["text"].removeprefix(f"{name} ") for one in calls]
+            survivor.keys = [one.params.get("_meta", {}).get("holodeck/idempotency-key", "") for one in calls]
+            asked = [one.json["messages"] for one in scripted.received]
+            survivor.model_tool_answers = tool_answers(
+                [messages for messages in asked if _case_of(by_name, messages).name == name][-1]
+            )
+    return found
+
+
+def _case_of(cases: Mapping[str, CrashCase], messages: Sequence[dict[str, Any]]) -> CrashCase:
+    said = [str(message["content"]) for message in messages if message["role"] == "user"]
+    return next(cases[text] for text in reversed(said) if text in cases)
+
+
+async def _start_and_crash(served: GatewayProcess, case: CrashCase, folder: Path) -> SurvivedResponse:
+    """A response whose gateway has died."""
+    survivor = SurvivedResponse()
+    more = await case.prepare(served) if case.prepare is not None else {}
+    try:
+        body = {"model": "demo", "input": case.name, "background": True, **case.body, **more}
+        status, begun, _ = await served.send("POST", "/v1/responses", body)
+        assert status == 200, begun
+        survivor.id = begun["id"]
+    except aiohttp.ClientError:  # nobody was told of it
+        survivor.id = latest_response_id(folder)
+    else:
+        survivor.events_before = await read_stream_until(served, survivor.id)
+    assert await served.wait_exit() == -signal.SIGKILL, f"{case.name} never came to '{case.point}'"
+    return survivor
+
+
+async def _collect_finished(served: GatewayProcess, case: CrashCase, survivor: SurvivedResponse) -> None:
+    survivor.response = await wait_ended(served, survivor.id)
+    survivor.events = await read_stream(served, survivor.id)
+    last = survivor.events_before[-1]["sequence_number"] if survivor.events_before else -1
+    survivor.events_after = await read_stream(served, survivor.id, last)
+    if case.inspect is not None:
+        await case.inspect(served, survivor)
+
+
+def latest_response_id(folder: Path) -> str:
+    """The id of the response that was kept last."""
+    database = sqlite3.connect(next(folder.glob("**/*.db")))
+    try:
+        found = database.execute("SELECT id FROM responses ORDER BY created_at DESC, rowid DESC LIMIT 1").fetchone()
+        return str(found[0])
+    finally:
+        database.close()

@@ -1,0 +1,83 @@
+"""A run that is left in the middle of a call keeps nothing that happened only because it was left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from async_tests import async_test
+
+from holodeck.durable.engine import JSONObject, WorkTakenOverError
+from holodeck.engine.eventlog import EventLog
+from holodeck.engine.kept_steps import OUTCOME_UNKNOWN, CheckpointedSteps
+from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
+from holodeck.models.items import FunctionCall
+from holodeck.tools.executor import ToolResult
+
+CALL = FunctionCall(call_id="call_1", name="pay", arguments="{}", id="fc_1")
+
+
+class Book:
+    """What is kept of a run, in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, JSONObject] = {}
+
+    async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
+        if name not in self.kept:
+            self.kept[name] = await work()
+        return self.kept[name]
+
+
+class Server:
+    """Carries out a call until it is closed."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+        self.is_closed = asyncio.Event()
+        self.calls = 0
+
+    def errand(self) -> PreparedCall:
+        return PreparedCall(
+            call=CALL, find_refusal=self._yes, ask_permission=self._yes, may_repeat=lambda: False, execute=self._execute
+        )
+
+    async def _yes(self) -> None:
+        """Nobody minds."""
+
+    async def _execute(self) -> ToolResult:
+        self.calls += 1
+        self.is_asked.set()
+        await self.is_closed.wait()
+        return ToolResult.failure(CALL.call_id, "The server was closed.")
+
+
+@async_test
+async def test_a_call_whose_server_was_closed_by_us_has_an_unknown_outcome() -> None:
+    book, server = Book(), Server()
+    steps = CheckpointedSteps(book)
+    calling = asyncio.create_task(steps.run_call(server.errand()))
+    await server.is_asked.wait()
+    steps.abandon()
+    server.is_closed.set()
+    with pytest.raises(WorkTakenOverError):
+        await calling
+    again = await CheckpointedSteps(book).run_call(server.errand())
+    assert OUTCOME_UNKNOWN in str(again.content)
+    assert server.calls == 1
+
+
+@async_test
+async def test_an_interrupted_run_does_not_ask_the_model_again() -> None:
+    asked: list[AppendEvent] = []
+
+    async def take(append: AppendEvent) -> ModelTurn:
+        asked.append(append)
+        raise AssertionError
+
+    steps = CheckpointedSteps(Book())
+    await steps.hand_over()
+    with pytest.raises(WorkTakenOverError):
+        await steps.run_turn(1, EventLog(), take)
+    assert asked == []

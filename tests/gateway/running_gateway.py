@@ -1,0 +1,154 @@
+"""A gateway as its users meet it: the real service on a free port, a scripted model and MCP servers behind it.
+
+Whatever it answers is held against the Open Responses contract, where that applies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from gateway.wire.open_responses_contract import contract_problems, event_contract_problems
+from openai import AsyncOpenAI
+
+from holodeck.gateway.callers import hash_key
+from holodeck.gateway.serving import Service
+from holodeck.gateway.wiring import build_backends
+from holodeck.runtime import read_gateway
+from holodeck.testing import FaultyMCPServer, ScriptedModel
+from holodeck.testing.scripted_server import ScriptedServer
+
+MODEL = "demo"
+ANY_KEY = "hd-anybody"
+
+
+@dataclass(kw_only=True)
+class RunningGateway:
+    """A gateway that answers, and what stands behind it."""
+
+    url: str
+    service: Service
+    model: ScriptedServer
+    _stack: AsyncExitStack = field(repr=False)
+
+    @property
+    def model_requests(self) -> list[dict[str, Any]]:
+        """What the model has received, request by request."""
+        return [received.json for received in self.model.received]
+
+    async def openai_client(self, key: str = ANY_KEY, **options: Any) -> AsyncOpenAI:
+        """The stock client, closed with the gateway. It does not try again unless told to."""
+        client = AsyncOpenAI(base_url=f"{self.url}/v1", api_key=key, **{"max_retries": 0, **options})
+        return await self._stack.enter_async_context(client)
+
+    async def http_client(self, key: str = ANY_KEY) -> aiohttp.ClientSession:
+        """A plain HTTP client, for what the stock one hides."""
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        session = aiohttp.ClientSession(self.url, headers=headers)
+        return await self._stack.enter_async_context(session)
+
+    async def send(self, method: str, path: str, body: Any = None, *, key: str = ANY_KEY) -> tuple[int, Any]:
+        """One request; the status and the JSON of its answer."""
+        data = None if body is None else orjson.dumps(body)
+        session = await self.http_client(key)
+        async with session.request(method, path, data=data) as answer:
+            text = await answer.read()
+        if answer.content_type != "application/json" or not text:
+            return answer.status, text
+        said = orjson.loads(text)
+        if _is_portable(said):
+            assert not contract_problems("ResponseResource", said)
+        return answer.status, said
+
+    async def stream(self, path: str, body: Any = None, *, key: str = ANY_KEY) -> list[dict[str, Any]]:
+        """The events of a whole stream. Without a body it is a GET."""
+        session = await self.http_client(key)
+        data = None if body is None else orjson.dumps(body)
+        async with session.request("GET" if body is None else "POST", path, data=data) as answer:
+            text = (await answer.read()).decode()
+        assert answer.status == 200, text
+        assert answer.headers["content-type"] == "text/event-stream"
+        events = parse_events(text)
+        if _is_portable(events[-1].get("response")):
+            assert not [problem for event in events for problem in event_contract_problems(event)]
+        return events
+
+
+def _is_portable(said: Any) -> bool:
+    """True for a response to which the Open Responses contract applies: nothing beyond it was asked for."""
+    if not isinstance(said, dict) or said.get("object") != "response" or "tools" not in said:
+        return False
+    return all(tool["type"] == "function" for tool in said["tools"])
+
+
+def parse_events(text: str) -> list[dict[str, Any]]:
+    """The events of a stream as it was written, which is checked to be well-formed."""
+    *frames, last, rest = text.split("\n\n")
+    assert (last, rest) == ("data: [DONE]", "")
+    events = []
+    for frame in frames:
+        name, data = frame.split("\n")
+        event = orjson.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        events.append(event)
+    return events
+
+
+@asynccontextmanager
+async def run_gateway(
+    folder: Path,
+    model: ScriptedModel | None = None,
+    *,
+    mcp: Mapping[str, FaultyMCPServer] | None = None,
+    keys: Sequence[str] = (),
+    admins: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    **config: Any,
+) -> AsyncIterator[RunningGateway]:
+    """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file."""
+    async with AsyncExitStack() as stack:
+        scripted = await stack.enter_async_context((model or ScriptedModel()).serve())
+        file = folder / "gateway.yaml"
+        file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins) | config))
+        loaded = read_gateway(file, environ=environ or {}, home=folder)
+        service = Service(loaded, build_backends(loaded, environ=environ or {}))
+        ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        running = asyncio.create_task(service.run(ready.set_result))
+        running.add_done_callback(lambda _: ready.cancel())
+        try:
+            url = await ready
+        except asyncio.CancelledError:
+            await running
+            raise
+        try:
+            yield RunningGateway(url=url, service=service, model=scripted, _stack=stack)
+        finally:
+            await stack.aclose()
+            service.stop()
+            await running
+
+
+def gateway_config(
+    endpoint: str, mcp: Mapping[str, FaultyMCPServer], keys: Sequence[str] = (), admins: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What a gateway file says, as data; JSON is YAML."""
+    llm = {"provider": "openai_compatible", "name": "scripted", "endpoint": endpoint}
+    return {
+        "listen": {"port": 0},
+        "models": [{"name": MODEL, "model": llm}],
+        "mcp_servers": [
+            {"name": name, "type": "mcp", "description": name, "transport": "http", "url": server.url}
+            for name, server in mcp.items()
+        ],
+        "keys": [
+            {"name": key, "hash": hash_key(key), "admin": key in admins} for key in dict.fromkeys([*keys, *admins])
+        ],
+        "limits": {"drain_seconds": 0},
+        "background": {"durable": False},
+    }

@@ -1,0 +1,60 @@
+"""A gateway that may open no more files: callers hear that it has no room now, and the operator what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+from async_tests import async_test
+from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
+from open_file_limit import exhaust_open_files, limit_restored, lower_limit
+
+from holodeck.testing import ScriptedModel, say
+
+
+async def has_settled(served: GatewayProcess) -> None:
+    """Over the connection that is then used again: a gateway says that something is not there once it has checked its
+    storage, and has closed the files that it opens for that."""
+    assert (await served.send("GET", "/v1/responses/resp_none"))[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+@async_test(60)
+async def test_a_question_that_cannot_be_asked_for_want_of_files_is_a_503(tmp_path: Path, path: str) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi"}]} if "chat" in path else {"input": "hi"}
+    body = {"model": "demo", **asked}
+    async with (
+        ScriptedModel(say("Room.")).serve() as model,
+        run_gateway_process(write_gateway_file(tmp_path, model.url), "--log-format", "json") as served,
+    ):
+        await has_settled(served)
+        with exhaust_open_files(served.process.pid):
+            status, answer, headers = await served.send("POST", path, body)
+        assert (status, answer["error"]["code"], headers["Retry-After"]) == (503, "overloaded", "1")
+        assert "too many files and connections open. Ask again" in answer["error"]["message"]
+        status, answer, _ = await served.send("POST", path, body)
+        assert (status, "Room." in str(answer)) == (200, True)
+        served.stop()
+        await served.wait_exit()
+    lines = [orjson.loads(line) for line in served.stderr_lines]
+    (told,) = [line for line in lines if line["event"] == "process.out_of_files"]
+    assert "ulimit -n" in told["notice"]
+    assert len(model.received) == 1
+
+
+@async_test(60)
+async def test_running_out_of_file_descriptors_is_logged_while_new_connections_are_refused(tmp_path: Path) -> None:
+    async with ScriptedModel().serve() as model, run_gateway_process(write_gateway_file(tmp_path, model.url)) as served:
+        await has_settled(served)
+        # The event loop turns clients away with a descriptor that it has in reserve: that one must stay usable.
+        with limit_restored(served.process.pid):
+            while not any("process.out_of_files" in line for line in served.stderr_lines):
+                lower_limit(served.process.pid)
+                await asyncio.sleep(0.05)
+            async with aiohttp.ClientSession() as stranger:
+                with pytest.raises(aiohttp.ClientError):
+                    await stranger.get(f"{served.url}/healthz")
+            assert (await served.send("GET", "/healthz"))[0] == 200

@@ -1,0 +1,94 @@
+"""Clients that use a connection in every way that HTTP allows get each answer at once, whole and in order."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from async_tests import async_test
+from gateway.running_gateway import MODEL, run_gateway
+from gateway.test_keep_alive import open_raw_connection
+
+from holodeck.lib.limits import MAX_HEAD_BYTES
+from holodeck.testing import ScriptedModel, say, wait
+
+
+def posted(body: bytes, *headers: str) -> bytes:
+    usual = ("host: 127.0.0.1", "content-type: application/json", f"content-length: {len(body)}")
+    lines = ["POST /v1/responses HTTP/1.1", *usual, *headers]
+    return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n" + body
+
+
+def asked(text: str, **more: Any) -> bytes:
+    return orjson.dumps({"model": MODEL, "input": text, **more})
+
+
+@pytest.mark.proves("D-25")
+@async_test
+async def test_a_stream_behind_a_plain_answer_on_its_connection_comes_as_it_is_said(tmp_path: Path) -> None:
+    step = wait(asyncio.Event())
+    async with run_gateway(tmp_path, ScriptedModel(say("one"), [say("two"), step])) as stand:
+        client = await open_raw_connection(stand)
+        assert (await client.ask(posted(asked("hi")))).startswith(b"HTTP/1.1 200")
+        assert (await client.ask(posted(asked("hi", stream=True)))).startswith(b"HTTP/1.1 200")
+        assert b"two" in await client.reader.readuntil(b'"delta":"two"')
+        assert not step.until.is_set()
+        step.until.set()
+        assert (await client.reader.readuntil(b"[DONE]")).endswith(b"[DONE]")
+        client.writer.close()
+
+
+@pytest.mark.proves("D-25")
+@async_test
+async def test_requests_that_are_sent_together_are_answered_one_after_the_other(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(*[say(f"answer {number}") for number in range(3)])) as stand:
+        client = await open_raw_connection(stand)
+        client.writer.write(posted(asked("a")) + posted(asked("b")) + posted(asked("c", stream=True)))
+        for number in range(2):
+            head = await client.reader.readuntil(b"\r\n\r\n")
+            size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+            assert f"answer {number}".encode() in await client.reader.readexactly(size)
+        assert b"answer 2" in await client.reader.readuntil(b"[DONE]")
+        client.writer.close()
+
+
+@pytest.mark.proves("D-25")
+@async_test
+async def test_the_beginning_of_the_next_request_may_come_with_the_end_of_a_large_body(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(*[say("one"), say("two")] * 6)) as stand:
+        for size in range(2, 8):
+            client = await open_raw_connection(stand)
+            second = posted(asked("b"))
+            assert (await client.ask(posted(asked("x" * size * MAX_HEAD_BYTES)) + second[:20])).startswith(
+                b"HTTP/1.1 200"
+            )
+            assert (await client.ask(second[20:])).startswith(b"HTTP/1.1 200")
+            client.writer.close()
+
+
+@pytest.mark.proves("D-25")
+@async_test
+async def test_a_body_in_pieces_with_words_behind_it_is_read(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path, ScriptedModel(say("one"), say("two"))) as stand:
+        client = await open_raw_connection(stand)
+        body = asked("a")
+        head = posted(b"", "transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+        pieces = b"".join(b"%x;note=1\r\n%b\r\n" % (1, body[at : at + 1]) for at in range(len(body)))
+        assert (await client.ask(head + pieces + b"0\r\nx-checksum: 1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        assert (await client.ask(posted(asked("b")))).startswith(b"HTTP/1.1 200")
+        client.writer.close()
+
+
+@pytest.mark.proves("D-25")
+@async_test
+async def test_headers_without_end_are_refused(tmp_path: Path) -> None:
+    async with run_gateway(tmp_path) as stand:
+        client = await open_raw_connection(stand)
+        head = b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1\r\nx-more: "
+        client.writer.write(head.ljust(MAX_HEAD_BYTES + 1, b"x"))
+        assert (await client.head()).startswith(b"HTTP/1.1 400")
+        assert await client.reader.read() == b""
+        client.writer.close()

@@ -1,0 +1,115 @@
+"""Tokens of an identity provider whose keys are fetched over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from aiohttp import web
+from async_tests import async_test
+from cryptography.hazmat.primitives.asymmetric import ec
+from gateway.running_gateway import MODEL, run_gateway
+from websockets.asyncio.client import connect
+from websockets.frames import CloseCode
+
+from holodeck.lib.limits import JWT_LEEWAY
+from holodeck.testing import ScriptedModel, say, wait
+
+ISSUER, AUDIENCE = "https://issuer.example", "holodeck"
+
+
+@dataclass
+class Issuer:
+    """Hands out its public keys, and tokens."""
+
+    url: str = ""
+    key: ec.EllipticCurvePrivateKey = field(default_factory=lambda: ec.generate_private_key(ec.SECP256R1()))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return {"issuer": ISSUER, "audience": AUDIENCE, "jwks_url": f"{self.url}/keys", "admin_scope": "admin"}
+
+    @property
+    def token(self) -> str:
+        return self.token_with()
+
+    def token_with(self, **more: Any) -> str:
+        """A token with other claims than usual."""
+        claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "scope": "admin", "exp": time.time() + 600, **more}
+        return jwt.encode(claims, self.key, algorithm="ES256", headers={"kid": "k1"})
+
+    async def keys(self, _: web.Request) -> web.Response:
+        public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key()))
+        return web.json_response({"keys": [{**public, "kid": "k1", "alg": "ES256"}]})
+
+
+@asynccontextmanager
+async def issuing() -> AsyncIterator[Issuer]:
+    issuer, app = Issuer(), web.Application()
+    app.router.add_get("/keys", issuer.keys)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        issuer.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield issuer
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.proves("D-29")
+@async_test
+async def test_keys_of_the_issuer_are_fetched_and_let_its_callers_in_and_no_others(tmp_path: Path) -> None:
+    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as stand:
+        body = {"model": MODEL, "input": "Hello"}
+        assert (await stand.send("POST", "/v1/responses", body, key=issuer.token))[0] == 200
+        assert (await stand.send("GET", "/v1/mcp/servers", key=issuer.token))[0] == 200
+        issuer.key = ec.generate_private_key(ec.SECP256R1())
+        assert (await stand.send("POST", "/v1/responses", body, key=issuer.token))[0] == 401
+
+
+@pytest.mark.proves("D-29")
+@async_test
+async def test_a_token_whose_subject_is_no_text_is_refused(tmp_path: Path) -> None:
+    async with issuing() as issuer, run_gateway(tmp_path, ScriptedModel(say("Hi.")), jwt=issuer.config) as stand:
+        for subject in ("al\ud800ice", "al\0ice"):
+            status, said = await stand.send(
+                "POST", "/v1/responses", {"model": MODEL, "input": "Hello"}, key=issuer.token_with(sub=subject)
+            )
+            assert (status, said["error"]["code"]) == (401, "invalid_api_key")
+        assert not stand.model_requests
+
+
+@pytest.mark.proves("D-29")
+@async_test(30)
+async def test_sockets_end_when_their_token_expires_and_messages_that_wait_are_not_answered(tmp_path: Path) -> None:
+    resume = asyncio.Event()
+    model = ScriptedModel([say("One."), wait(resume)], say("Two."))
+    async with issuing() as issuer, run_gateway(tmp_path, model, jwt=issuer.config) as stand:
+        token = issuer.token_with(exp=time.time() + 3.0 - JWT_LEEWAY)
+        address, headers = stand.url.replace("http", "ws", 1) + "/v1/responses", {"authorization": f"Bearer {token}"}
+        message = json.dumps({"type": "response.create", "model": MODEL, "input": "Hello"})
+        async with (
+            connect(address, additional_headers=headers) as busy,
+            connect(address, additional_headers=headers) as idle,
+        ):
+            await busy.send(message)
+            await busy.send(message)
+            told = [json.loads(each) async for each in idle]
+            assert [each["error"]["code"] for each in told] == ["token_expired"]
+            resume.set()
+            told = [json.loads(each) async for each in busy]
+        ends = [each["type"] for each in told if each["type"] in ("response.completed", "error")]
+        assert ends == ["response.completed", "error"], "what was begun in time is finished"
+        assert (told[-1]["status"], told[-1]["error"]["code"]) == (401, "token_expired")
+        assert (idle.close_code, busy.close_code) == (CloseCode.GOING_AWAY, CloseCode.GOING_AWAY)
+        assert len(stand.model_requests) == 1

@@ -1,0 +1,93 @@
+"""A model that is away for a while: background responses wait for it, and those that somebody waits for do not."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from async_tests import async_test
+from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
+
+from holodeck.lib.limits import MODEL_ATTEMPTS
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
+from holodeck.testing.script import Turn, status
+from holodeck.testing.scripted_server import ScriptedServer
+
+SECONDS = 120.0
+AWAY = status(503, retry_after="0.01")
+
+
+async def _asked(model: ScriptedServer, times: int) -> None:
+    while len(model.received) < times:  # noqa: ASYNC110 - it is asked by another process
+        await asyncio.sleep(0.02)
+
+
+async def _ended(served: GatewayProcess, response_id: str) -> dict[str, Any]:
+    while True:
+        _, found, _ = await served.send("GET", f"/v1/responses/{response_id}")
+        if found["status"] not in ("queued", "in_progress"):
+            return dict(found)
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.proves("D-32")
+@async_test(SECONDS)
+async def test_a_background_response_waits_for_its_model_also_through_a_kill_and_repeats_no_tool(
+    tmp_path: Path,
+) -> None:
+    is_away = True
+
+    def turn(received: Any) -> Turn:
+        if received.json["messages"][-1]["role"] != "tool":
+            return call("echo", text="once")
+        return AWAY if is_away else say("done")
+
+    async with FaultyMCPServer() as mcp, ScriptedModel(turn).serve() as model:
+        server = {"name": "tools", "type": "mcp", "description": "Tools.", "transport": "http", "url": mcp.url}
+        file = write_gateway_file(tmp_path, model.url, mcp_servers=[server], background={"durable": True})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            await _asked(model, 1 + MODEL_ATTEMPTS + 1)
+            assert (await served.send("GET", f"/v1/responses/{begun['id']}"))[1]["status"] == "in_progress"
+            assert any("model.wait" in line and begun["id"] in line for line in served.stderr_lines)
+            served.stop(signal.SIGKILL)
+            await served.wait_exit()
+        async with run_gateway_process(file) as served:
+            await _asked(model, len(model.received) + MODEL_ATTEMPTS + 1)
+            is_away = False
+            found = await _ended(served, begun["id"])
+        assert (found["status"], found["output"][-1]["content"][0]["text"]) == ("completed", "done")
+        assert len(mcp.calls()) == 1
+
+
+@pytest.mark.proves("D-32")
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "in the process"])
+@async_test(SECONDS)
+async def test_a_background_response_that_waits_for_its_model_is_cancelled_at_once(
+    tmp_path: Path, is_durable: bool
+) -> None:
+    async with ScriptedModel(lambda _: AWAY).serve() as model:
+        file = write_gateway_file(tmp_path, model.url, background={"durable": is_durable})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            await _asked(model, MODEL_ATTEMPTS + 1)
+            await served.send("POST", f"/v1/responses/{begun['id']}/cancel")
+            assert (await _ended(served, begun["id"]))["status"] == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("fault", "more"), [(status(401), {}), (status(400), {}), (AWAY, {"model_wait_seconds": 0})], ids=str
+)
+@async_test(SECONDS)
+async def test_a_background_response_fails_at_once_where_waiting_does_not_help_or_is_not_wanted(
+    tmp_path: Path, fault: Turn, more: dict[str, Any]
+) -> None:
+    async with ScriptedModel(lambda _: fault).serve() as model:
+        file = write_gateway_file(tmp_path, model.url, background={"durable": False, **more})
+        async with run_gateway_process(file) as served:
+            _, begun, _ = await served.create_response(background=True)
+            assert (await _ended(served, begun["id"]))["status"] == "failed"
+            assert len(model.received) == (MODEL_ATTEMPTS if more else 1)

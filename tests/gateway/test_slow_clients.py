@@ -1,0 +1,153 @@
+"""Clients that ask for a stream and then take nothing of it: they cost their own answer, and nobody else's time."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import uvicorn
+from async_tests import async_test
+from gateway.gateway_process import run_gateway_process, write_gateway_file
+from gateway.movable_clock import advance_clock, with_movable_clock
+from gateway.running_gateway import MODEL, run_gateway
+from uvicorn.server import ServerState
+from websockets.asyncio.client import connect
+
+from holodeck.gateway.connections import build_http_protocol
+from holodeck.lib.limits import SHUTDOWN_READER_SECONDS
+from holodeck.testing import ScriptedModel, say
+
+SECONDS = 60.0
+PATIENCE = 600.0
+MORE_THAN_BUFFERS_HOLD = "x" * 12_000_000
+ASKED: dict[str, Any] = {"model": MODEL, "input": "hi"}
+
+
+def talkative() -> ScriptedModel:
+    return ScriptedModel(lambda _: say(MORE_THAN_BUFFERS_HOLD), chunk=1_000_000)
+
+
+async def asks_and_stops_reading(url: str) -> tuple[socket.socket, str]:
+    """A connection with a stream that nobody reads any more, and the id of its response."""
+    body = orjson.dumps(ASKED | {"stream": True})
+    head = "POST /v1/responses HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\n\r\n"
+    host, port = url.removeprefix("http://").split(":")
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(client, (host, int(port)))
+    await loop.sock_sendall(client, head.encode() + body)
+    text = b""
+    while (found := re.search(rb"resp_[0-9a-f]+", text)) is None:
+        text += await loop.sock_recv(client, 1024)
+    return client, found[0].decode()
+
+
+async def until_metrics_say(stand: Any, words: bytes) -> None:
+    while words + b"\n" not in (await stand.send("GET", "/metrics"))[1]:  # noqa: ASYNC110 - it is told nowhere
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.proves("D-28")
+@with_movable_clock
+async def test_a_reader_that_takes_nothing_is_let_go_and_its_response_is_kept_whole(tmp_path: Path) -> None:
+    limits = {"drain_seconds": 0, "reader_seconds": PATIENCE}
+    async with run_gateway(tmp_path, talkative(), limits=limits) as stand:
+        client, response = await asks_and_stops_reading(stand.url)
+        with client:
+            while any(task.get_name() == response for task in asyncio.all_tasks()):  # noqa: ASYNC110 - nor is this
+                await asyncio.sleep(0.02)
+            await advance_clock(PATIENCE + 1)
+            await until_metrics_say(stand, b"holodeck_in_flight 0")
+            kept = (await stand.send("GET", f"/v1/responses/{response}"))[1]
+            assert kept["status"] == "completed", "the model had said everything"
+            assert kept["output"][0]["content"][0]["text"] == MORE_THAN_BUFFERS_HOLD
+            await until_metrics_say(stand, b'holodeck_runs_total{model="demo",status="completed"} 1')
+
+
+@with_movable_clock
+async def test_a_client_that_does_not_read_during_shutdown_is_disconnected_after_a_short_wait() -> None:
+    asked, go, written, over = (asyncio.Event() for _ in range(4))
+
+    async def answer(_scope: Any, _receive: Any, send: Any) -> None:
+        asked.set()
+        await go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": MORE_THAN_BUFFERS_HOLD.encode(), "more_body": True})
+        written.set()
+        await send({"type": "http.response.body", "body": b"y"})
+        over.set()
+
+    loop, state, config = asyncio.get_running_loop(), ServerState(), uvicorn.Config(answer, log_config=None)
+    config.load()
+    protocol = functools.partial(
+        build_http_protocol(PATIENCE, PATIENCE), config=config, server_state=state, app_state={}
+    )
+    listening = await loop.create_server(protocol, "127.0.0.1")
+    async with listening:
+        _, writer = await asyncio.open_connection(*listening.sockets[0].getsockname(), limit=1)
+        writer.write(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+        await asked.wait()
+        for connection in list(state.connections):
+            connection.shutdown()
+        go.set()
+        await written.wait()
+        for _ in range(20):  # what the kernel takes meanwhile counts as taken
+            await advance_clock(SHUTDOWN_READER_SECONDS + 1)
+        assert over.is_set()
+        writer.close()
+
+
+@async_test(SECONDS)
+async def test_a_socket_that_takes_nothing_is_let_go(tmp_path: Path) -> None:
+    limits = {"drain_seconds": 0, "reader_seconds": 0.3}
+    async with run_gateway(tmp_path, talkative(), limits=limits) as stand:
+        address = stand.url.replace("http", "ws", 1) + "/v1/responses"
+        async with connect(address, max_queue=1, close_timeout=0.1) as client:
+            await client.send(orjson.dumps(ASKED | {"type": "response.create"}).decode())
+            assert orjson.loads(await client.recv())["type"] == "response.created"
+            await until_metrics_say(stand, b"holodeck_in_flight 0")
+
+
+@async_test(SECONDS)
+async def test_a_reader_that_takes_nothing_cannot_keep_the_gateway_from_ending(tmp_path: Path) -> None:
+    async with talkative().serve() as scripted:
+        file = write_gateway_file(tmp_path, scripted.url, limits={"drain_seconds": 0.2})
+        async with run_gateway_process(file) as served:
+            client, _ = await asks_and_stops_reading(served.url)
+            with client:
+                served.stop()
+                assert await served.wait_exit() == 0
+            assert "Traceback" not in "".join(served.stderr_lines)
+
+
+@async_test
+async def test_a_reader_who_is_slower_than_the_gateway_s_end_is_no_error_with_a_traceback(tmp_path: Path) -> None:
+    waits, never = asyncio.Event(), asyncio.Event()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            waits.set()
+            await never.wait()
+
+    async with run_gateway(tmp_path) as stand:
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/healthz",
+            "query_string": b"",
+            "headers": [(b"host", b"localhost")],
+        }
+        answering = asyncio.create_task(stand.service.app(scope, never.wait, send))  # type: ignore[arg-type] # unread
+        await waits.wait()
+        stand.service.app.is_draining = True
+        answering.cancel("timeout graceful shutdown exceeded")
+        await answering

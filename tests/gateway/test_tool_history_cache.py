@@ -1,0 +1,147 @@
+"""What the gateway did before a client's function was called is not forgotten where clients have no place for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from async_tests import async_test
+from gateway.conversation_client import GET_TIME, last_model_messages
+from gateway.running_gateway import MODEL, RunningGateway, run_gateway
+
+from holodeck.gateway.untold import ToolHistoryCache
+from holodeck.models.content import TextContent
+from holodeck.models.items import FunctionCall, FunctionCallOutput, text_message
+from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say
+
+FUNCTION = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object", "properties": {}}}}
+GO = {"role": "user", "content": "Go"}
+DONE = ["Go", ["add"], ("add", "3"), ["get_time"], ("get_time", "noon")]
+
+
+async def chat(stand: RunningGateway, messages: list[dict[str, Any]], key: str = "hd-anybody") -> dict[str, Any]:
+    body = {"model": MODEL, "messages": messages, "tools": [FUNCTION]}
+    status, answer = await stand.send("POST", "/v1/chat/completions", body, key=key)
+    assert status == 200, answer
+    message: dict[str, Any] = answer["choices"][0]["message"]
+    return message
+
+
+def noon(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """The message again, and the client's function answered."""
+    (called,) = message["tool_calls"]
+    kept = {"role": "assistant", "content": message["content"], "tool_calls": [called]}
+    return [kept, {"role": "tool", "tool_call_id": called["id"], "content": "noon"}]
+
+
+@pytest.mark.proves("D-25", "D-16")
+@pytest.mark.parametrize("ids", [("", ""), ("call_0", "call_0")], ids=["ids", "numbers"])
+@async_test(30)
+async def test_a_chat_goes_on_from_what_our_tools_gave_before_the_client_s_function(
+    tmp_path: Path, ids: tuple[str, str]
+) -> None:
+    first, second = call_raw("add", '{"a":1,"b":2}', call_id=ids[0]), call_raw("get_time", "{}", call_id=ids[1])
+    model = ScriptedModel(first, second, say("Noon."), call("echo", text="hi"), second, say("Bye."))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        given = [GO]
+        given += noon(await chat(stand, given))
+        answer = await chat(stand, given)
+        assert (answer["content"], last_model_messages(stand)) == ("Noon.", DONE)
+        given += [{"role": "assistant", "content": "Noon."}, {"role": "user", "content": "And hi"}]
+        given += noon(await chat(stand, given))
+        await chat(stand, given)
+        more = ["Noon.", "And hi", ["echo"], ("echo", "hi"), ["get_time"], ("get_time", "noon")]
+        assert last_model_messages(stand) == [*DONE, *more]
+        assert [made.name for made in server.calls()] == ["add", "echo"]
+
+
+@pytest.mark.proves("D-25", "D-29")
+@async_test(30)
+async def test_remembered_tool_results_stay_within_their_conversation_and_caller(tmp_path: Path) -> None:
+    turns = call("add", a=1, b=2), call_raw("get_time", "{}", call_id="call_0"), say("Noon.")
+    model = ScriptedModel(*turns, say("Noon."), say("Noon."))
+    async with (
+        FaultyMCPServer() as server,
+        run_gateway(tmp_path, model, mcp={"sums": server}, keys=("hd-alice", "hd-bob")) as stand,
+    ):
+        back = noon(await chat(stand, [GO], "hd-alice"))
+        await chat(stand, [GO, *back], "hd-bob")
+        assert last_model_messages(stand) == ["Go", ["get_time"], ("get_time", "noon")]
+        await chat(stand, [{"role": "user", "content": "Stop"}, *back], "hd-alice")
+        assert last_model_messages(stand) == ["Stop", ["get_time"], ("get_time", "noon")]
+        await chat(stand, [{"role": "system", "content": "Hush."}, GO, *back], "hd-alice")
+        assert last_model_messages(stand) == ["Hush.", *DONE]
+
+
+@pytest.mark.proves("D-25", "D-16")
+@pytest.mark.parametrize("store", [True, False])
+@pytest.mark.parametrize("is_mixed", [False, True])
+@async_test(30)
+async def test_clients_of_responses_that_drop_our_calls_lose_nothing_either(
+    tmp_path: Path, store: bool, is_mixed: bool
+) -> None:
+    """Pydantic AI keeps neither an mcp_call nor a reasoning item without a text."""
+    first = [call("get_time"), call("add", a=1, b=2)] if is_mixed else call("add", a=1, b=2)
+    model = ScriptedModel(first, call("get_time"), say("Noon."), say("Noon."))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        session, given = await stand.http_client(), [dict[str, Any](GO)]
+        for _ in range(3 if is_mixed else 2):
+            body = {"model": MODEL, "input": given, "tools": [GET_TIME], "store": store}
+            headers = {"user-agent": "pydantic-ai/2.38.0"}
+            async with session.post("/v1/responses", json=body, headers=headers) as answer:
+                said = await answer.json()
+                assert answer.status == 200, said
+            for item in (item for item in said["output"] if item["type"] == "function_call"):
+                again = {key: item[key] for key in ("type", "call_id", "name", "arguments")}
+                result = {"type": "function_call_output", "call_id": item["call_id"], "output": "noon"}
+                given += [again, result]
+        if not is_mixed:
+            assert last_model_messages(stand) == DONE
+        lines = [line for line in last_model_messages(stand) if isinstance(line, tuple)]
+        noons = [("get_time", "noon")] * (2 if is_mixed else 1)
+        assert sorted(lines) == [("add", "3"), *noons]
+        assert len(server.calls()) == 1
+
+
+@pytest.mark.proves("D-25")
+@async_test(30)
+async def test_a_client_that_saw_our_calls_and_leaves_them_out_is_not_told_again(tmp_path: Path) -> None:
+    model = ScriptedModel(call("add", a=1, b=2), call("get_time"), say("Noon."))
+    async with FaultyMCPServer() as server, run_gateway(tmp_path, model, mcp={"sums": server}) as stand:
+        body = {"model": MODEL, "input": [GO], "tools": [GET_TIME]}
+        _, answer = await stand.send("POST", "/v1/responses", body)
+        assert [item["type"] for item in answer["output"]] == ["function_call", "function_call_output", "function_call"]
+        result = {"type": "function_call_output", "call_id": answer["output"][-1]["call_id"], "output": "noon"}
+        await stand.send("POST", "/v1/responses", body | {"input": [GO, answer["output"][-1], result]})
+        assert last_model_messages(stand) == ["Go", ["get_time"], ("get_time", "noon")]
+
+
+def test_remembered_tool_results_expire_by_size_and_age() -> None:
+    now = [0.0]
+    untold = ToolHistoryCache(lambda: now[0], max_bytes=1_000)
+
+    def goes_on(question: str, size: int) -> bool:
+        """Whether what was done of this size is there when the client comes back."""
+        text = TextContent(text="x" * size)
+        ours = FunctionCall(call_id="a", name="add", arguments="{}"), FunctionCallOutput(call_id="a", content=(text,))
+        called = FunctionCall(call_id="b", name="get_time", arguments="{}")
+        given = [text_message("user", question)]
+        untold.store("me", given, (*ours, called), is_client=lambda name: name == "get_time")
+        return len(untold.restore_calls("me", [*given, called])) > 2
+
+    def is_known(question: str) -> bool:
+        called = FunctionCall(call_id="b", name="get_time", arguments="{}")
+        return len(untold.restore_calls("me", [text_message("user", question), called])) > 2
+
+    assert goes_on("one", 100)
+    assert goes_on("two", 100)
+    assert not goes_on("large", 2_000)
+    assert is_known("one")
+    assert is_known("two")
+    assert goes_on("three", 100)
+    assert goes_on("four", 700)
+    assert not is_known("one")
+    now[0] = 4_000.0
+    assert goes_on("five", 100)
+    assert not is_known("three")

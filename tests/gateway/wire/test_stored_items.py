@@ -1,0 +1,156 @@
+"""What is stored, sealed or folded comes back the same."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from async_tests import async_test
+from gateway.wire.open_responses_contract import contract_problems
+from gateway.wire.scripted_run import check_well_formed, open_sealed_items, play_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holodeck.gateway.wire.compact_request import build_compaction, read_compact_request
+from holodeck.gateway.wire.context import check_answered, with_missing_outputs
+from holodeck.gateway.wire.request import read_request
+from holodeck.gateway.wire.seal import BrokenSealError, SealKeys
+from holodeck.lib.errors import BadRequestError
+from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
+from holodeck.models.items import (
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Reasoning,
+    Usage,
+    text_message,
+)
+from holodeck.models.items_codec import decode_items, encode_items
+from holodeck.testing import ScriptedModel, say, think
+
+KEY = b"k" * 32
+SEAL = SealKeys([KEY]).for_caller("a")
+
+text = st.text(st.characters(codec="utf-8"), max_size=20)
+maybe = st.none() | text
+json = st.recursive(st.none() | st.booleans() | text, lambda inner: st.lists(inner) | st.dictionaries(text, inner))
+parts = st.one_of(
+    st.builds(TextContent, text=text, uri=maybe, mime_type=maybe),
+    st.builds(ImageContent, data=text, mime_type=text),
+    st.builds(AudioContent, data=text, mime_type=text),
+    st.builds(
+        BinaryContent,
+        data=st.binary(max_size=40),
+        mime_type=maybe,
+        uri=maybe,
+        name=maybe,
+        description=maybe,
+        is_link=st.booleans(),
+    ),
+    st.builds(ImageLink, url=text, detail=st.sampled_from(["auto", "low", "high"])),
+    st.builds(FileData, url=text, filename=maybe),
+)
+contents = st.lists(parts, max_size=3).map(tuple)
+items = st.one_of(
+    st.builds(Message, role=st.sampled_from(["system", "developer", "user", "assistant"]), content=contents, id=text),
+    st.builds(FunctionCall, call_id=text, name=text, arguments=text, id=text),
+    st.builds(FunctionCallOutput, call_id=text, content=contents, is_error=st.booleans(), id=text),
+    st.builds(Reasoning, text=text, summary=text, opaque=st.dictionaries(text, json, max_size=3), id=text),
+)
+
+
+@pytest.mark.proves("D-28")
+@settings(max_examples=100, deadline=None)
+@given(st.lists(items, max_size=5).map(tuple))
+def test_items_come_back_from_storage_as_they_were(conversation: tuple[Item, ...]) -> None:
+    assert decode_items(encode_items(conversation)) == conversation
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(items, max_size=5).map(tuple))
+def test_a_folded_conversation_is_unfolded_by_the_gateway_that_folded_it(conversation: tuple[Item, ...]) -> None:
+    resource = build_compaction(conversation, seal=SEAL, created_at=1.0, usage=Usage())
+    assert contract_problems("CompactResource", resource) == []
+    sealed = asyncio.run(open_sealed_items(resource["output"], SEAL))
+    found = read_request({"model": "m", "input": resource["output"]}, sealed=sealed).input
+    assert tuple(found.items) == conversation
+
+
+@pytest.mark.parametrize("content", [b"", b"secret", b"secret" * 100_000])
+def test_sealed_content_opens_only_whole_for_its_caller_its_purpose_and_with_its_key(content: bytes) -> None:
+    sealed = SEAL.seal("compaction", content)
+    assert "secret" not in sealed
+    assert SEAL.open("compaction", sealed) == content
+    for other in (SealKeys([b"other" * 8]).for_caller("a"), SealKeys([KEY]).for_caller("b")):
+        with pytest.raises(BrokenSealError):
+            other.open("compaction", sealed)
+    with pytest.raises(BrokenSealError):
+        SEAL.open("reasoning", sealed)
+    for place in range(4, 60):
+        changed = sealed[:place] + ("A" if sealed[place] != "A" else "B") + sealed[place + 1 :]
+        for text in (changed, sealed[:place], sealed[:place] + "é", sealed + "AAAA"):
+            with pytest.raises(BrokenSealError):
+                SEAL.open("compaction", text)
+
+
+def test_the_first_key_seals_and_all_of_them_open() -> None:
+    old, new = SealKeys([KEY]), SealKeys([b"n" * 32, KEY])
+    assert new.for_caller("a").open("reasoning", old.for_caller("a").seal("reasoning", b"x")) == b"x"
+    with pytest.raises(BrokenSealError):
+        old.for_caller("a").open("reasoning", new.for_caller("a").seal("reasoning", b"x"))
+
+
+def test_a_compact_request_is_checked_like_any_other() -> None:
+    request = read_compact_request({"model": "m", "input": "hi", "instructions": "short"})
+    assert (request.model, request.instructions, len(request.input.items)) == ("m", "short", 1)
+    for body, param in (
+        ({"model": "m"}, "input"),
+        ({"input": "x"}, "model"),
+        ({"model": "m", "input": "x", "y": 1}, "y"),
+    ):
+        with pytest.raises(BadRequestError) as caught:
+            read_compact_request(body)
+        assert caught.value.param == param
+
+
+@async_test
+async def test_encrypted_reasoning_travels_through_a_client_that_stores_nothing() -> None:
+    body: dict[str, Any] = {"store": False, "include": ["reasoning.encrypted_content"]}
+    model = ScriptedModel([think("hm", signature="s3cret"), say("yes")], say("again"))
+    first = await play_run(model, body, seal=SEAL)
+    check_well_formed(first)
+    reasoning = first.resource["output"][0]
+    assert "s3cret" not in str(first.events)
+    again = [{"role": "user", "content": "hi"}, *first.resource["output"], {"role": "user", "content": "and?"}]
+    await play_run(model, {**body, "input": again}, seal=SEAL)
+    [kept] = [item for item in model.requests[1].items if isinstance(item, Reasoning)]
+    assert kept.opaque == {"signature": "s3cret"}
+    assert (kept.text, kept.id) == ("hm", reasoning["id"])
+    plain = await play_run(ScriptedModel([think("hm", signature="s3cret"), say("yes")]), seal=SEAL)
+    assert "encrypted_content" not in plain.resource["output"][0], "only on request"
+
+
+@pytest.mark.proves("D-28")
+def test_a_response_that_ended_early_can_be_continued() -> None:
+    ours = FunctionCall(call_id="a", name="add", arguments="{}", id="fc_a")
+    theirs = FunctionCall(call_id="b", name="ask_client", arguments="{}", id="fc_b")
+    waiting = FunctionCall(call_id="c", name="sub", arguments="{}", id="fc_c")
+    context = with_missing_outputs(
+        (ours, theirs, waiting), pending=[waiting], is_client_function=lambda name: name == "ask_client"
+    )
+    assert [item.type for item in context] == [
+        "function_call",
+        "function_call_output",
+        "function_call",
+        "function_call",
+    ]
+    with pytest.raises(BadRequestError, match="No tool output found for function call b"):
+        check_answered((*context, text_message("user", "hi")), pending=[waiting])
+    answer = FunctionCallOutput(call_id="b", content=(TextContent(text="yes"),))
+    check_answered((*context, answer), pending=[waiting])
+    with pytest.raises(BadRequestError, match="No tool call found"):
+        check_answered((FunctionCallOutput(call_id="z", content=()),), pending=[])

@@ -1,0 +1,495 @@
+"""A connection to a model is used again exactly when that is safe, and no answer ever reaches another question."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import queue
+import socket
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import orjson
+import pytest
+from loopback import wait_full, wait_read
+from providers.model_exchange import TIMEOUT, model_at
+from providers.raw_server import (
+    CHUNK,
+    LOOPS,
+    Peer,
+    RawServer,
+    answer_body,
+    ask_text,
+    both_loops,
+    chat_event,
+    chunked_body,
+    close_at_end,
+    http_answer,
+    serve_raw,
+)
+from providers.test_wrappers import Pauses
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
+from holodeck.lib.posting import HTTP1Pool
+from holodeck.providers.provider import ModelProvider
+from holodeck.providers.retrying import Retrying
+
+BIG = "x" * 10_000_000
+
+
+async def echo(peer: Peer) -> None:
+    """Answer every question with its own words."""
+    while True:
+        body = await peer.read_request()
+        await peer.send(http_answer(body["messages"][0]["content"]))
+
+
+def replying(*replies: bytes) -> Any:
+    """Answer the questions of each connection with these bytes, then wait for the client to leave."""
+
+    async def handler(peer: Peer) -> None:
+        for reply in replies:
+            await peer.read_request()
+            await peer.send(reply)
+        await peer.wait_closed()
+
+    return handler
+
+
+@both_loops
+async def test_questions_one_after_the_other_share_a_connection() -> None:
+    async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
+        for number in range(5):
+            assert await ask_text(model, f"q{number}") == f"q{number}"
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_a_big_question_keeps_its_connection_too() -> None:
+    async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model, "y" * 1_000_000) == "y" * 1_000_000
+        assert await ask_text(model) == "hello"
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_a_hundred_questions_at_once_get_their_own_answers_and_share_connections_later() -> None:
+    async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
+        for _ in range(2):
+            said_back = await asyncio.gather(*(ask_text(model, f"q{number}") for number in range(100)))
+            assert said_back == [f"q{number}" for number in range(100)]
+        assert len(server.peers) <= 100
+
+
+@both_loops
+@pytest.mark.parametrize("ending", ["Connection: close", "connection: Close"])
+async def test_a_connection_that_the_server_closes_is_not_used_again(ending: str) -> None:
+    async with serve_raw(replying(http_answer("a", ending))) as server, close_at_end(model_at(server.url)) as model:
+        assert [await ask_text(model), await ask_text(model)] == ["a", "a"]
+        assert len(server.peers) == 2
+
+
+@both_loops
+async def test_a_connection_that_is_not_used_again_is_closed_although_the_server_only_says_that_it_will() -> None:
+    is_left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(http_answer("a", "Connection: close"))
+        await peer.wait_closed()
+        is_left.set()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model) == "a"
+        await is_left.wait()
+
+
+@both_loops
+async def test_an_answer_that_nobody_reads_does_not_stop_the_next_one() -> None:
+    async def handler(peer: Peer) -> None:
+        while True:
+            await peer.read_request()
+            # Only with its last byte is it more than is read ahead: nothing of it stays in the socket.
+            await peer.send(http_answer("", body=b"x" * (HTTP_READ_CHUNK + 1)))
+            await wait_read(peer.writer)
+            answered.set()
+
+    answered = asyncio.Event()
+    async with serve_raw(handler) as server:
+        poster = HTTP1Pool(server.url, connect_timeout=TIMEOUT)
+        unread = await poster.post(b"{}", {})
+        await answered.wait()
+        unread.close()  # all of it has come, and the connection is free
+        second = await poster.post(b"{}", {})
+        assert await second.read()
+        assert len(server.peers) == 1
+        await poster.close()
+
+
+@both_loops
+async def test_an_old_server_keeps_its_connection_only_if_it_says_so() -> None:
+    kept = http_answer("a", "Connection: keep-alive", version="1.0")
+    async with (
+        serve_raw(replying(kept, http_answer("b", version="1.0"))) as server,
+        close_at_end(model_at(server.url)) as model,
+    ):
+        assert [await ask_text(model) for _ in range(3)] == ["a", "b", "a"]
+        assert len(server.peers) == 2
+
+
+@both_loops
+@pytest.mark.parametrize("surplus", [b"garbage", http_answer("stolen"), b"H", b"\0"])
+async def test_what_comes_behind_an_answer_is_never_the_answer_to_the_next_question(surplus: bytes) -> None:
+    async with (
+        serve_raw(replying(http_answer("mine") + surplus)) as server,
+        close_at_end(model_at(server.url)) as model,
+    ):
+        assert [await ask_text(model), await ask_text(model)] == ["mine", "mine"]
+        assert len(server.peers) == 2
+
+
+@both_loops
+async def test_what_came_behind_an_answer_while_nobody_looked_is_not_the_next_answer() -> None:
+    asked, sent = asyncio.Event(), asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(http_answer("mine"))
+        await asked.wait()
+        await peer.send(http_answer("stolen"))
+        sent.set()
+        await peer.wait_closed()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model) == "mine"
+        asked.set()
+        await sent.wait()
+        # The bytes are in the socket, but the loop may not have looked yet.
+        assert await ask_text(model) == "mine"
+        assert len(server.peers) == 2
+
+
+@both_loops
+async def test_a_connection_that_the_server_closed_while_it_was_idle_is_not_used() -> None:
+    closing = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(http_answer("a"))
+        if len(server.peers) == 1:
+            closing.set()
+        else:
+            await peer.wait_closed()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model) == "a"
+        await closing.wait()
+        await server.peers[0].writer.wait_closed()
+        assert await ask_text(model) == "a"
+
+
+@both_loops
+async def test_a_connection_that_is_closed_instead_of_an_answer_can_be_retried() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(http_answer("a"))
+        await peer.read_request()  # and leaves without a word
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert await ask_text(model) == "a"
+        with pytest.raises(ModelError, match="connection was lost") as found:
+            await ask_text(model)
+        assert found.value.is_retryable
+        retrying = Retrying(model, sleep=Pauses())
+        assert [await ask_text(retrying) for _ in range(4)] == ["a"] * 4
+
+
+class Hurried(asyncio.SelectorEventLoop):
+    """One whose time can be moved on."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        return super().time() + self.ahead
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used_also_when_nobody_has_closed_it_yet() -> None:
+    async def handler(peer: Peer) -> None:
+        while await peer.read_request():
+            await peer.send(http_answer("a"))
+
+    async def exchange() -> None:
+        async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Hurried)
+            await ask_text(model)
+            loop.ahead = HTTP_KEEPALIVE / 2
+            await ask_text(model)
+            loop.ahead = HTTP_KEEPALIVE  # now it is looked whether it was idle for long enough to be closed
+            await asyncio.sleep(0)
+            assert len(server.peers) == 1
+            loop.ahead = HTTP_KEEPALIVE * 1.75
+            await ask_text(model)
+            assert len(server.peers) == 2
+
+    with asyncio.Runner(loop_factory=Hurried) as runner:
+        runner.run(exchange())
+
+
+def test_an_idle_connection_is_closed_after_a_while() -> None:
+    async def exchange() -> None:
+        left = asyncio.Event()
+
+        async def handler(peer: Peer) -> None:
+            await peer.read_request()
+            await peer.send(http_answer("a"))
+            await peer.wait_closed()
+            left.set()
+
+        async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+            await ask_text(model)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Hurried)
+            loop.ahead = HTTP_KEEPALIVE + 1
+            await left.wait()
+            await ask_text(model)
+            assert len(server.peers) == 2
+
+    with asyncio.Runner(loop_factory=Hurried) as runner:
+        runner.run(exchange())
+
+
+@both_loops
+@pytest.mark.parametrize("then", ["waits", "ends", "resets"])
+async def test_a_refusal_in_the_middle_of_a_big_question_is_heard(then: str) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.read_head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined] # or it reads on by itself
+        await peer.send(http_answer("", status="413 Content Too Large", body=b'{"error": "too big"}'))
+        if then == "ends":
+            peer.writer.write_eof()
+        if then != "resets":
+            await left.wait()
+
+    left = asyncio.Event()
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match=r"413 .*too big"):
+            await ask_text(model, BIG)
+        left.set()
+
+
+def refuse_and_leave(listening: socket.socket) -> None:
+    """Read the beginning of each question, refuse it, and close the connection with the rest unread."""
+    with suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(CHUNK)
+                connection.sendall(http_answer("", status="413 Content Too Large", body=b"too big"))
+
+
+@both_loops
+async def test_a_refusal_is_heard_although_the_server_leaves_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=refuse_and_leave, args=(listening,))
+        thread.start()
+        heard = 0
+        try:
+            for _ in range(20):
+                async with close_at_end(model_at(f"http://127.0.0.1:{listening.getsockname()[1]}/v1")) as model:
+                    with pytest.raises(ModelError) as found:
+                        await ask_text(model, BIG[:1_000_000])
+                heard += found.value.status == 413
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+    assert heard > 15  # a reset may still overtake it between a look and a write
+
+
+@both_loops
+async def test_a_server_that_ends_in_the_middle_of_a_big_question_is_not_waited_for() -> None:
+    left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.read_head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        peer.writer.write_eof()
+        await left.wait()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match="connection was lost"):
+            await ask_text(model, BIG)
+        left.set()
+
+
+@both_loops
+async def test_an_early_answer_of_a_server_that_reads_on_does_not_keep_the_connection() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.read_head()
+        await peer.send(http_answer("", status="413 Content Too Large", body=b"too big"))
+        await peer.wait_closed()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        for _ in range(2):
+            with pytest.raises(ModelError, match="413"):
+                await ask_text(model, BIG)
+        assert len(server.peers) == 2
+
+
+@both_loops
+async def test_a_big_question_is_sent_to_its_end_although_the_answer_has_begun() -> None:
+    async def handler(peer: Peer) -> None:
+        while True:
+            size = await peer.read_head()
+            await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"3\r\n:hi\r\n")
+            body = orjson.loads(await peer.reader.readexactly(size))
+            await peer.send(chunked_body(b"\n\n" + answer_body(str(len(body["messages"][0]["content"])))))
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert [await ask_text(model, BIG), await ask_text(model, BIG)] == [str(len(BIG))] * 2
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_a_server_that_leaves_in_the_middle_of_a_big_question_is_not_waited_for_although_it_has_begun() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.read_head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await peer.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await wait_full(peer.writer)
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match="connection was lost") as found:
+            await ask_text(model, BIG)
+        assert found.value.is_retryable
+
+
+@both_loops
+async def test_a_refusal_in_the_middle_of_a_big_question_is_heard_as_soon_as_it_begins() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.read_head()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await wait_full(peer.writer)
+        await peer.send(b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 7\r\n\r\n")
+        await is_heard.wait()
+        await peer.send(b"too big")
+        await peer.wait_closed()
+
+    is_heard = asyncio.Event()
+    async with serve_raw(handler) as server:
+        poster = HTTP1Pool(server.url, connect_timeout=TIMEOUT)
+        refusal = await poster.post(BIG.encode(), {})
+        is_heard.set()
+        assert (refusal.status, await refusal.read()) == (413, b"too big")
+        await poster.close()
+
+
+@both_loops
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_question_that_is_taken_back_when_its_answer_is_there_harms_no_other(turns: int) -> None:
+    """After one of these turns of the loop the answer is whole, but the one who asked does not know yet."""
+    is_asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        while True:
+            body = await peer.read_request()
+            is_asked.set()
+            await peer.send(http_answer(body["messages"][0]["content"]))
+            answered.set()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        first = asyncio.create_task(ask_text(model, "one"))
+        await is_asked.wait()
+        await answered.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        first.cancel()
+        assert await ask_text(model, "two") == "two"
+        await asyncio.wait([first])
+
+
+@both_loops
+async def test_closing_cuts_off_the_answers_that_are_read_and_the_questions_on_their_way() -> None:
+    asked = [asyncio.Event(), asyncio.Event()]
+
+    async def handler(peer: Peer) -> None:
+        number = len(server.peers) - 1
+        await peer.read_request()
+        if number == 0:
+            await peer.send(
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", chunked_body(chat_event("a"))[:-5]
+            )
+        asked[number].set()
+        await peer.wait_closed()
+
+    async with serve_raw(handler) as server:
+        model = model_at(server.url)
+        reading = asyncio.create_task(ask_text(model))
+        await asked[0].wait()
+        waiting = asyncio.create_task(ask_text(model))
+        await asked[1].wait()
+        dialling = asyncio.create_task(ask_text(model))
+        await asyncio.sleep(0)
+        await model.close()
+        for task in (reading, waiting, dialling):
+            with pytest.raises(ModelError, match="connection was lost") as found:
+                await task
+            assert found.value.is_retryable
+
+
+@both_loops
+async def test_a_closed_model_can_be_asked_again() -> None:
+    async with serve_raw(echo) as server, close_at_end(model_at(server.url)) as model:
+        for _ in range(2):
+            assert await ask_text(model) == "hello"
+            await model.close()
+        assert len(server.peers) == 2
+
+
+@contextmanager
+def serving_elsewhere() -> Iterator[RawServer]:
+    """A server in a thread: it outlives the loops of the test."""
+    started: queue.Queue[tuple[RawServer, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
+
+    async def serve() -> None:
+        async with serve_raw(echo) as server:
+            over = asyncio.Event()
+            started.put((server, asyncio.get_running_loop(), over))
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    server, loop, over = started.get(timeout=TIMEOUT)
+    try:
+        yield server
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+
+
+@pytest.mark.parametrize("first", list(LOOPS))
+@pytest.mark.parametrize("second", list(LOOPS))
+@pytest.mark.parametrize("is_asked_again", [True, False])
+def test_a_model_is_used_in_one_loop_after_the_other(first: str, second: str, is_asked_again: bool) -> None:
+    async def ask(model: ModelProvider) -> None:
+        assert [await ask_text(model), await ask_text(model)] == ["hello", "hello"]
+
+    async def ask_last(model: ModelProvider) -> None:
+        if is_asked_again:
+            await ask(model)
+        await model.close()
+
+    with serving_elsewhere() as server, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # nobody closed the connection of the first loop
+        model = model_at(server.url)
+        with asyncio.Runner(loop_factory=LOOPS[first]) as runner:
+            runner.run(ask(model))
+        with asyncio.Runner(loop_factory=LOOPS[second]) as runner:
+            runner.run(ask_last(model))
+        assert len(server.peers) == 1 + is_asked_again
+        del runner, model
+        gc.collect()

@@ -1,0 +1,446 @@
+"""An answer is the same however HTTP frames and cuts it; what is none is an error that says so, in bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+import zlib
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from providers.model_exchange import model_at, model_request, run_with_timeout
+from providers.raw_server import (
+    DONE,
+    LOOPS,
+    Peer,
+    answer_body,
+    ask_text,
+    both_loops,
+    chat_event,
+    chunked_body,
+    close_at_end,
+    http_answer,
+    run_on_loop,
+    serve_raw,
+)
+
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import HTTP_READ_CHUNK, MAX_HTTP_HEAD_BYTES
+from holodeck.models.exchange import TextDelta
+
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+CHUNKED = STREAM + b"Transfer-Encoding: chunked\r\n\r\n"
+JSON = '{"choices":[{"message": {"content": "héllo"}, "finish_reason": "stop"}]}'.encode()
+MIB = 1024 * 1024
+
+
+def once(*pieces: bytes, is_closed: bool = False) -> Any:
+    """Answer a question with these bytes, and then leave, or wait for the client to leave."""
+
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(*pieces)
+        if not is_closed:
+            await peer.wait_closed()
+
+    return handler
+
+
+async def heard(*pieces: bytes, is_closed: bool = False) -> str:
+    """What is heard of these bytes."""
+    async with serve_raw(once(*pieces, is_closed=is_closed)) as server, close_at_end(model_at(server.url)) as model:
+        return await ask_text(model)
+
+
+async def trouble(*pieces: bytes, is_closed: bool = False) -> ModelError:
+    with pytest.raises(ModelError) as found:
+        await heard(*pieces, is_closed=is_closed)
+    return found.value
+
+
+ANSWERS = {
+    "with its length": http_answer("héllo"),
+    "in chunks": CHUNKED + chunked_body(chat_event("h", is_last=False), chat_event("éllo"), DONE),
+    "in chunks with trailers": CHUNKED
+    + chunked_body(answer_body("héllo"))[:-2]
+    + b"X-Sum: 1\r\nContent-Length: 3\r\n\r\n",
+    "in chunks with extensions": CHUNKED
+    + b"%x;a=b\r\n%b\r\n0;c\r\n\r\n" % (len(answer_body("héllo")), answer_body("héllo")),
+    "after others": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    + http_answer("héllo"),
+    "without a reason": http_answer("héllo", status="200"),
+    "with odd names": b"HTTP/1.1 200 OK\r\ncOnTeNt-TyPe: text/event-stream\r\nTRANSFER-ENCODING: Chunked\r\n\r\n"
+    + chunked_body(answer_body("héllo")),
+    "with its type twice": http_answer("héllo", "Content-Type: text/event-stream"),
+    "without a type": b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"
+    % (len(answer_body("héllo")), answer_body("héllo")),
+    "as JSON": http_answer("", body=JSON).replace(b"text/event-stream", b"application/json"),
+}
+UNTIL_CLOSED = {
+    "old": b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + answer_body("héllo"),
+    "new": STREAM + b"\r\n" + answer_body("héllo"),
+    "closing": STREAM + b"Connection: close\r\n\r\n" + answer_body("héllo"),
+    "identity": STREAM + b"Transfer-Encoding: identity\r\nConnection: close\r\n\r\n" + answer_body("héllo"),
+}
+
+
+@both_loops
+@pytest.mark.parametrize("form", ANSWERS)
+async def test_every_form_of_an_answer_is_heard(form: str) -> None:
+    assert await heard(ANSWERS[form]) == "héllo"
+
+
+@both_loops
+@pytest.mark.parametrize("form", UNTIL_CLOSED)
+async def test_an_answer_may_end_with_its_connection(form: str) -> None:
+    assert await heard(UNTIL_CLOSED[form], is_closed=True) == "héllo"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(sorted(ANSWERS)), st.lists(st.integers(1, 9), max_size=80))
+def test_an_answer_does_not_depend_on_how_its_bytes_are_cut(form: str, sizes: list[int]) -> None:
+    async def exchange() -> None:
+        rest, pieces = ANSWERS[form], []
+        for size in sizes:
+            pieces.append(rest[:size])
+            rest = rest[size:]
+        assert await heard(*(piece for piece in [*pieces, rest] if piece)) == "héllo"
+
+    run_with_timeout(exchange())
+
+
+@both_loops
+async def test_an_answer_that_comes_byte_by_byte_is_heard() -> None:
+    for form in ("in chunks with trailers", "after others"):
+        whole = ANSWERS[form]
+        assert await heard(*(whole[at : at + 1] for at in range(len(whole)))) == "héllo"
+
+
+@both_loops
+@pytest.mark.parametrize("form", ["with its length", "in chunks", "after others", "as JSON"])
+async def test_an_answer_that_is_cut_off_is_an_error_that_can_be_retried(form: str) -> None:
+    whole = ANSWERS[form]
+    for at in range(1, len(whole) - len(DONE) - 20, 7):
+        error = await trouble(whole[:at], is_closed=True)
+        assert "before the answer was complete" in str(error)
+        assert error.is_retryable
+
+
+@both_loops
+async def test_an_answer_without_a_body_is_a_refusal() -> None:
+    error = await trouble(b"HTTP/1.1 204 No Content\r\n\r\n")
+    assert "204 No Content" in str(error)
+
+
+PACKERS: dict[str, Any] = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "GZip": gzip.compress,
+    "deflate": zlib.compress,
+    " deflate": lambda data: zlib.compress(data, wbits=-zlib.MAX_WBITS),
+    "identity": lambda data: data,
+}
+
+
+@both_loops
+@pytest.mark.parametrize("encoding", PACKERS)
+async def test_a_packed_answer_is_heard_although_nobody_asked_for_it(encoding: str) -> None:
+    packed = PACKERS[encoding](answer_body("héllo"))
+    assert await heard(http_answer("", f"Content-Encoding: {encoding}", body=packed)) == "héllo"
+    cut = [packed[at : at + 1] for at in range(len(packed))]
+    head = CHUNKED.replace(b"\r\n\r\n", f"\r\nContent-Encoding: {encoding}\r\n\r\n".encode())
+    assert await heard(head, *(chunked_body(piece)[:-5] for piece in cut), b"0\r\n\r\n") == "héllo"
+
+
+@both_loops
+async def test_a_packed_answer_is_heard_to_its_last_byte() -> None:
+    overhead = len(chat_event("")) + len(DONE)
+    for size in (HTTP_READ_CHUNK, 2 * HTTP_READ_CHUNK):
+        for around in range(-3, 4):
+            text = "x" * (size - overhead + around)
+            packed = gzip.compress(answer_body(text))
+            assert await heard(http_answer("", "Content-Encoding: gzip", body=packed)) == text
+
+
+@both_loops
+async def test_a_packed_answer_is_heard_whose_end_the_unpacker_has_taken_in_but_not_given_out() -> None:
+    end = b'"choices":[{"message":{"content":"hello"},"finish_reason":"stop"}]}'
+    for beyond in range(1, len(end), 7):
+        around = b'{"pad":"%b","before":{' + end + b"," + end
+        body = around % (b"x" * (HTTP_READ_CHUNK + beyond - len(around) + len(b"%b")))
+        packed = zlib.compress(body, wbits=-zlib.MAX_WBITS)  # its end is a repetition, and nothing comes behind it
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(packed)}\r\n".encode()
+        assert await heard(head + b"Content-Encoding: deflate\r\n\r\n" + packed) == "hello"
+
+
+@both_loops
+async def test_a_packed_refusal_is_understood() -> None:
+    body = gzip.compress(b'{"error": {"message": "not today"}}')
+    error = await trouble(http_answer("", "Content-Encoding: gzip", status="403 Forbidden", body=body))
+    assert "403 Forbidden: not today" in str(error)
+
+
+@both_loops
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip"])
+async def test_an_unknown_packing_is_named(encoding: str) -> None:
+    error = await trouble(http_answer("a", f"Content-Encoding: {encoding}"))
+    assert f"its answer cannot be read: it came as '{encoding}', which nobody asked for." in str(error)
+    refused = await trouble(http_answer("a", f"Content-Encoding: {encoding}", status="401 Unauthorized"))
+    assert "401 Unauthorized. Check the key" in str(refused)
+
+
+@both_loops
+async def test_a_broken_packing_is_named() -> None:
+    error = await trouble(http_answer("", "Content-Encoding: gzip", body=b"this is no gzip"))
+    assert "its answer cannot be read: its gzip is broken." in str(error)
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
+def test_a_small_answer_that_unpacks_to_hundreds_of_megabytes_takes_little_memory(kind: str) -> None:
+    packer = zlib.compressobj(9, wbits=zlib.MAX_WBITS | 16)
+    bomb = b"".join(packer.compress(b" " * MIB) for _ in range(200)) + packer.flush()
+    whole = http_answer("", "Content-Encoding: gzip", body=bomb).replace(b"text/event-stream", kind.encode())
+    del packer
+
+    async def exchange() -> None:
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        tracemalloc.start()
+        error = await trouble(whole)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        counting.cancel()
+        await asyncio.wait([counting])
+        assert "its answer is too big to be one" in str(error)
+        assert peak < 160 * MIB  # twice the limit of a body, which is joined once, and the packed bytes
+        assert turns > 100  # others got their turn
+
+    run_on_loop(exchange, LOOPS["asyncio"])
+
+
+@both_loops
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nX-Endless: ",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 ",
+        b"HTTP/1.1 100 Continue\r\nX-Endless: ",
+        CHUNKED + b"0\r\nX-Endless: ",
+        CHUNKED + b"0\r\n",
+    ],
+)
+async def test_headers_without_end_are_an_error(head: bytes) -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(head)
+        line = b"a: b\r\n" * 2_000 if head.endswith(b"\n") else b"x" * 12_000
+        while True:
+            await peer.send(line)
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match=f"its headers have more than {MAX_HTTP_HEAD_BYTES} bytes"):
+            await ask_text(model)
+
+
+@both_loops
+async def test_endless_100_continue_responses_are_an_error() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        while True:
+            await peer.send(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match="its headers have more than"):
+            await ask_text(model)
+
+
+@both_loops
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"\x15\x03\x03\x00\x02\x02\x46",  # a TLS server's refusal
+        b"\x00\x00\x12\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x80",  # HTTP/2
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"HTTP/9.9 200 OK\r\n\r\n",
+        b"HTTP/1.1 abc OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nabc",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\nabc",
+        CHUNKED + b"zz\r\n",
+    ],
+)
+async def test_what_is_no_http_is_an_error_that_says_so(garbage: bytes) -> None:
+    error = await trouble(garbage)
+    assert "its answer cannot be read: it is not HTTP (" in str(error)
+    assert "Check the endpoint and its port." in str(error)
+
+
+@both_loops
+async def test_a_server_that_does_not_speak_http_is_disconnected_at_once() -> None:
+    is_left = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"SSH-2.0-OpenSSH_9.6\r\n")
+        await peer.wait_closed()
+        is_left.set()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        with pytest.raises(ModelError, match="it is not HTTP"):
+            await ask_text(model)
+        await is_left.wait()
+
+
+@both_loops
+async def test_what_came_before_the_garbage_is_heard() -> None:
+    handler = once(CHUNKED + chunked_body(chat_event("a", is_last=False))[:-5] + b"zz\r\n")
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        events = model.stream(model_request())
+        assert await anext(events) == TextDelta(text="a")
+        with pytest.raises(ModelError, match="it is not HTTP"):
+            await anext(events)
+
+
+@both_loops
+async def test_an_answer_that_nobody_reads_stays_with_its_server() -> None:
+    """50 MB are offered; only what fits into a few buffers is taken until the reader goes on."""
+    sent, total = 0, 50 * MIB
+    piece = chat_event("x" * (MIB - len(chat_event("", is_last=False))), is_last=False)
+    going = asyncio.Event()
+
+    async def handler(peer: Peer) -> None:
+        nonlocal sent
+        await peer.read_request()
+        await peer.send(STREAM + b"Content-Length: %d\r\n\r\n" % (50 * len(piece) + len(answer_body("end"))))
+        peer.writer.transport.set_write_buffer_limits(0)
+        for _ in range(50):
+            await peer.send(piece)
+            sent += len(piece)
+            going.set()
+        await peer.send(answer_body("end"))
+        await peer.wait_closed()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        async with aclosing(model.stream(model_request())) as events:
+            await anext(events)
+            seen, idle = sent, 0
+            while idle < 200:  # turns of the loop in which nothing moved
+                await asyncio.sleep(0)
+                idle = idle + 1 if sent == seen else 0
+                seen = sent
+            assert sent < total / 2
+            texts = [each.text async for each in events if isinstance(each, TextDelta)]
+        assert texts[-1] == "end"
+        assert sum(map(len, texts)) > 48 * MIB
+
+
+@both_loops
+async def test_a_big_answer_is_heard_by_a_slow_reader_and_the_connection_is_kept() -> None:
+    text = "y" * MIB
+
+    async def handler(peer: Peer) -> None:
+        while True:
+            await peer.read_request()
+            await peer.send(
+                CHUNKED,
+                *(chunked_body(chat_event(text, is_last=False))[:-5] for _ in range(4)),
+                chunked_body(answer_body("z")),
+            )
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        for _ in range(2):
+            heard_of = 0
+            async for each in model.stream(model_request()):
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                heard_of += len(each.text) if isinstance(each, TextDelta) else 0
+            assert heard_of == 4 * MIB + 1
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_an_answer_that_is_longer_than_it_says_is_read_as_it_says() -> None:
+    assert await heard(http_answer("a") + answer_body("b")) == "a"
+
+
+@both_loops
+async def test_a_refusal_whose_words_are_cut_off_is_heard() -> None:
+    head = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 100\r\n\r\nslow"
+    error = await trouble(head, is_closed=True)
+    assert (error.status, error.retry_after) == (429, 7.0)
+    assert "slow" in str(error)
+
+
+def test_a_refusal_whose_words_never_come_is_heard() -> None:
+    class Hurried(asyncio.SelectorEventLoop):
+        ahead = 0.0
+
+        def time(self) -> float:
+            return super().time() + self.ahead
+
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 100\r\n\r\nslow")
+        running = asyncio.get_running_loop()
+        assert isinstance(running, Hurried)
+        while not gone.is_set():
+            running.ahead += 1
+            await asyncio.sleep(0)
+        await peer.wait_closed()
+
+    async def exchange() -> None:
+        async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+            with pytest.raises(ModelError, match="429 Too Many Requests: slow"):
+                await ask_text(model)
+            gone.set()
+
+    gone = asyncio.Event()
+    run_on_loop(exchange, Hurried, limit=1_000_000)
+
+
+@both_loops
+async def test_the_headers_of_an_answer_are_not_those_of_the_next_one() -> None:
+    async def handler(peer: Peer) -> None:
+        await peer.read_request()
+        await peer.send(
+            http_answer("", "Content-Encoding: gzip", "Retry-After: 7", body=gzip.compress(answer_body("one")))
+        )
+        await peer.read_request()
+        await peer.send(b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n", http_answer("two"))
+        await peer.read_request()
+        await peer.send(http_answer("", status="429 Too Many Requests", body=b"slow"))
+        await peer.wait_closed()
+
+    async with serve_raw(handler) as server, close_at_end(model_at(server.url)) as model:
+        assert [await ask_text(model), await ask_text(model)] == ["one", "two"]
+        with pytest.raises(ModelError, match="429") as found:
+            await ask_text(model)
+        assert found.value.retry_after is None
+        assert len(server.peers) == 1
+
+
+@both_loops
+async def test_an_answer_is_whole_with_its_last_word_although_the_server_does_not_end_it() -> None:
+    assert await heard(CHUNKED, chunked_body(answer_body("hello")).removesuffix(b"0\r\n\r\n")) == "hello"
+
+
+@both_loops
+async def test_repeated_headers_are_one() -> None:
+    error = await trouble(
+        http_answer("", "x-should-retry: true", "X-Other: 1", "X-OTHER: 2", status="400 Bad", body=b"{}")
+    )
+    assert error.is_retryable

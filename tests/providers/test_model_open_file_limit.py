@@ -1,0 +1,52 @@
+"""A process that can open no more connections says so, and does not take the model for broken."""
+
+from __future__ import annotations
+
+import pytest
+from open_file_limit import exhaust_open_files
+from providers.model_exchange import model_at
+from providers.raw_server import Peer, ask_text, both_loops, http_answer, serve_raw
+
+from holodeck.lib.errors import ModelError
+from holodeck.providers.breaker import CircuitBreaker
+from holodeck.providers.retrying import Retrying
+
+
+async def hello(peer: Peer) -> None:
+    while True:
+        await peer.read_request()
+        await peer.send(http_answer("hello"))
+
+
+@both_loops
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_a_lack_of_files_is_told_and_is_not_the_models_fault(host: str) -> None:
+    async with serve_raw(hello) as server:
+        first, model = model_at(server.url), CircuitBreaker(model_at(f"http://{host}:{server.port}/v1"), failures=2)
+        assert await ask_text(first) == "hello"
+        with exhaust_open_files():
+            for _ in range(4):
+                with pytest.raises(ModelError, match="it was not asked: this machine has too many files") as found:
+                    await ask_text(model)
+                assert (found.value.is_retryable, found.value.retry_after) == (True, 1)
+        assert not model.is_open
+        assert await ask_text(model) == "hello"
+        await first.close()
+        await model.close()
+
+
+@both_loops
+async def test_it_is_asked_again_when_there_is_room() -> None:
+    async with serve_raw(hello) as server:
+        first = model_at(server.url)
+        assert await ask_text(first) == "hello"
+        shortage = exhaust_open_files()
+
+        async def room(seconds: float) -> None:
+            shortage.__exit__(None, None, None)
+
+        model = Retrying(model_at(server.url), sleep=room)
+        shortage.__enter__()
+        assert await ask_text(model) == "hello"
+        await first.close()
+        await model.close()

@@ -1,0 +1,159 @@
+"""A database connection on a thread of its own: jobs are done whole or not at all, and no caller harms another."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from async_tests import async_test
+
+from holodeck.lib.errors import StorageError
+from holodeck.storage.workers import Worker
+
+FULL = "the disk is full"
+
+
+def connect() -> sqlite3.Connection:
+    """A table that has room for a few pages."""
+    db = sqlite3.connect(":memory:", isolation_level=None)
+    db.execute("CREATE TABLE words (word TEXT PRIMARY KEY)")
+    db.execute("CREATE TABLE meanings (word TEXT REFERENCES words DEFERRABLE INITIALLY DEFERRED)")
+    db.execute("PRAGMA foreign_keys = ON")
+    db.execute("PRAGMA max_page_count = 20")
+    return db
+
+
+@asynccontextmanager
+async def working() -> AsyncIterator[Worker]:
+    worker = Worker(connect, is_writer=True, name="test")
+    try:
+        yield worker
+    finally:
+        await worker.close()
+
+
+def adding(*words: str) -> Callable[[sqlite3.Connection], int]:
+    def add(db: sqlite3.Connection) -> int:
+        for word in words:
+            db.execute("INSERT INTO words VALUES (?)", (word,))
+        return len(words)
+
+    return add
+
+
+async def kept(worker: Worker) -> list[str]:
+    rows = await worker.run(lambda db: db.execute("SELECT word FROM words ORDER BY word").fetchall())
+    return [row[0] for row in rows]
+
+
+@pytest.mark.proves("D-28")
+@pytest.mark.parametrize("others", [0, 3])
+@async_test
+async def test_a_job_that_fails_half_way_is_undone_and_no_other_with_it(others: int) -> None:
+    async with working() as worker:
+        good = [adding(f"good {number}") for number in range(others)]
+        jobs = [*good, adding("half", "half"), adding("last")] if others else [adding("half", "half")]
+        found = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
+        assert [isinstance(each, StorageError) for each in found].count(True) == 1
+        assert await kept(worker) == [*(f"good {number}" for number in range(others)), *(["last"] if others else [])]
+        assert await worker.run(adding("next")) == 1
+
+
+@pytest.mark.parametrize("mistake", [OverflowError, StopIteration])
+@pytest.mark.parametrize("others", [0, 2])
+@async_test
+async def test_a_mistake_in_a_job_reaches_its_caller_and_the_next_jobs_are_done(
+    mistake: type[Exception], others: int
+) -> None:
+    def fail(db: sqlite3.Connection) -> None:
+        adding("half")(db)
+        raise mistake
+
+    async with working() as worker:
+        jobs: list[Any] = [fail, *(adding(f"good {number}") for number in range(others))]
+        found, *done = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
+        assert mistake in (type(found), type(getattr(found, "__cause__", None)))
+        assert done == [1] * others
+        assert await kept(worker) == [f"good {number}" for number in range(others)]
+
+
+@pytest.mark.proves("D-31")
+@async_test
+async def test_when_the_disk_is_full_what_was_acknowledged_is_there_and_nothing_else_and_the_next_is_tried() -> None:
+    async with working() as worker:
+        assert await worker.run(adding("before")) == 1
+        words = ["one", "x" * 1_000_000, "two"]
+        found = await asyncio.gather(*(worker.run(adding(word)) for word in words), return_exceptions=True)
+        assert FULL in str(found[1])
+        acknowledged = [word for word, each in zip(words, found, strict=True) if each == 1]
+        assert await kept(worker) == sorted(["before", *acknowledged])
+        assert await worker.run(adding("after")) == 1
+
+
+@pytest.mark.proves("D-28")
+@pytest.mark.parametrize("others", [0, 1])
+@async_test
+async def test_what_the_database_refuses_at_the_very_end_is_undone_and_the_next_is_tried(others: int) -> None:
+    async with working() as worker:
+        jobs = [lambda db: db.execute("INSERT INTO meanings VALUES ('none')").rowcount, *[adding("other")] * others]
+        found = await asyncio.gather(*(worker.run(job) for job in jobs), return_exceptions=True)
+        assert all(isinstance(each, StorageError) for each in found)
+        assert await worker.run(adding("next")) == 1
+        assert await kept(worker) == ["next"]
+
+
+@async_test
+async def test_what_was_asked_for_before_the_end_is_done_before_it() -> None:
+    worker = Worker(connect, is_writer=True, name="test")
+    await worker.run(adding("first"))
+    done, _ = await asyncio.gather(worker.run(adding("last")), worker.close())
+    assert done == 1
+
+
+@async_test
+async def test_a_caller_that_leaves_harms_no_other() -> None:
+    async with working() as worker:
+        jobs: list[Any] = [adding("left"), adding("half", "half"), adding("stays")]
+        leaving, failing, staying = [asyncio.create_task(worker.run(job)) for job in jobs]
+        await asyncio.sleep(0)  # they are asked for
+        leaving.cancel()
+        failing.cancel()
+        assert await staying == 1
+        assert await kept(worker) == ["left", "stays"]
+
+
+def test_a_loop_that_ended_before_its_job_was_done_keeps_no_other_loop_waiting() -> None:
+    worker = Worker(connect, is_writer=True, name="test")
+    ended = asyncio.new_event_loop()
+    asking = ended.create_task(worker.run(adding("left")))
+    ended.call_soon(ended.stop)
+    ended.run_forever()
+    ended.close()
+
+    async def ask() -> None:
+        async with asyncio.timeout(20):
+            for word in ("one", "two"):
+                assert await worker.run(adding(word)) == 1
+            assert {"one", "two"} <= set(await kept(worker))
+            await worker.close()
+
+    asyncio.run(ask())
+    assert not asking.done()
+    asking._log_destroy_pending = False  # type: ignore[attr-defined] # it went with its loop
+
+
+@pytest.mark.proves("D-31")
+@async_test
+async def test_a_storage_error_does_not_show_the_path_of_the_database() -> None:
+    def refuse() -> sqlite3.Connection:
+        raise PermissionError(13, "Permission denied", "/home/operator/secret.db")
+
+    worker = Worker(refuse, is_writer=True, name="test")
+    with pytest.raises(StorageError, match="may not write there") as found:
+        await worker.run(adding("word"))
+    assert "operator" not in str(found.value)
+    await worker.close()
