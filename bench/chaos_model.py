@@ -8,8 +8,8 @@ from typing import Any
 
 from bench.chaos_tools import IDEMPOTENT, OTHERS
 from holodeck.testing import ScriptedModel, call_raw, say, wait
-from holodeck.testing.script import Turn
-from holodeck.testing.scripted_server import Received
+from holodeck.testing.model.script import Turn
+from holodeck.testing.model.scripted_server import Received
 
 STEPS = 5
 THINKING = 0.15  # seconds at most, in the middle of a turn

@@ -20,18 +20,18 @@ import aiohttp
 import orjson
 
 from bench.table import print_table
-from holodeck.lib import net
-from holodeck.models.exchange import ModelAnswer, ModelRequest
+from holodeck.lib.net import aiohttp_client
 from holodeck.models.items import text_message
+from holodeck.models.model_io import ModelAnswer, ModelRequest
 from holodeck.providers.anthropic import Anthropic
-from holodeck.providers.breaker import CircuitBreaker
 from holodeck.providers.chat_completions import ChatCompletions
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.responses import Responses
-from holodeck.providers.retrying import Retrying
-from holodeck.providers.timeouts import Timeouts
-from holodeck.testing.dialects import AnthropicWriter, ChatWriter, ResponsesWriter, Writer
-from holodeck.testing.script import Say
+from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
+from holodeck.providers.wrappers.retry import Retrying
+from holodeck.providers.wrappers.timeout import Timeouts
+from holodeck.testing.model.dialects import AnthropicWriter, ChatWriter, ResponsesWriter, Writer
+from holodeck.testing.model.script import Say
 
 CHUNKS = 400
 ROUNDS = 5
@@ -61,7 +61,7 @@ def main() -> None:
 
 async def _measure(port: int) -> None:
     base = f"http://127.0.0.1:{port}"
-    client = net.create_http_client(connect_timeout=5)
+    client = aiohttp_client.create_http_client(connect_timeout=5)
     rows = []
     for dialect in PATHS:
         model = _model(dialect, base)

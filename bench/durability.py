@@ -21,8 +21,8 @@ from bench.gateway_process import GatewayProcess, write_gateway_file
 from bench.postgres import running_postgres
 from bench.table import print_table
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import Turn
-from holodeck.testing.scripted_server import Received
+from holodeck.testing.model.script import Turn
+from holodeck.testing.model.scripted_server import Received
 
 if TYPE_CHECKING:
     from storage.postgres_server import PostgresServer

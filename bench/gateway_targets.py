@@ -21,7 +21,7 @@ from bench import litellm_proxy
 from bench.gateway_model import EVENTS, OTHER_WORD, TOOL, TOOL_TEXT, WORD
 from bench.http_load import RequestPlan, encode_post
 from bench.processes import module_command, run_server, stop_at_end
-from holodeck.gateway.callers import hash_key
+from holodeck.gateway.auth.callers import hash_key
 from holodeck.testing import FaultyMCPServer
 
 MODELS = ("plain", "stream", "paced", "tool", "wait")

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from bench.table import print_table
-from holodeck.models.exchange import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.models.items import FunctionCall, Message, text_message
+from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.providers.rehearsal import Rehearsal, shortlist_tools
 from holodeck.providers.rehearsal.speech import find_asked_tool
 from holodeck.providers.rehearsal.zones import zone_names

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holodeck.config.loader import LoadedAgent
+from holodeck.config.agent_loader import LoadedAgent
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.runtime import read_agent
 

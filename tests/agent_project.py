@@ -13,9 +13,9 @@ from typing import Any, Unpack
 from holodeck_command import run_holodeck
 
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
-from holodeck.testing.command import CommandOptions
-from holodeck.testing.scripted import ScriptedModel
-from holodeck.testing.scripted_server import ScriptedServer
+from holodeck.testing.mcp.command import CommandOptions
+from holodeck.testing.model.scripted import ScriptedModel
+from holodeck.testing.model.scripted_server import ScriptedServer
 
 GONE_WITHIN = 45.0  # seconds: who is killed ends once the kernel has a moment for it
 

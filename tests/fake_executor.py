@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from holodeck.models.content import ContentBlock, TextContent
-from holodeck.models.exchange import ToolSpec
+from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 
 ToolReturn = str | ToolResult | tuple[ContentBlock, ...]

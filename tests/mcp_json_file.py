@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.servers import LoadedServers
+from holodeck.config.server_loader import LoadedServers
 from holodeck.models.tool import MCPTool
 from holodeck.runtime import read_servers
 

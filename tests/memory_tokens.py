@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holodeck.tools.mcp.auth.store import LoginRecord
+from holodeck.tools.mcp.auth.token_store import LoginRecord
 
 
 class MemoryTokens:

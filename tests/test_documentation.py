@@ -51,7 +51,7 @@ def test_every_key_of_a_tool_is_in_the_readme() -> None:
 
 def test_every_key_of_a_gateway_and_of_auth_is_in_the_readme() -> None:
     from holodeck.models import auth, gateway
-    from holodeck.models.base import FileModel
+    from holodeck.models.file_model import FileModel
 
     models = [
         model

@@ -24,7 +24,7 @@ def _imported(code: str) -> set[str]:
     "code",
     [
         "import holodeck",
-        "import holodeck.models.agent, holodeck.config.loader",
+        "import holodeck.models.agent, holodeck.config.agent_loader",
         "from holodeck.cli.main import cli\ncli.main(['--help'], standalone_mode=False)",
         f"from holodeck.cli.main import cli\ncli.main(['validate', {str(EXAMPLE)!r}], standalone_mode=False)",
     ],
@@ -44,7 +44,7 @@ def test_validate_imports_no_parts_of_files_that_are_not_there_and_of_a_screen_t
         f"from holodeck.cli.main import cli\ncli.main(['validate', {str(EXAMPLE)!r}], standalone_mode=False)"
     )
     assert "rich.table" in modules
-    assert not modules & {"dotenv", "holodeck.config.dialects", "rich.markdown", "rich._emoji_codes", "asyncio"}
+    assert not modules & {"dotenv", "holodeck.config.mcp_json", "rich.markdown", "rich._emoji_codes", "asyncio"}
 
 
 def test_run_imports_no_table_no_env_file_no_client_and_no_durable_engine(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_run_imports_no_table_no_env_file_no_client_and_no_durable_engine(tmp_pa
         f"from holodeck.cli.main import cli\ncli.main(['run', {str(agent)!r}, 'hi'], standalone_mode=False)"
     )
     assert "holodeck.engine.loop" in modules
-    assert not modules & {*HEAVY, "rich", "dotenv", "prompt_toolkit", "dbos", "sqlite3", "holodeck.config.dialects"}
+    assert not modules & {*HEAVY, "rich", "dotenv", "prompt_toolkit", "dbos", "sqlite3", "holodeck.config.mcp_json"}
 
 
 def test_a_table_is_printed_without_the_markdown_of_the_live_screen() -> None:
-    modules = _imported("from holodeck.cli.terminal import Terminal\nTerminal().table(('RUN',), [('run_1',)])")
+    modules = _imported("from holodeck.cli.output.terminal import Terminal\nTerminal().table(('RUN',), [('run_1',)])")
     assert "rich.table" in modules
     assert not modules & {"rich.markdown", "rich.live", "markdown_it", "pygments", "rich._emoji_codes"}
 
@@ -90,4 +90,4 @@ def test_the_public_names_are_few_and_sorted() -> None:
 
 
 def test_a_gateway_is_loaded_without_the_client_that_only_remote_servers_and_tokens_need() -> None:
-    assert "aiohttp" not in _imported("import holodeck.gateway.serving, holodeck.gateway.wiring")
+    assert "aiohttp" not in _imported("import holodeck.gateway.service, holodeck.gateway.wiring")

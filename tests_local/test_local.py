@@ -15,8 +15,8 @@ import pytest
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import TextContent
-from holodeck.models.exchange import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
+from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
 from holodeck.providers.local import Local
 from holodeck.providers.provider import ModelProvider
 

@@ -9,20 +9,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from holodeck.engine.eventlog import EventLog
+from holodeck.engine.event_log import EventLog
 from holodeck.engine.loop import RunRequest, run
 from holodeck.engine.steps import Steps
 from holodeck.lib.ids import new_id
 from holodeck.models.agent import Agent as AgentFile
 from holodeck.models.events import Event, RunFinished, RunResult
-from holodeck.models.exchange import ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import Item, text_message
+from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
 from holodeck.providers.provider import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
-from holodeck.tools.registry import Toolbox
-from holodeck.tools.results import ResultReader
+from holodeck.tools.result_reader import ResultReader
+from holodeck.tools.toolbox import Toolbox
 
 
 class Agent:

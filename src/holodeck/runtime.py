@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holodeck.config.document import read_document
-from holodeck.config.loader import LoadedAgent, LoadedTool, ToolCheck, ToolFinding, load_agent_file
-from holodeck.config.servers import LoadedServers, load_agent_servers
+from holodeck.config.agent_loader import LoadedAgent, LoadedTool, ToolCheck, ToolFinding, load_agent_file
+from holodeck.config.server_loader import LoadedServers, load_agent_servers
+from holodeck.config.yaml_reader import read_document
 from holodeck.lib.errors import ConfigError
 from holodeck.models.llm import LLM
 from holodeck.models.tool import FunctionTool, MCPTool
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from holodeck.agent import Agent
     from holodeck.config.gateway_loader import LoadedGateway
     from holodeck.providers.provider import ModelProvider
-    from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import Approver
     from holodeck.tools.mcp.plugin import MCPPlugin
+    from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 Elicitor = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Asks a person what the server of this name wants to know."""
@@ -99,8 +99,8 @@ def build_agent(
     from holodeck.agent import Agent
     from holodeck.engine.sampling import create_sampling_handler
     from holodeck.tools.function import FunctionExecutor
-    from holodeck.tools.mcp.callbacks import Callbacks
     from holodeck.tools.mcp.executor import MCPExecutor
+    from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
     agent, folder, asked = loaded.agent, loaded.path.parent, people or People()
     provider = _enforce_format(model) if model else open_model(agent.model, os.environ if environ is None else environ)
@@ -138,8 +138,8 @@ def read_servers(
 
     `kind` says what the target is; absent, its form does. `env` and `headers` are for a command line and a URL.
     """
-    from holodeck.config.dialects import load_mcp_servers
-    from holodeck.config.dialects.bare import is_command, is_url, load_server_at_url, load_server_of_command
+    from holodeck.config.mcp_json import load_mcp_servers
+    from holodeck.config.mcp_json.command_line import is_command, is_url, load_server_at_url, load_server_of_command
 
     text = os.fspath(target)
     if kind == "url" or (kind is None and is_url(text)):
@@ -170,7 +170,7 @@ def open_server(loaded: LoadedTool, *, callbacks: Callbacks | None = None, tells
 
 def _is_other_program_file(path: Path) -> bool:
     """Whether a file was written for another program."""
-    from holodeck.config.dialects.listing import has_servers
+    from holodeck.config.mcp_json.find_servers import has_servers
 
     if path.suffix in {".json", ".jsonc"}:
         return True
@@ -180,14 +180,14 @@ def _is_other_program_file(path: Path) -> bool:
 def open_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
     """The model of a file, ready to be asked."""
     from holodeck.providers.factory import build_model_provider
-    from holodeck.providers.format_enforcer import FormatEnforcer, format_guarantee_of
+    from holodeck.providers.wrappers.output_format import FormatEnforcer, format_guarantee_of
 
     return FormatEnforcer(build_model_provider(llm, environ), is_guaranteed=format_guarantee_of(llm))
 
 
 def _enforce_format(model: ModelProvider) -> ModelProvider:
     """A model of the caller's own, which promises nothing."""
-    from holodeck.providers.format_enforcer import FormatEnforcer
+    from holodeck.providers.wrappers.output_format import FormatEnforcer
 
     return FormatEnforcer(model)
 

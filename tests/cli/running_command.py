@@ -15,7 +15,7 @@ from agent_project import AgentProject
 from forked_process import ForkedProcess, fork
 from warm_holodeck import can_fork
 
-from holodeck.testing.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted_server import ScriptedServer
 
 _PASSED_VARIABLES = ("PATH", "LANG", "SSL_CERT_FILE")
 

@@ -16,7 +16,7 @@ from async_tests import async_test
 from pty_terminal import CTRL_C, CTRL_D, TypingTerminal
 
 from holodeck.testing import FaultyMCPServer
-from holodeck.testing.script import Wait, call, say, status, wait
+from holodeck.testing.model.script import Wait, call, say, status, wait
 
 ENTER = "\r"
 

@@ -14,9 +14,9 @@ from agent_project import AgentProject, serve_scripted
 from async_tests import async_test
 from pty_terminal import CTRL_C, TypingTerminal
 
-from holodeck.cli.leaving import EXIT_INTERRUPTED
-from holodeck.testing.journal import Journal
-from holodeck.testing.script import call
+from holodeck.cli.ctrl_c import EXIT_INTERRUPTED
+from holodeck.testing.mcp.journal import Journal
+from holodeck.testing.model.script import call
 
 WORK = """
 import asyncio, sys, time
@@ -152,7 +152,8 @@ async def test_an_impatient_person_gets_no_traceback_and_leaves_no_server(tmp_pa
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize(
-    "name", ["click", "holodeck.cli.colours", "holodeck.cli.run", "asyncio.unix_events", "holodeck.engine"]
+    "name",
+    ["click", "holodeck.cli.output.colours", "holodeck.cli.commands.run", "asyncio.unix_events", "holodeck.engine"],
 )
 @async_test(60)
 async def test_a_press_while_a_command_still_starts_is_no_traceback(tmp_path: Path, name: str, is_held: bool) -> None:

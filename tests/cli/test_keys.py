@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from holodeck_command import run_holodeck
 
-from holodeck.gateway.callers import APIKeys
+from holodeck.gateway.auth.callers import APIKeys
 from holodeck.models.gateway import CallerKey
 
 GATEWAY = """models: [{name: fast, model: {provider: openai, name: gpt-5-mini, api_key: "${KEY}"}}]

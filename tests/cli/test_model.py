@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from holodeck.cli.model import command
+from holodeck.cli.commands.model import command
 from holodeck.lib.errors import ModelError
 from holodeck.providers.local.weights import KNOWN_WEIGHTS
 

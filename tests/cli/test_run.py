@@ -17,7 +17,7 @@ from async_tests import async_test
 from pty_terminal import CTRL_C, TypingTerminal
 
 from holodeck.testing import FaultyMCPServer
-from holodeck.testing.script import call, call_raw, finish, say, spend, status, wait
+from holodeck.testing.model.script import call, call_raw, finish, say, spend, status, wait
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)
 

@@ -9,7 +9,7 @@ from async_tests import async_test
 from gateway.otlp_collector import run_collector
 
 from holodeck.testing import Journal
-from holodeck.testing.script import call, say
+from holodeck.testing.model.script import call, say
 
 
 @async_test(60)

@@ -16,8 +16,8 @@ from async_tests import async_test
 from cli.running_command import list_runs, start_command, wait_model_requests
 from pty_terminal import CTRL_C, TypingTerminal
 
-from holodeck.testing.journal import Journal
-from holodeck.testing.script import call, say, status, wait
+from holodeck.testing.mcp.journal import Journal
+from holodeck.testing.model.script import call, say, status, wait
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from agent_project import AgentProject, serve_scripted
 from async_tests import async_test
 
-from holodeck.testing.script import call, say
+from holodeck.testing.model.script import call, say
 
 AS_PYTHON_312 = """
 from dbos._sys_db_sqlite import sqlite_migrations as steps

@@ -15,7 +15,7 @@ from agent_project import AgentProject, serve_scripted
 from async_tests import async_test
 from pty_terminal import CTRL_D, TypingTerminal
 
-from holodeck.testing.script import call, say
+from holodeck.testing.model.script import call, say
 
 CODE = """
 import atexit, os, subprocess, sys, threading

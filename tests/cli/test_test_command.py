@@ -10,7 +10,7 @@ import pytest
 from agent_project import AgentProject, messages_of_turn, serve_scripted
 from async_tests import async_test
 
-from holodeck.testing.script import call, say, status
+from holodeck.testing.model.script import call, say, status
 
 NAMES = """test_cases:
   - {name: by server, input: one, expected_tools: [calc]}

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from holodeck.config.jsonc import parse_jsonc
-from holodeck.config.servers import LoadedServers
+from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.errors import ConfigError
 from holodeck.models.tool import MCPTool
 from holodeck.runtime import read_servers

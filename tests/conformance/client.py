@@ -24,18 +24,18 @@ from memory_tokens import MemoryTokens
 from holodeck.lib.errors import HoloDeckError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.auth.auth_http import AuthHTTPClient
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
+from holodeck.tools.mcp.auth.client_authentication import PublicClient, SecretInHeader, SignedAssertion
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
-from holodeck.tools.mcp.auth.client_identity import PublicClient, SecretInHeader, SignedAssertion
-from holodeck.tools.mcp.auth.door import AuthHTTPClient
 from holodeck.tools.mcp.auth.dpop import ProofKey
 from holodeck.tools.mcp.auth.jwt_bearer import JwtBearer
 from holodeck.tools.mcp.auth.machine import TokenGrantAuth
 from holodeck.tools.mcp.auth.oauth_flow import Login
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider, NoAuth
-from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 NAME = "conformance"
 CLIENT_METADATA_URL = "https://conformance-test.local/client-metadata.json"

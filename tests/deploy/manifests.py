@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from holodeck.gateway.callers import hash_key
+from holodeck.gateway.auth.callers import hash_key
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KEY = "hd-team"

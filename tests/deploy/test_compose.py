@@ -13,7 +13,7 @@ from deploy.manifests import DEPLOY, MANIFEST_SETS
 from storage.postgres_server import PostgresServer
 
 import holodeck as package
-from holodeck.gateway.callers import hash_key
+from holodeck.gateway.auth.callers import hash_key
 from holodeck.lib.limits import CONNECTIONS_GRACE
 
 FOLDER = DEPLOY / "compose"

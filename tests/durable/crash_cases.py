@@ -17,8 +17,8 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 from gateway.running_gateway import parse_events
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel
-from holodeck.testing.script import Turn
-from holodeck.testing.scripted_server import ScriptedServer
+from holodeck.testing.model.script import Turn
+from holodeck.testing.model.scripted_server import ScriptedServer
 
 ENDED = ("completed", "requires_action", "failed", "cancelled", "incomplete")
 POLL = 0.02

@@ -98,8 +98,8 @@ def main() -> None:
 
     from holodeck.cli.entry import main as holodeck
     from holodeck.durable import dbos_engine
-    from holodeck.storage.postgres import PostgresStore
-    from holodeck.storage.sqlite import SQLiteStore
+    from holodeck.storage.postgres.store import PostgresStore
+    from holodeck.storage.sqlite.store import SQLiteStore
     from holodeck.tools.mcp.executor import MCPExecutor
 
     boundaries = Boundaries(os.environ.get(AT, ""))

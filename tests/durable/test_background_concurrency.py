@@ -13,7 +13,7 @@ from durable.crash_cases import mcp_server_entry, wait_ended
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import Turn
+from holodeck.testing.model.script import Turn
 
 SECONDS = 90.0
 AT_ONCE, RUNS = 2, 6

@@ -15,7 +15,7 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 from openai import AsyncOpenAI, RateLimitError
 from storage.postgres_server import PostgresServer
 
-from holodeck.gateway.callers import hash_key
+from holodeck.gateway.auth.callers import hash_key
 from holodeck.testing import ScriptedModel, say, wait
 
 SECONDS = 90.0

@@ -11,7 +11,7 @@ from async_tests import async_test
 from durable.crash_cases import UNKNOWN, CrashCase, SurvivedResponse, run_crash_cases, tool_answers
 
 from holodeck.testing import call, say
-from holodeck.testing.script import Turn
+from holodeck.testing.model.script import Turn
 
 SECONDS = 600.0
 PAUSE = 1.5  # longer than the stream waits before more of it is written, and than a quick call takes

@@ -14,7 +14,7 @@ from durable.crash_cases import UNKNOWN, CrashCase, Script, SurvivedResponse, ru
 from gateway.gateway_process import GatewayProcess
 
 from holodeck.testing import call, say, wait
-from holodeck.testing.script import Turn
+from holodeck.testing.model.script import Turn
 
 SECONDS = 600.0
 PAUSE = 60.0  # longer than any machine takes to write the stream: it is killed within the call

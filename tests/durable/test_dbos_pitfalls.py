@@ -19,7 +19,7 @@ from durable.crashing_gateway import AT, PROGRAM
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
-from holodeck.testing.script import Turn
+from holodeck.testing.model.script import Turn
 
 SECONDS = 90.0
 RUNS = 4

@@ -26,8 +26,8 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 from storage.postgres_server import PostgresServer
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
-from holodeck.testing.script import Turn
-from holodeck.testing.scripted_server import ScriptedServer
+from holodeck.testing.model.script import Turn
+from holodeck.testing.model.scripted_server import ScriptedServer
 
 SECONDS = 180.0
 DRAIN = 30.0

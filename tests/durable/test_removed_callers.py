@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from durable.crash_cases import wait_ended, wait_model_requests
 from gateway.gateway_process import run_gateway_process, write_gateway_file
 
-from holodeck.gateway.callers import hash_key
+from holodeck.gateway.auth.callers import hash_key
 from holodeck.testing import ScriptedModel, say, wait
 
 SECONDS = 120.0

@@ -10,8 +10,8 @@ from typing import Any
 
 import holodeck
 from holodeck.models.content import TextContent
-from holodeck.models.exchange import ModelRequest
 from holodeck.models.items import FunctionCallOutput
+from holodeck.models.model_io import ModelRequest
 from holodeck.providers.provider import ModelProvider
 from holodeck.runtime import People, load_agent
 from holodeck.testing import FaultyMCPServer

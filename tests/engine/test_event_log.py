@@ -9,7 +9,7 @@ import pytest
 from async_tests import async_test
 from engine.scripted_agent import open_agent_with_server
 
-from holodeck.engine.eventlog import EventLog
+from holodeck.engine.event_log import EventLog
 from holodeck.models.events import CallAdded, ItemFinished, RunFinished, RunResult, RunStarted, TextAdded, TurnStarted
 from holodeck.testing import ScriptedModel, call, say
 

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 from async_tests import async_test
 
-from holodeck.durable.engine import JSONObject, WorkTakenOverError
-from holodeck.engine.eventlog import EventLog
-from holodeck.engine.kept_steps import OUTCOME_UNKNOWN, CheckpointedSteps
+from holodeck.durable.base import JSONObject, WorkTakenOverError
+from holodeck.engine.checkpointed_steps import OUTCOME_UNKNOWN, CheckpointedSteps
+from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import AppendEvent, ModelTurn, PreparedCall
 from holodeck.models.items import FunctionCall
 from holodeck.tools.executor import ToolResult

@@ -9,14 +9,14 @@ from async_tests import async_test
 from engine.scripted_agent import offered_tools, open_agent, open_agent_with_server, server_entry, tool_outputs
 from fake_executor import FakeExecutor
 
-from holodeck.engine.eventlog import EventLog
+from holodeck.engine.event_log import EventLog
 from holodeck.engine.loop import RunRequest, run
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import FinishReason, ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Usage, text_message
+from holodeck.models.model_io import FinishReason, ModelRequest, ToolChoice, ToolSpec
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, fail, finish, say, spend
 from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.registry import Toolbox
+from holodeck.tools.toolbox import Toolbox
 
 
 @pytest.mark.proves("004:US2-1", "004:SC-001", "004:US1-2", "000:US1-1", "004:FR-008", "004:FR-009")

@@ -15,7 +15,7 @@ from gateway.running_gateway import MODEL, run_gateway
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, MIB
 from holodeck.models.items import Message
 from holodeck.testing import ScriptedModel
-from holodeck.testing.script import call, finish, say, spend
+from holodeck.testing.model.script import call, finish, say, spend
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -17,12 +17,12 @@ import orjson
 from gateway.wire.open_responses_contract import contract_problems, event_contract_problems
 from openai import AsyncOpenAI
 
-from holodeck.gateway.callers import hash_key
-from holodeck.gateway.serving import Service
+from holodeck.gateway.auth.callers import hash_key
+from holodeck.gateway.service import Service
 from holodeck.gateway.wiring import build_backends
 from holodeck.runtime import read_gateway
 from holodeck.testing import FaultyMCPServer, ScriptedModel
-from holodeck.testing.scripted_server import ScriptedServer
+from holodeck.testing.model.scripted_server import ScriptedServer
 
 MODEL = "demo"
 ANY_KEY = "hd-anybody"

@@ -15,7 +15,7 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, fail, say
-from holodeck.testing.script import Turn, cut, error_event, page, raw, status, wait
+from holodeck.testing.model.script import Turn, cut, error_event, page, raw, status, wait
 
 
 @pytest.mark.proves("004:US1-3", "004:FR-017", "004:SC-004", "D-29")

@@ -11,7 +11,7 @@ from gateway.conversation_client import DECLARED_SERVER, GET_TIME, answer_get_ti
 from gateway.running_gateway import MODEL, RunningGateway, parse_events, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import status
+from holodeck.testing.model.script import status
 
 CODEX = "codex_exec/0.166.0 (Debian 12.0.0; x86_64) xterm (codex_exec; 0.166.0)"
 AGENTS = "Agents/JavaScript 0.20.0"

@@ -14,11 +14,11 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from holodeck.gateway.callers import Caller
-from holodeck.gateway.rates import CallerLimits, TooManyError
+from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.limits import CallerLimits, TooManyError
 from holodeck.lib.limits import KIB, MAX_ADAPTED_BYTES, MAX_SCHEMA_BYTES, SMALL_BODY_BYTES
-from holodeck.models.exchange import ToolSpec
 from holodeck.models.gateway import KeyLimits
+from holodeck.models.model_io import ToolSpec
 from holodeck.testing import ScriptedModel, say, wait
 
 ALICE, BOB = "hd-alice", "hd-bob"

@@ -14,9 +14,9 @@ import pytest
 from async_tests import async_test
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from holodeck.gateway.callers import APIKeys, Caller, Callers, hash_key, new_key
-from holodeck.gateway.jwt_callers import JWTProvider
-from holodeck.gateway.rates import CallerLimits, TooManyError
+from holodeck.gateway.auth.callers import APIKeys, Caller, Callers, hash_key, new_key
+from holodeck.gateway.auth.jwt import JWTProvider
+from holodeck.gateway.limits import CallerLimits, TooManyError
 from holodeck.models.gateway import CallerKey, JWTCallers, KeyLimits
 
 ISSUER, AUDIENCE = "https://issuer.example", "holodeck"

@@ -11,7 +11,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import cut, status, think
+from holodeck.testing.model.script import cut, status, think
 
 GET_TIME: Any = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
 HELLO: Any = [{"role": "user", "content": "Hello"}]

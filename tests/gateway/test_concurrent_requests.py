@@ -11,7 +11,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import Turn
+from holodeck.testing.model.script import Turn
 
 AT_ONCE = 16
 EACH = 6

@@ -8,9 +8,9 @@ from contextlib import ExitStack, asynccontextmanager
 import pytest
 from async_tests import async_test
 
-from holodeck.gateway.dialling import RequestServerPolicy
-from holodeck.gateway.pool import CallerConnectionPool, PoolLimits
-from holodeck.gateway.wire.mcp_declarations import MCPDeclaration
+from holodeck.gateway.mcp.connection_pool import CallerConnectionPool, PoolLimits
+from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy
+from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.models.gateway import RequestServers
 from holodeck.testing import FaultyMCPServer

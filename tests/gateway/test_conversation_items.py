@@ -11,7 +11,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import Turn, cut, status
+from holodeck.testing.model.script import Turn, cut, status
 
 ASKED = {"model": MODEL, "input": "Who am I?"}
 

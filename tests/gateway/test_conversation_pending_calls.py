@@ -26,7 +26,7 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import connect
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
-from holodeck.testing.script import status as failing
+from holodeck.testing.model.script import status as failing
 
 UNANSWERED = "Error: The client went on without an answer to this call."
 UNDECIDED = "Error: The person went on without approving this call; it was not run."

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from async_tests import async_test
 
-from holodeck.gateway.attending import CancelOnDisconnect
+from holodeck.gateway.server.disconnect import CancelOnDisconnect
 
 
 class Caller:

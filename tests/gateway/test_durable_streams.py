@@ -12,7 +12,7 @@ from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.test_durable_runs import SECONDS, mcp_server_entry, read_stream, read_stream_until, wait_ended
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think, wait
-from holodeck.testing.script import Turn
+from holodeck.testing.model.script import Turn
 
 
 @pytest.mark.proves("D-28", "D-32")

@@ -14,8 +14,8 @@ from gateway.running_gateway import RunningGateway, run_gateway
 
 from holodeck.lib.limits import KEEP_ALIVE_SECONDS
 from holodeck.testing import ScriptedModel, say, wait
-from holodeck.testing.script import Turn
-from holodeck.testing.scripted_server import Received
+from holodeck.testing.model.script import Turn
+from holodeck.testing.model.scripted_server import Received
 
 PROXY_SECONDS = 60  # for which the usual ones (nginx, Amazon's) keep an idle connection, and may still use it
 HALF = (

@@ -13,7 +13,7 @@ from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.lib.limits import KIB, MIB
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import Step, raw, think, wait
+from holodeck.testing.model.script import Step, raw, think, wait
 
 OWN = {"type": "function", "name": "own", "parameters": {"type": "object", "properties": {}}}
 SMALL = {"drain_seconds": 0, "body_bytes": 64 * KIB, "bodies_bytes": MIB}

@@ -11,7 +11,7 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from holodeck.gateway.metrics import Metrics
 from holodeck.lib.limits import MAX_METRIC_SERIES
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
-from holodeck.testing.script import status
+from holodeck.testing.model.script import status
 
 OWN = {"type": "function", "name": "mine", "parameters": {"type": "object"}}
 

@@ -13,8 +13,8 @@ from gateway.gateway_process import GatewayProcess, run_gateway_process, write_g
 
 from holodeck.lib.limits import MODEL_ATTEMPTS
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import Turn, status
-from holodeck.testing.scripted_server import ScriptedServer
+from holodeck.testing.model.script import Turn, status
+from holodeck.testing.model.scripted_server import ScriptedServer
 
 SECONDS = 120.0
 AWAY = status(503, retry_after="0.01")

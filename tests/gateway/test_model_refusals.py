@@ -12,9 +12,9 @@ from gateway.running_gateway import MODEL, run_gateway
 from gateway.wire.open_responses_contract import contract_problems
 from pydantic import BaseModel
 
-from holodeck.gateway.wire.replay import replay_events
+from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.testing import ScriptedModel, say
-from holodeck.testing.script import Step, finish, raw
+from holodeck.testing.model.script import Step, finish, raw
 
 WORDS = ("I will ", "not say that.")
 

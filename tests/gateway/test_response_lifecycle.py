@@ -15,9 +15,9 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from gateway.wire.open_responses_contract import contract_problems
 
 from holodeck.lib.limits import MAX_CONTEXT_DEPTH
-from holodeck.storage.store import Conversation, ConversationItem
+from holodeck.storage.base import Conversation, ConversationItem
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, finish, say, wait
-from holodeck.testing.script import Turn, cut, status
+from holodeck.testing.model.script import Turn, cut, status
 
 
 async def _told(stand: RunningGateway, previous: str) -> list[Any]:

@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 
 from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import status
+from holodeck.testing.model.script import status
 
 LANES = ResponsesWebSocketLimits(
     max_lanes=4, max_events_per_lane=500, max_events=1_000, max_bytes_per_lane=1 << 20, max_bytes=1 << 22

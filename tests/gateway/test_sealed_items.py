@@ -13,7 +13,7 @@ import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.gateway.wire.seal import SealKeys
+from holodeck.gateway.sealing import SealKeys
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, think
 
 ANN, BOB = "hd-ann", "hd-bob"

@@ -19,7 +19,7 @@ from gateway.running_gateway import MODEL, run_gateway
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from holodeck.gateway.connections import build_http_protocol
+from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.lib.limits import SHUTDOWN_READER_SECONDS
 from holodeck.testing import ScriptedModel, say
 

@@ -19,8 +19,8 @@ from gateway.gateway_process import run_gateway_process, write_gateway_file
 from gateway.running_gateway import MODEL, gateway_config
 
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import Turn
-from holodeck.testing.scripted_server import Received
+from holodeck.testing.model.script import Turn
+from holodeck.testing.model.scripted_server import Received
 
 EXPECTED = {
     "create": "It is 3.",

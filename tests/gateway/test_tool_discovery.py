@@ -12,7 +12,7 @@ from async_tests import async_test
 from gateway.changing_server import ChangingServer
 from gateway.running_gateway import MODEL, run_gateway
 
-from holodeck.engine import eventlog, history, loop, toolphase, turn
+from holodeck.engine import event_log, loop, tool_calls, transcript, turn
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.tools.executor import ToolExecutor, ToolKind
 
@@ -84,5 +84,5 @@ async def test_the_gateway_s_servers_are_one_executor_of_their_tools(tmp_path: P
 
 @pytest.mark.proves("004:SC-005")
 def test_the_loop_has_no_line_about_mcp() -> None:
-    for module in (loop, turn, toolphase, history, eventlog):
+    for module in (loop, turn, tool_calls, transcript, event_log):
         assert "mcp" not in inspect.getsource(module).lower()

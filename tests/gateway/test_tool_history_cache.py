@@ -10,7 +10,7 @@ from async_tests import async_test
 from gateway.conversation_client import GET_TIME, last_model_messages
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.gateway.untold import ToolHistoryCache
+from holodeck.gateway.continuation.memory import ToolHistoryCache
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, text_message
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, call_raw, say

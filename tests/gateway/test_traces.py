@@ -17,8 +17,8 @@ from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from holodeck.lib.errors import ConfigError
 from holodeck.runtime import read_gateway
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
-from holodeck.testing.faults import Era
-from holodeck.testing.script import status
+from holodeck.testing.mcp.faults import Era
+from holodeck.testing.model.script import status
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER = f"00-{TRACE}-00f067aa0ba902b7-01"

@@ -22,12 +22,12 @@ from gateway.conversation_client import (
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import ClientConnection, connect
 
-from holodeck.gateway.unstored import PendingCallCache
-from holodeck.gateway.waiting import PendingCalls
+from holodeck.gateway.continuation.unstored import PendingCallCache
+from holodeck.gateway.continuation.waiting import PendingCalls
 from holodeck.lib.limits import PENDING_CALL_SECONDS
 from holodeck.models.items import FunctionCall
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
-from holodeck.testing.script import call_raw
+from holodeck.testing.model.script import call_raw
 
 GO = {"role": "user", "content": "Go"}
 THANKS = {"role": "user", "content": "Thanks"}

@@ -25,7 +25,7 @@ from gateway.raw_websocket import (
 from gateway.running_gateway import RunningGateway, run_gateway
 from loopback import wait_read
 
-from holodeck.gateway.socket_connections import GatewayWebSocketProtocol
+from holodeck.gateway.server.ws_protocol import GatewayWebSocketProtocol
 from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 from holodeck.testing import ScriptedModel, say
 

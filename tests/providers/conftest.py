@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from providers.certificates import Authority
 
-from holodeck.lib.tls import tls_context
+from holodeck.lib.net.tls import tls_context
 
 
 @pytest.fixture

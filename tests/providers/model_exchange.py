@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import CallDelta, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, text_message
+from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.providers.anthropic import Anthropic
 from holodeck.providers.chat_completions import ChatCompletions
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.responses import Responses
-from holodeck.testing.script import Turn
-from holodeck.testing.scripted import ScriptedModel
-from holodeck.testing.scripted_server import DialectName, Received, Writing
+from holodeck.testing.model.script import Turn
+from holodeck.testing.model.scripted import ScriptedModel
+from holodeck.testing.model.scripted_server import DialectName, Received, Writing
 
 T = TypeVar("T")
 TIMEOUT = 20.0  # on a busy machine

@@ -19,7 +19,7 @@ import pytest
 import uvloop
 from providers.model_exchange import TIMEOUT, collect_events, model_request
 
-from holodeck.models.exchange import TextDelta
+from holodeck.models.model_io import TextDelta
 from holodeck.providers.provider import ModelProvider
 
 AsyncTest = Callable[..., Coroutine[Any, Any, None]]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, text_message
+from holodeck.models.model_io import ToolSpec
 
 PNG = ImageContent(data="aW1hZ2U=", mime_type="image/png")
 PNG_URL = "data:image/png;base64,aW1hZ2U="

@@ -9,11 +9,11 @@ from providers.model_exchange import KEY, collect_events, exchange_error, model_
 from providers.sample_conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PICTURES, SCHEMA, TOOLS
 
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import ToolChoice, ToolSpec
 from holodeck.models.items import Item, Reasoning, Usage, text_message
+from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.providers.anthropic import Anthropic
-from holodeck.testing.script import call, call_raw, error_event, finish, raw, say, spend, think
-from holodeck.testing.scripted import ScriptedModel
+from holodeck.testing.model.script import call, call_raw, error_event, finish, raw, say, spend, think
+from holodeck.testing.model.scripted import ScriptedModel
 
 OFFER = [
     {"name": "add", "description": "Adds.", "input_schema": SCHEMA},

@@ -8,7 +8,7 @@ import pytest
 from providers.model_exchange import run_exchange
 
 from holodeck.models.items import FunctionCall, Reasoning, Usage, text_message
-from holodeck.testing.script import call, call_raw, finish, raw, say, spend, think
+from holodeck.testing.model.script import call, call_raw, finish, raw, say, spend, think
 
 DONE = b"data: [DONE]\n\n"
 

@@ -26,11 +26,11 @@ from providers.sample_conversation import (
 
 from holodeck.lib.secret import Secret
 from holodeck.models.content import TextContent
-from holodeck.models.exchange import ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Reasoning, text_message
+from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.providers.chat_completions import AzureChatCompletions
-from holodeck.testing.script import raw, say
-from holodeck.testing.scripted import ScriptedModel
+from holodeck.testing.model.script import raw, say
+from holodeck.testing.model.scripted import ScriptedModel
 
 OFFER = [
     {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": SCHEMA}},

@@ -9,12 +9,12 @@ from providers.model_exchange import collect_events, model_request, run_with_tim
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import ModelAnswer
 from holodeck.models.llm import LLM
+from holodeck.models.model_io import ModelAnswer
 from holodeck.providers.factory import build_model_provider
-from holodeck.testing.script import say, status
-from holodeck.testing.scripted import ScriptedModel
-from holodeck.testing.scripted_server import DialectName, Received
+from holodeck.testing.model.script import say, status
+from holodeck.testing.model.scripted import ScriptedModel
+from holodeck.testing.model.scripted_server import DialectName, Received
 
 ENVIRON = {"OPENAI_API_KEY": "key-openai", "AZURE_OPENAI_API_KEY": "key-azure", "ANTHROPIC_API_KEY": "key-anthropic"}
 

@@ -8,7 +8,7 @@ import pytest
 from providers.model_exchange import exchange_error, model_request, run_exchange
 
 from holodeck.testing import say
-from holodeck.testing.scripted_server import DialectName
+from holodeck.testing.model.scripted_server import DialectName
 
 WISHES: dict[str, Any] = {
     "effort": "low",

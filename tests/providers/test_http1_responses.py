@@ -30,7 +30,7 @@ from providers.raw_server import (
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import HTTP_READ_CHUNK, MAX_HTTP_HEAD_BYTES
-from holodeck.models.exchange import TextDelta
+from holodeck.models.model_io import TextDelta
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 CHUNKED = STREAM + b"Transfer-Encoding: chunked\r\n\r\n"

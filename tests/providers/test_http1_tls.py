@@ -21,7 +21,7 @@ from providers.raw_server import (
 )
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import TextDelta
+from holodeck.models.model_io import TextDelta
 
 MIB = 1024 * 1024
 BIG = "x" * 10_000_000

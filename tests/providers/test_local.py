@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.exchange import ModelRequest, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, text_message
 from holodeck.models.llm import LLM, Provider
+from holodeck.models.model_io import ModelRequest, ToolSpec
 from holodeck.providers.factory import build_model_provider
 from holodeck.providers.local import Local
 from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result
@@ -59,7 +59,7 @@ def test_a_missing_extra_names_the_command_that_installs_it(tmp_path: Path) -> N
 import asyncio, sys
 sys.modules["xllamacpp"] = None
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import ModelRequest
+from holodeck.models.model_io import ModelRequest
 from holodeck.models.items import text_message
 from holodeck.models.llm import LLM, Provider
 from holodeck.providers.factory import model_provider

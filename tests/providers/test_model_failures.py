@@ -12,12 +12,12 @@ from providers.model_exchange import KEY, collect_events, exchange_error, model_
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import ModelRequest, TextDelta
+from holodeck.models.model_io import ModelRequest, TextDelta
 from holodeck.providers.chat_completions import ChatCompletions
 from holodeck.providers.provider import ModelProvider
-from holodeck.testing.script import cut, error_event, page, raw, say, status, wait
-from holodeck.testing.scripted import ScriptedModel
-from holodeck.testing.scripted_server import DialectName
+from holodeck.testing.model.script import cut, error_event, page, raw, say, status, wait
+from holodeck.testing.model.scripted import ScriptedModel
+from holodeck.testing.model.scripted_server import DialectName
 
 DIALECTS = get_args(DialectName)
 every_dialect = pytest.mark.parametrize("dialect", DIALECTS)

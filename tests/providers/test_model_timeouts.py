@@ -9,12 +9,12 @@ from providers.model_exchange import collect_events, model_request
 from providers.raw_server import Peer, ask_text, both_loops, http_answer, run_on_loop, serve_raw
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import TextDelta
 from holodeck.models.llm import LLM
+from holodeck.models.model_io import TextDelta
 from holodeck.providers.factory import build_model_provider
-from holodeck.providers.timeouts import Timeouts
-from holodeck.testing.script import say, wait
-from holodeck.testing.scripted import ScriptedModel
+from holodeck.providers.wrappers.timeout import Timeouts
+from holodeck.testing.model.script import say, wait
+from holodeck.testing.model.scripted import ScriptedModel
 
 LONG = 1_000_000.0
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from holodeck.models.content import ImageContent, TextContent
-from holodeck.models.exchange import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
+from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
 from holodeck.providers.provider import ModelProvider
 from holodeck.providers.rehearsal import Rehearsal, shortlist_tools
 

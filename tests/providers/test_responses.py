@@ -16,10 +16,10 @@ from providers.model_exchange import (
 )
 from providers.sample_conversation import BROKEN_CALL, CALLS, EMPTY_RESULT, PDF_URL, PICTURES, PNG_URL, SCHEMA, TOOLS
 
-from holodeck.models.exchange import ToolChoice, ToolSpec
 from holodeck.models.items import FunctionCall, Item, Reasoning, Usage, text_message
-from holodeck.testing.script import call, call_raw, finish, raw, say, spend, status, think
-from holodeck.testing.scripted import ScriptedModel
+from holodeck.models.model_io import ToolChoice, ToolSpec
+from holodeck.testing.model.script import call, call_raw, finish, raw, say, spend, status, think
+from holodeck.testing.model.scripted import ScriptedModel
 
 OFFER = [
     {"type": "function", "name": "add", "description": "Adds.", "parameters": SCHEMA, "strict": False},

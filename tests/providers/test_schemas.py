@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from holodeck.models.exchange import ToolSpec
-from holodeck.providers.schemas import AdaptedTool, SchemaRulesName, adapt_tool
+from holodeck.models.model_io import ToolSpec
+from holodeck.providers.tool_schemas import AdaptedTool, SchemaRulesName, adapt_tool
 
 DIALECTS: tuple[SchemaRulesName, ...] = get_args(SchemaRulesName)
 FIXTURE = json.loads((Path(__file__).parent / "fixtures" / "mcp_tools.json").read_text())

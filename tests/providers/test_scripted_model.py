@@ -10,10 +10,10 @@ import pytest
 from providers.model_exchange import collect_events, model_at, model_request, run_with_timeout
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import CallDelta, ModelAnswer, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.models.items import FunctionCall, Reasoning, Usage, text_message
-from holodeck.testing.script import call, call_raw, cut, fail, finish, raw, say, spend, think, wait
-from holodeck.testing.scripted import ScriptedModel
+from holodeck.models.model_io import CallDelta, ModelAnswer, ModelRequest, ReasoningDelta, TextDelta
+from holodeck.testing.model.script import call, call_raw, cut, fail, finish, raw, say, spend, think, wait
+from holodeck.testing.model.scripted import ScriptedModel
 
 
 def test_turns_are_played_in_order_and_requests_are_kept() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holodeck.providers.sse import LineTooLongError, SSEDecoder
+from holodeck.lib.net.sse import LineTooLongError, SSEDecoder
 
 DATA = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1, max_size=3)
 NEWLINES = st.sampled_from([b"\n", b"\r\n", b"\r"])

@@ -9,14 +9,14 @@ import pytest
 from providers.model_exchange import collect_events, model_at, model_request, run_with_timeout
 
 from holodeck.lib.errors import ModelError
-from holodeck.models.exchange import ModelAnswer, ModelEvent, TextDelta
-from holodeck.providers.breaker import CircuitBreaker
+from holodeck.models.model_io import ModelAnswer, ModelEvent, TextDelta
 from holodeck.providers.provider import ModelProvider
-from holodeck.providers.retrying import Retrying
-from holodeck.providers.timeouts import Timeouts
-from holodeck.testing.script import Turn, cut, error_event, fail, raw, say, status, wait
-from holodeck.testing.scripted import ScriptedModel
-from holodeck.testing.scripted_server import DialectName
+from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
+from holodeck.providers.wrappers.retry import Retrying
+from holodeck.providers.wrappers.timeout import Timeouts
+from holodeck.testing.model.script import Turn, cut, error_event, fail, raw, say, status, wait
+from holodeck.testing.model.scripted import ScriptedModel
+from holodeck.testing.model.scripted_server import DialectName
 
 BUSY = ModelError("busy", is_retryable=True)
 WRONG = ModelError("wrong question")

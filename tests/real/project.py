@@ -13,9 +13,9 @@ from pathlib import Path
 from agent_folder import AgentFolder
 
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ROOT / ".cache/servers/node_modules"

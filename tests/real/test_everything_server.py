@@ -15,10 +15,10 @@ from async_tests import async_test
 from real.everything_server import EVERYTHING_TRANSPORTS, NETWORK, STDIO, EverythingTransport, serve_everything
 from real.project import LEGACY, START_SECONDS, RealProject
 
-from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.content import BinaryContent, ImageContent, TextContent
-from holodeck.tools.mcp.era import ProtocolEra
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
+from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
 PNG = b"\x89PNG\r\n"
 LEVELS = {

@@ -10,7 +10,7 @@ from async_tests import async_test
 from real.project import MODERN, START_SECONDS, RealProject
 from tools.mcp.local_servers import serve_app
 
-from holodeck.tools.mcp.era import ProtocolEra
+from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
 TIME = """
 tools:

@@ -21,14 +21,14 @@ from gateway.conversation_client import (
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from storage.test_pending_calls import storage_config
 
-from holodeck.gateway.claims import CallClaims
-from holodeck.gateway.problems import APIError
+from holodeck.gateway.continuation.pending_calls import CallClaims
+from holodeck.gateway.http.errors import APIError
 from holodeck.models.items import FunctionCall
+from holodeck.storage.base import PendingCall, ResponseStore
 from holodeck.storage.factory import open_store
-from holodeck.storage.store import PendingCall, ResponseStore
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
-from holodeck.testing.faults import Fault
-from holodeck.testing.script import status
+from holodeck.testing.mcp.faults import Fault
+from holodeck.testing.model.script import status
 
 DECLARED = {"type": "mcp", "server_label": "sums", "require_approval": "always"}
 USED = "approval_request_used"

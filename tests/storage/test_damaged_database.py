@@ -15,8 +15,8 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.sqlite import SQLiteStore
-from holodeck.storage.store import StoredResponse
+from holodeck.storage.base import StoredResponse
+from holodeck.storage.sqlite.store import SQLiteStore
 from holodeck.testing import ScriptedModel, say
 
 PAGE = 4096

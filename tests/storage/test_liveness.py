@@ -16,15 +16,15 @@ import pytest
 from async_tests import async_test
 
 from holodeck.lib.errors import StorageError
+from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
-from holodeck.storage.presence_files import FileLiveness
-from holodeck.storage.store import ResponseStore
+from holodeck.storage.liveness import FileLiveness
 
 SECONDS = 90.0
 STAYING = """
 import sys
 from pathlib import Path
-from holodeck.storage.presence_files import FileLiveness
+from holodeck.storage.liveness import FileLiveness
 
 presence = FileLiveness(Path(sys.argv[1]))
 presence.start()
@@ -36,7 +36,7 @@ KEEPING = """
 import asyncio, sys
 from pathlib import Path
 from holodeck.storage.factory import open_store
-from holodeck.storage.store import StoredResponse
+from holodeck.storage.base import StoredResponse
 
 async def main() -> None:
     store = open_store(sys.argv[1], folder=Path(sys.argv[2]))

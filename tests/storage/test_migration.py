@@ -11,8 +11,8 @@ import asyncpg
 import pytest
 from async_tests import async_test
 
+from holodeck.storage.base import Conversation, ConversationItem, StoredResponse
 from holodeck.storage.factory import open_store
-from holodeck.storage.store import Conversation, ConversationItem, StoredResponse
 
 # As they were, word for word: the statements in the product may be wrong, these are what stands in people's files.
 OLD = """

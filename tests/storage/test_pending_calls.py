@@ -25,8 +25,8 @@ from gateway.conversation_client import (
 from gateway.gateway_process import run_gateway_process
 from gateway.running_gateway import MODEL, gateway_config, run_gateway
 
+from holodeck.storage.base import Conversation, ConversationContents, ConversationItem
 from holodeck.storage.factory import open_store
-from holodeck.storage.store import Conversation, ConversationContents, ConversationItem
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 UNKNOWN = "Whether the call took effect is unknown"

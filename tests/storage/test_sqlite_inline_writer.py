@@ -17,10 +17,10 @@ import pytest
 from async_tests import async_test
 
 from holodeck.lib.limits import INLINE_WRITE_BYTES, INLINE_WRITE_PAUSE, INLINE_WRITE_SECONDS, INLINE_WRITES_IN_A_ROW
-from holodeck.storage.at_hand import InlineWriter
-from holodeck.storage.sqlite import SQLiteStore
-from holodeck.storage.sqlite_file import Durability
-from holodeck.storage.store import StoredResponse
+from holodeck.storage.base import StoredResponse
+from holodeck.storage.sqlite.at_hand import InlineWriter
+from holodeck.storage.sqlite.connection import Durability
+from holodeck.storage.sqlite.store import SQLiteStore
 
 RECORD = StoredResponse(id="first", owner="alice", created_at=1.0, status="completed", resource=b"{}")
 MOST_JOURNAL_BYTES = 8 * 1024 * 1024
@@ -125,8 +125,8 @@ async def test_the_journal_does_not_grow_for_ever(tmp_path: Path) -> None:
 WRITER = """
 import asyncio
 from pathlib import Path
-from holodeck.storage.sqlite import SQLiteStore
-from holodeck.storage.store import StoredResponse
+from holodeck.storage.sqlite.store import SQLiteStore
+from holodeck.storage.base import StoredResponse
 
 async def main() -> None:
     store = SQLiteStore(Path({path!r}))
@@ -164,8 +164,8 @@ FULL = """
 import asyncio, resource, signal
 from pathlib import Path
 from holodeck.lib.errors import StorageError
-from holodeck.storage.sqlite import SQLiteStore
-from holodeck.storage.store import StoredResponse
+from holodeck.storage.sqlite.store import SQLiteStore
+from holodeck.storage.base import StoredResponse
 
 def record(number):
     return StoredResponse(id=f"r{{number}}", owner="a", created_at=1.0, status="completed", events=b"x" * 30_000)

@@ -12,7 +12,7 @@ import pytest
 from async_tests import async_test
 
 from holodeck.lib.errors import StorageError
-from holodeck.storage.workers import Worker
+from holodeck.storage.sqlite.worker import Worker
 
 FULL = "the disk is full"
 

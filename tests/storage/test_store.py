@@ -18,10 +18,10 @@ from async_tests import async_test
 
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import MAX_SEARCHED_BYTES
+from holodeck.storage.base import Conversation, ConversationItem, ResponseStore, StoredResponse
 from holodeck.storage.factory import open_store
-from holodeck.storage.schema import MIGRATIONS
-from holodeck.storage.sqlite import SQLiteStore
-from holodeck.storage.store import Conversation, ConversationItem, ResponseStore, StoredResponse
+from holodeck.storage.migrations import MIGRATIONS
+from holodeck.storage.sqlite.store import SQLiteStore
 
 RECORD = StoredResponse(
     id="resp_1",
@@ -223,8 +223,8 @@ import asyncio, sys
 from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from holodeck.storage.sqlite import SQLiteStore
-from holodeck.storage.store import StoredResponse
+from holodeck.storage.sqlite.store import SQLiteStore
+from holodeck.storage.base import StoredResponse
 
 async def main() -> None:
     store = SQLiteStore(Path({path!r}))
@@ -285,8 +285,8 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(tmp_path: Path) -> 
 import asyncio, resource, signal
 from pathlib import Path
 from holodeck.lib.errors import StorageError
-from holodeck.storage.sqlite import SQLiteStore
-from holodeck.storage.store import StoredResponse
+from holodeck.storage.sqlite.store import SQLiteStore
+from holodeck.storage.base import StoredResponse
 
 async def main() -> None:
     store = SQLiteStore(Path({str(tmp_path / "kept.db")!r}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 
-from holodeck.cli.leaving import exit_on_interrupt, install_interrupt_handler
+from holodeck.cli.ctrl_c import exit_on_interrupt, install_interrupt_handler
 from holodeck.lib.limits import GC_NEW_OBJECTS
 
 

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, TypeVar
 
-from holodeck.cli.leaving import exit_interrupted, interrupt_once
+from holodeck.cli.ctrl_c import exit_interrupted, interrupt_once
 
 _MAX_UNDELIVERED = 2  # presses: a loop that has not noticed as many is held by something that does not end
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holodeck.cli.leaving import exit_on_interrupt
+from holodeck.cli.ctrl_c import exit_on_interrupt
 
 CommandTable = Mapping[str, tuple[str, str]]
 """By the name of a command: the module that defines it as `command`, and its line of help."""

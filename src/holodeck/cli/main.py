@@ -8,21 +8,21 @@ from typing import NoReturn
 import click
 
 from holodeck import __version__
+from holodeck.cli.ctrl_c import EXIT_INTERRUPTED, exit_on_next_interrupt
 from holodeck.cli.lazy import LazyGroup
-from holodeck.cli.leaving import EXIT_INTERRUPTED, exit_on_next_interrupt
 
 _COMMANDS: dict[str, tuple[str, str]] = {
-    "chat": ("holodeck.cli.chat", "Talk with an agent."),
-    "init": ("holodeck.cli.init", "Make a new agent project that works as it is."),
-    "keys": ("holodeck.cli.keys", "Make keys for the callers of a gateway."),
-    "mcp": ("holodeck.cli.mcp.group", "Look at MCP servers and call their tools; no model needed."),
-    "model": ("holodeck.cli.model", "Fetch and list the weights of local models."),
-    "run": ("holodeck.cli.run", "Ask an agent one question."),
-    "runs": ("holodeck.cli.runs.group", "Durable runs: list them, look at one, go on with it, cancel it."),
-    "schema": ("holodeck.cli.schema", "Print the JSON Schema of agent.yaml, for editors."),
-    "serve": ("holodeck.cli.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
-    "test": ("holodeck.cli.test", "Run the test cases of an agent and say why one failed."),
-    "validate": ("holodeck.cli.validate", "Check an agent or gateway file; nothing is started or dialled."),
+    "chat": ("holodeck.cli.commands.chat", "Talk with an agent."),
+    "init": ("holodeck.cli.commands.init", "Make a new agent project that works as it is."),
+    "keys": ("holodeck.cli.commands.keys", "Make keys for the callers of a gateway."),
+    "mcp": ("holodeck.cli.commands.mcp.group", "Look at MCP servers and call their tools; no model needed."),
+    "model": ("holodeck.cli.commands.model", "Fetch and list the weights of local models."),
+    "run": ("holodeck.cli.commands.run", "Ask an agent one question."),
+    "runs": ("holodeck.cli.commands.runs.group", "Durable runs: list them, look at one, go on with it, cancel it."),
+    "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of agent.yaml, for editors."),
+    "serve": ("holodeck.cli.commands.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
+    "test": ("holodeck.cli.commands.test", "Run the test cases of an agent and say why one failed."),
+    "validate": ("holodeck.cli.commands.validate", "Check an agent or gateway file; nothing is started or dialled."),
 }
 
 _EPILOG = """\b
@@ -61,8 +61,8 @@ def main() -> None:
 
 
 def _prepare_and_run() -> NoReturn:
-    from holodeck.cli.colours import can_use_colours
-    from holodeck.lib.open_files import fill_standard_streams
+    from holodeck.cli.output.colours import can_use_colours
+    from holodeck.lib.system.open_files import fill_standard_streams
 
     fill_standard_streams()
     colours = None if can_use_colours() else False  # None: those of a terminal, and of nothing else
@@ -82,12 +82,12 @@ def _run_command(colours: bool | None) -> NoReturn:
         error.show()
         sys.exit(error.exit_code)
     except ConfigError as error:
-        from holodeck.cli.report import print_problems
+        from holodeck.cli.output.config_problems import print_problems
 
         print_problems(error.problems)
         sys.exit(2)
     except HoloDeckError as error:
-        from holodeck.lib.display import escape_unprintable
+        from holodeck.lib.escape import escape_unprintable
 
         click.echo(f"Error: {escape_unprintable(str(error))}", err=True)
         sys.exit(1)

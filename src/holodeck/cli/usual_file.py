@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from holodeck.config.loader import DEFAULT_AGENT_FILE
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE
 from holodeck.lib.errors import ConfigError, Problem
 
 _INIT_HINT = "Name a file, or make an agent with 'holodeck init'."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.config.files import read_text
-from holodeck.config.variables import substitute
+from holodeck.config.variable_syntax import substitute
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MAX_ENV_FILE_BYTES
 

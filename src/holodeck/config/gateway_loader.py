@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holodeck.config.advice import cleartext_key_problems
-from holodeck.config.document import Document, KeyPath, read_document
-from holodeck.config.loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
-from holodeck.config.overrides import apply_overrides
+from holodeck.config.agent_loader import DEFAULT_GATEWAY_FILE, LoadedAgent, load_agent_file
+from holodeck.config.env_overrides import apply_overrides
+from holodeck.config.lint import cleartext_key_problems
 from holodeck.config.problems import problem_at
-from holodeck.config.secret_files import SecretResolver
+from holodeck.config.secret_refs import SecretResolver
 from holodeck.config.source import Source, read_source
 from holodeck.config.start_checks import gateway_problems
-from holodeck.config.toolfile import LoadedTool, ToolCheck, ToolListFile
+from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
 from holodeck.config.validation import validate
+from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.models.agent import Agent
 from holodeck.models.gateway import GatewayFile, ServedModel

@@ -10,8 +10,8 @@ from json.decoder import scanstring  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holodeck.config.document import Document, KeyPath, Position, format_key_path
 from holodeck.config.files import file_error, read_text
+from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path
 from holodeck.lib.errors import Problem
 from holodeck.lib.limits import MAX_EDITOR_FILE_BYTES, MAX_YAML_DEPTH
 

@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from holodeck.config.document import Document, KeyPath, format_key_path
-from holodeck.config.keys import closest_match, known_keys
+from holodeck.config.known_keys import closest_match, known_keys
+from holodeck.config.yaml_reader import Document, KeyPath, format_key_path
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem, Severity
 from holodeck.models.agent import Agent
-from holodeck.models.base import quote_value
+from holodeck.models.file_model import quote_value
 from holodeck.models.rules import Violation
 from holodeck.models.tool import TOOL_TYPES
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.document import Document, KeyPath, read_document
 from holodeck.config.env_loader import load_env_file
+from holodeck.config.interpolation import Vocabulary, resolve
 from holodeck.config.problems import problem_at
-from holodeck.config.substitution import Vocabulary, resolve
-from holodeck.config.variables import chain_lookups
+from holodeck.config.variable_syntax import chain_lookups
+from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, Problem
 
 

@@ -15,16 +15,16 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from holodeck.config.document import KeyPath
 from holodeck.config.files import read_bytes
 from holodeck.config.problems import problem_at, value_at
 from holodeck.config.source import Source
+from holodeck.config.yaml_reader import KeyPath
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.lib.extras import Extra, install_hint, is_installed
 from holodeck.lib.limits import MIN_SEAL_KEY_BYTES
 from holodeck.models.agent import Agent
 from holodeck.models.auth import OAuthClientCredentials
-from holodeck.models.base import Substituted, quote_value
+from holodeck.models.file_model import Substituted, quote_value
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.storage_url import is_in_memory, is_sqlite, seal_key_file, sqlite_path
 from holodeck.models.tool import MCPTool

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from holodeck.config.document import Document, KeyPath
-from holodeck.config.keys import closest_match, known_keys
+from holodeck.config.known_keys import closest_match, known_keys
 from holodeck.config.problems import explain, key_path, value_at
+from holodeck.config.yaml_reader import Document, KeyPath
 from holodeck.lib.errors import Problem
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)

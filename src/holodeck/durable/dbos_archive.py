@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from dbos import DBOS, DBOSClient
 
+from holodeck.durable.base import DamagedWorkError, JSONObject, StoredStep, StoredWork
 from holodeck.durable.dbos_engine import (
     SCHEMA,
     STAGES,
@@ -18,11 +19,10 @@ from holodeck.durable.dbos_engine import (
     redirect_dbos_log,
     refuse_other_serializers,
 )
-from holodeck.durable.engine import DamagedWorkError, JSONObject, StoredStep, StoredWork
-from holodeck.durable.old_sqlite import install_clock
+from holodeck.durable.dbos_sqlite_compat import install_clock
 from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import DELETE_BATCH
-from holodeck.lib.urls import shown_origin
+from holodeck.lib.net.urls import shown_origin
 
 _MILLISECONDS = 1000.0
 T = TypeVar("T")

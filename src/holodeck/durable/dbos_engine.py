@@ -28,11 +28,9 @@ from dbos._core import ActiveWorkflowById
 from dbos._dbos import _get_dbos_instance
 from dbos._schemas.system_database import SystemSchema
 
-from holodeck.durable.drafts import draft_of, remove_stale_drafts
-from holodeck.durable.engine import DamagedWorkError, JSONObject, Stage, Work, WorkStatus, WorkTakenOverError
-from holodeck.durable.old_sqlite import install_clock
+from holodeck.durable.base import DamagedWorkError, JSONObject, Stage, Work, WorkStatus, WorkTakenOverError
+from holodeck.durable.dbos_sqlite_compat import install_clock
 from holodeck.lib import log
-from holodeck.lib.busy_files import warn_if_waiting
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import (
     DELETE_BATCH,
@@ -44,7 +42,9 @@ from holodeck.lib.limits import (
     SQLITE_BUSY_SECONDS,
     STORE_RETRY_PAUSE,
 )
-from holodeck.lib.private_files import create_private_file
+from holodeck.lib.system.busy_files import warn_if_waiting
+from holodeck.lib.system.drafts import draft_of, remove_stale_drafts
+from holodeck.lib.system.private_files import create_private_file
 
 WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: work of another version is not picked up."""

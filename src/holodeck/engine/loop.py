@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from holodeck.engine import spans
-from holodeck.engine.eventlog import EventLog
+from holodeck.engine import tracing
+from holodeck.engine.event_log import EventLog
 from holodeck.engine.steps import AppendEvent, DirectSteps, ModelTurn, Steps
-from holodeck.engine.toolphase import ToolCallRunner
+from holodeck.engine.tool_calls import ToolCallRunner
 from holodeck.engine.turn import answer_size, stream_turn
 from holodeck.lib import log as holodeck_log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
@@ -22,7 +22,7 @@ from holodeck.lib.errors import (
     ServerUnavailableError,
 )
 from holodeck.lib.limits import DEFAULT_ANSWER_BYTES, DEFAULT_MAX_TURNS, DEFAULT_RESPONSE_BYTES
-from holodeck.lib.record import record
+from holodeck.lib.types import record
 from holodeck.models.events import (
     Cause,
     Failure,
@@ -33,10 +33,10 @@ from holodeck.models.events import (
     Status,
     TurnStarted,
 )
-from holodeck.models.exchange import CUT_SHORT, ModelRequest, ToolChoice
 from holodeck.models.items import FunctionCall, Item, Message, Usage, place_outputs_after_calls
+from holodeck.models.model_io import CUT_SHORT, ModelRequest, ToolChoice
 from holodeck.providers.provider import ModelProvider
-from holodeck.tools.registry import Toolbox
+from holodeck.tools.toolbox import Toolbox
 
 
 @record
@@ -83,7 +83,7 @@ async def run(
     progress = _Progress(missing=toolbox.missing, memory=Reservation(request.budget))
     log.append(RunStarted(run_id=request.run_id, model=model.name))
     result: RunResult | None = None
-    with spans.start_run_span(request, model.name) as span:
+    with tracing.start_run_span(request, model.name) as span:
         try:
             result = await _run_turns(request, model, toolbox, log, progress, steps or DirectSteps())
         except HoloDeckError as error:
@@ -100,7 +100,7 @@ async def run(
             result = result or _build_result(progress, "cancelled", reason="The run was cancelled.")
             progress.memory.release()
             log.append(RunFinished(result=result))
-            spans.record_run_end(span, result)
+            tracing.record_run_end(span, result)
     return result
 
 
@@ -175,9 +175,9 @@ async def _run_model_turn(
     if number == 1:
         _check_required(toolbox)
     append(TurnStarted(turn=number, tools=len(request.tools)))
-    with spans.start_turn_span(provider, model.name, request) as span:
+    with tracing.start_turn_span(provider, model.name, request) as span:
         answered = await stream_turn(model, request, append, limit=limit, memory=memory)
-        spans.record_answer(span, answered)
+        tracing.record_answer(span, answered)
     calls = (item for item in answered.items if isinstance(item, FunctionCall))
     return ModelTurn(
         answer=answered, needs_approval=frozenset(call.call_id for call in calls if toolbox.needs_approval(call))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from holodeck.engine.eventlog import EventLog
-from holodeck.lib.record import record
+from holodeck.engine.event_log import EventLog
+from holodeck.lib.types import record
 from holodeck.models.events import Event
-from holodeck.models.exchange import ModelAnswer
 from holodeck.models.items import FunctionCall
+from holodeck.models.model_io import ModelAnswer
 from holodeck.tools.executor import ToolResult
 
 AppendEvent = Callable[[Event], object]

@@ -11,7 +11,8 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import CALL_COST, DELTA_COST
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
-from holodeck.models.exchange import (
+from holodeck.models.items import FunctionCall, Item, Message, Reasoning, text_message
+from holodeck.models.model_io import (
     CUT_SHORT,
     CallDelta,
     FinishReason,
@@ -20,8 +21,7 @@ from holodeck.models.exchange import (
     ReasoningDelta,
     TextDelta,
 )
-from holodeck.models.items import FunctionCall, Item, Message, Reasoning, text_message
-from holodeck.providers.batches import stream_in_batches
+from holodeck.providers.base import stream_in_batches
 from holodeck.providers.provider import ModelProvider
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from holodeck.durable.engine import JSONObject
+from holodeck.durable.base import JSONObject
 from holodeck.engine.steps import ModelTurn
 from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, TextAdded, TurnStarted
-from holodeck.models.exchange import ModelAnswer
 from holodeck.models.items import Usage
-from holodeck.models.items_codec import decode_item, encode_item
+from holodeck.models.items_json import decode_item, encode_item
+from holodeck.models.model_io import ModelAnswer
 
 _Delta = TextAdded | ReasoningAdded | CallAdded
 _DELTAS: dict[str, type[_Delta]] = {

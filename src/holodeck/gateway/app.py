@@ -11,26 +11,26 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
 
-from holodeck.gateway.attending import CancelOnDisconnect, Client, Receive, find_client
-from holodeck.gateway.bodies import BodyReader, is_small_body
-from holodeck.gateway.callers import Caller, Callers
-from holodeck.gateway.hosts import HostPolicy
+from holodeck.gateway.auth.callers import Caller, Callers
+from holodeck.gateway.auth.hosts import HostPolicy
+from holodeck.gateway.http.errors import APIError, client_gone_error, reply_for, shutting_down_error, unauthorized_error
+from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
+from holodeck.gateway.http.request_body import BodyReader, is_small_body
+from holodeck.gateway.http.request_scope import RequestScope, open_socket_span, request_id_of
+from holodeck.gateway.http.room import GatewayBudget, RequestReservation
+from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics import Metrics
-from holodeck.gateway.problems import APIError, client_gone_error, reply_for, shutting_down_error, unauthorized_error
-from holodeck.gateway.rates import CallerLimits
-from holodeck.gateway.replies import Reply, StreamCutError, StreamedReply
-from holodeck.gateway.room import GatewayBudget, RequestReservation
-from holodeck.gateway.silence import SSEKeepAlive
-from holodeck.gateway.visits import RequestScope, open_socket_span, request_id_of
-from holodeck.gateway.wire.dialects import ClientKind, detect_client_kind
+from holodeck.gateway.server.disconnect import CancelOnDisconnect, Client, Receive, find_client
+from holodeck.gateway.server.sse_keepalive import SSEKeepAlive
+from holodeck.gateway.wire.client_kind import ClientKind, detect_client_kind
 from holodeck.lib import log
-from holodeck.lib.bounded_json import TooDeepError, parse_json
 from holodeck.lib.errors import BadRequestError
+from holodeck.lib.json.parse import TooDeepError, parse_json
 from holodeck.lib.limits import (
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_SILENT_SECONDS,
 )
-from holodeck.lib.record import record
+from holodeck.lib.types import record
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

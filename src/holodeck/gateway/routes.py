@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from holodeck.gateway.app import READY_PATH, Request, Route
-from holodeck.gateway.chat import ChatCompletions
-from holodeck.gateway.conversations import Conversations
-from holodeck.gateway.operations import AdminEndpoints
-from holodeck.gateway.replies import Reply, StreamedReply
-from holodeck.gateway.responses import Responses
-from holodeck.gateway.windows import ContextEndpoints
+from holodeck.gateway.endpoints.admin import AdminEndpoints
+from holodeck.gateway.endpoints.chat_completions import ChatCompletions
+from holodeck.gateway.endpoints.compact import ContextEndpoints
+from holodeck.gateway.endpoints.conversations import Conversations
+from holodeck.gateway.endpoints.responses import Responses
+from holodeck.gateway.http.replies import Reply, StreamedReply
 
 
 def build_routes(

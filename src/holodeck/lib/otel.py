@@ -11,7 +11,7 @@ from typing import Any
 
 from holodeck.lib.limits import TRACE_FLUSH_SECONDS
 from holodeck.lib.secret import Secret
-from holodeck.lib.trace import Attributes, Kind
+from holodeck.lib.tracing import Attributes, Kind
 
 _ADDRESSES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _TRACES = "/v1/traces"

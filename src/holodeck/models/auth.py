@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from holodeck.lib.secret import Secret
-from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty
+from holodeck.models.file_model import Boolean, FileModel, Integer, NonEmpty
 
 
 class BearerAuth(FileModel):

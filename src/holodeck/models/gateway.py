@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from holodeck.lib.addresses import parse_networks
 from holodeck.lib.limits import (
     DEFAULT_ANSWER_BYTES,
     DEFAULT_BODIES_BYTES,
@@ -37,8 +36,9 @@ from holodeck.lib.limits import (
     MAX_TOOLS,
     MIB,
 )
+from holodeck.lib.net.ip_policy import parse_networks
 from holodeck.lib.secret import Secret
-from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, quote_value
+from holodeck.models.file_model import Boolean, FileModel, Integer, NonEmpty, Number, quote_value
 from holodeck.models.llm import LLM
 from holodeck.models.rules import Violation, validate_with_rules
 from holodeck.models.tool import Tool

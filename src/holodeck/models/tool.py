@@ -30,9 +30,9 @@ from holodeck.lib.limits import (
     MAX_TIMEOUT,
 )
 from holodeck.lib.secret import Secret
-from holodeck.models import contract
+from holodeck.models import tool_rules
 from holodeck.models.auth import Auth
-from holodeck.models.base import Boolean, FileModel, Integer, NonEmpty, Number, text_or_mapping
+from holodeck.models.file_model import Boolean, FileModel, Integer, NonEmpty, Number, text_or_mapping
 from holodeck.models.rules import validate_with_rules
 
 TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -154,7 +154,7 @@ class MCPTool(FileModel):
     @field_validator("encoding")
     @classmethod
     def _check_encoding(cls, value: str) -> str:
-        problem = contract.encoding_problem(value)
+        problem = tool_rules.encoding_problem(value)
         if problem:
             raise PydanticCustomError("encoding", "{problem}", {"problem": problem})
         return value
@@ -163,11 +163,11 @@ class MCPTool(FileModel):
     @classmethod
     def _check_rules(cls, data: Any, handler: ModelWrapValidatorHandler[MCPTool]) -> MCPTool:
         """The rules between fields. A bare npm name is started with npx, as it was before there was a command."""
-        if isinstance(data, dict) and contract.is_legacy_npm(data):
+        if isinstance(data, dict) and tool_rules.is_legacy_npm(data):
             message = f"server {data['server']} has no command and is started with npx; write 'command: npx'"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             data = {**data, "command": "npx"}
-        return validate_with_rules(cls.__name__, data, handler, contract.find_violations)
+        return validate_with_rules(cls.__name__, data, handler, tool_rules.find_violations)
 
 
 class FunctionTool(FileModel):

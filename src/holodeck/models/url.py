@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from holodeck.lib.urls import host_problem
+from holodeck.lib.net.urls import host_problem
 
 HTTPS_REQUIRED = "'url' must use https:// (or http:// for localhost)"
 CLEARTEXT_KEY = "'endpoint' must use https:// (or http:// for localhost): the key would be sent in the clear"

@@ -6,12 +6,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import ModelRequest
-from holodeck.providers.address import ModelAddress, append_path, host_of
+from holodeck.models.model_io import ModelRequest
 from holodeck.providers.anthropic_answer import AnthropicDecoder
 from holodeck.providers.anthropic_request import build_anthropic_body
-from holodeck.providers.endpoint import Endpoint
-from holodeck.providers.wire import HTTPModel
+from holodeck.providers.http.endpoint import Endpoint
+from holodeck.providers.http.model import HTTPModel
+from holodeck.providers.http.model_address import ModelAddress, append_path, host_of
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"

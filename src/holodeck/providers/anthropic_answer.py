@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holodeck.models.exchange import FinishReason, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.models.items import Item, Message, Reasoning, Usage, text_message
-from holodeck.providers.address import ModelAddress
+from holodeck.models.model_io import FinishReason, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.providers.anthropic_request import REASONING_KEY
-from holodeck.providers.calls import ToolCallAssembler, arguments_text
-from holodeck.providers.failures import stream_error
+from holodeck.providers.http.errors import stream_error
+from holodeck.providers.http.model_address import ModelAddress
+from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_text
 
 _FINISHES: dict[str, FinishReason] = {
     "tool_use": "tool_calls",

@@ -7,11 +7,11 @@ from typing import Any
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import DEFAULT_ANTHROPIC_MAX_TOKENS
 from holodeck.models.content import TextContent
-from holodeck.models.exchange import ModelRequest, ToolSpec
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part
-from holodeck.providers.calls import arguments_object
+from holodeck.models.model_io import ModelRequest, ToolSpec
+from holodeck.providers.encoding import NO_OUTPUT, describe_part, find_image, parse_data_url
 from holodeck.providers.offers import select_tools
-from holodeck.providers.parts import NO_OUTPUT, describe_part, find_image, parse_data_url
+from holodeck.providers.tool_call_assembler import arguments_object
 
 REASONING_KEY = "anthropic"
 """Under this name `Reasoning.opaque` keeps the block as the provider sent it, with its signature."""

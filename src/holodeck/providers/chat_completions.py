@@ -6,12 +6,12 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import ModelRequest
-from holodeck.providers.address import ModelAddress, append_path, bearer_headers, host_of
+from holodeck.models.model_io import ModelRequest
 from holodeck.providers.chat_answer import ChatDecoder
-from holodeck.providers.chat_request import build_chat_body
-from holodeck.providers.endpoint import Endpoint
-from holodeck.providers.wire import HTTPModel
+from holodeck.providers.http.endpoint import Endpoint
+from holodeck.providers.http.model import HTTPModel
+from holodeck.providers.http.model_address import ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.openai_chat import build_chat_body
 
 OPENAI_HOST = "api.openai.com"
 DEFAULT_AZURE_VERSION = "2024-10-21"

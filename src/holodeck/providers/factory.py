@@ -11,10 +11,10 @@ from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 from holodeck.lib.redaction import register_secrets
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import ModelEvent, ModelRequest
 from holodeck.models.llm import API_KEY_VARIABLES, LLM, Provider
+from holodeck.models.model_io import ModelEvent, ModelRequest
 from holodeck.providers.provider import ModelProvider
-from holodeck.providers.schemas import SchemaRulesName
+from holodeck.providers.tool_schemas import SchemaRulesName
 
 OLLAMA_URL = "http://localhost:11434/v1"
 
@@ -25,10 +25,10 @@ def build_model_provider(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
         return cast(ModelProvider, importlib.import_module("holodeck.providers.rehearsal").Rehearsal())
     if llm.provider is Provider.LOCAL:
         return cast(ModelProvider, importlib.import_module("holodeck.providers.local").Local(llm))
-    from holodeck.providers.adapting import SchemaAdapter
-    from holodeck.providers.breaker import CircuitBreaker
-    from holodeck.providers.retrying import Retrying
-    from holodeck.providers.timeouts import Timeouts
+    from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
+    from holodeck.providers.wrappers.retry import Retrying
+    from holodeck.providers.wrappers.schema_adapter import SchemaAdapter
+    from holodeck.providers.wrappers.timeout import Timeouts
 
     # The time-outs stand around the retries: a model that is silent for minutes is not asked again for as many more.
     first, idle = llm.timeout or MODEL_FIRST_EVENT_TIMEOUT, llm.timeout or MODEL_IDLE_TIMEOUT

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from holodeck.models.exchange import ModelRequest, ToolSpec
+from holodeck.models.model_io import ModelRequest, ToolSpec
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
 _MAX_NAME_CHARS = 64  # what the APIs accept

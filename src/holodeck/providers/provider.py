@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from holodeck.models.exchange import ModelEvent, ModelRequest
+from holodeck.models.model_io import ModelEvent, ModelRequest
 
 
 class ModelProvider(Protocol):

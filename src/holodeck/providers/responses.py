@@ -7,13 +7,13 @@ from typing import Any
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.models.exchange import ModelRequest
-from holodeck.providers.address import ModelAddress, append_path, bearer_headers, host_of
-from holodeck.providers.batches import Batches
-from holodeck.providers.endpoint import Endpoint
-from holodeck.providers.responses_answer import ResponsesDecoder
+from holodeck.models.model_io import ModelRequest
+from holodeck.providers.base import Batches
+from holodeck.providers.http.endpoint import Endpoint
+from holodeck.providers.http.model import HTTPModel
+from holodeck.providers.http.model_address import ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.openai_responses import ResponsesDecoder
 from holodeck.providers.responses_request import build_responses_body
-from holodeck.providers.wire import HTTPModel
 
 OPENAI_URL = "https://api.openai.com/v1"
 _BAD_REQUEST = 400

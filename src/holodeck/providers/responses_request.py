@@ -6,11 +6,11 @@ from typing import Any
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.content import TextContent
-from holodeck.models.exchange import ModelRequest, ToolChoice, ToolSpec
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
-from holodeck.providers.calls import NO_ARGUMENTS
+from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
+from holodeck.providers.encoding import describe_part, describe_parts, find_image_url, output_text
 from holodeck.providers.offers import build_json_format
-from holodeck.providers.parts import describe_part, describe_parts, find_image_url, output_text
+from holodeck.providers.tool_call_assembler import NO_ARGUMENTS
 
 REASONING_KEY = "responses"
 """Under this name `Reasoning.opaque` keeps the item as the provider sent it."""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from holodeck.lib.errors import ConfigError
 from holodeck.models.storage_url import is_in_memory, sqlite_path
-from holodeck.storage.sqlite import SQLiteStore
-from holodeck.storage.sqlite_file import Durability
-from holodeck.storage.store import ResponseStore
+from holodeck.storage.base import ResponseStore
+from holodeck.storage.sqlite.connection import Durability
+from holodeck.storage.sqlite.store import SQLiteStore
 
 
 def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> ResponseStore:
@@ -22,7 +22,7 @@ def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> Re
             return SQLiteStore(":memory:")
         return SQLiteStore(sqlite_path(url, folder), durability=durability)
     if scheme in {"postgresql", "postgres"}:
-        from holodeck.storage.postgres import PostgresStore
+        from holodeck.storage.postgres.store import PostgresStore
 
         return PostgresStore(url)
     raise ConfigError(f"There is no storage for '{scheme}://'. There are sqlite:///path and postgresql://host/name.")

@@ -1,13 +1,13 @@
 """Public fakes: a model that follows a script, an MCP server that misbehaves as told, stand-ins for commands."""
 
-from holodeck.testing.command import Transport
-from holodeck.testing.faults import Era, Fault
-from holodeck.testing.journal import ABANDONED, Journal, Received
-from holodeck.testing.processes import read_pids
-from holodeck.testing.script import call, call_raw, fail, finish, say, spend, think, wait
-from holodeck.testing.scripted import ScriptedModel
-from holodeck.testing.server import FaultyMCPServer
-from holodeck.testing.stand_in import stand_in, stand_in_calls
+from holodeck.testing.mcp.command import Transport
+from holodeck.testing.mcp.commands import stand_in, stand_in_calls
+from holodeck.testing.mcp.faults import Era, Fault
+from holodeck.testing.mcp.journal import ABANDONED, Journal, Received
+from holodeck.testing.mcp.processes import read_pids
+from holodeck.testing.mcp.server import FaultyMCPServer
+from holodeck.testing.model.script import call, call_raw, fail, finish, say, spend, think, wait
+from holodeck.testing.model.scripted import ScriptedModel
 
 __all__ = [
     "ABANDONED",

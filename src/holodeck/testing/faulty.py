@@ -9,14 +9,14 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from holodeck.testing.command import Transport
-from holodeck.testing.faults import Era, Fault
-from holodeck.testing.journal import Journal
-from holodeck.testing.plan import FaultSchedule
-from holodeck.testing.processes import append_pid, run_start_fault, run_wrapped, wrapped_argv
-from holodeck.testing.protocol import ServerSession
-from holodeck.testing.server import FaultyMCPServer
-from holodeck.testing.stdio_server import STDOUT, read_input_lines, serve_stdio, write_all
+from holodeck.testing.mcp.command import Transport
+from holodeck.testing.mcp.faults import Era, Fault
+from holodeck.testing.mcp.journal import Journal
+from holodeck.testing.mcp.plan import FaultSchedule
+from holodeck.testing.mcp.processes import append_pid, run_start_fault, run_wrapped, wrapped_argv
+from holodeck.testing.mcp.protocol import ServerSession
+from holodeck.testing.mcp.server import FaultyMCPServer
+from holodeck.testing.mcp.stdio_server import STDOUT, read_input_lines, serve_stdio, write_all
 
 
 def main() -> int:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.bounded_json import parse_json
-from holodeck.lib.json_schema import SchemaError
+from holodeck.lib.json.parse import parse_json
+from holodeck.lib.json.schema import SchemaError
+from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
-from holodeck.lib.schema_worker import SchemaChecker, UncheckedError
 
 _MAX_PROBLEM_CHARS = 200  # of each: five of them are a paragraph for the model
 

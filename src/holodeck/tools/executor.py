@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from holodeck.models.content import ContentBlock, TextContent
-from holodeck.models.exchange import ToolSpec
+from holodeck.models.model_io import ToolSpec
 
 NOT_APPROVED = "The person did not approve this call; it was not run."
 

@@ -19,7 +19,7 @@ import orjson
 
 from holodeck.lib.errors import ExecutionError
 from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
-from holodeck.models.exchange import ToolSpec
+from holodeck.models.model_io import ToolSpec
 from holodeck.models.tool import FunctionTool
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
 

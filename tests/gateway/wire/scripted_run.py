@@ -10,19 +10,19 @@ from typing import Any
 import orjson
 from fake_executor import FakeExecutor
 
-from holodeck.engine.eventlog import EventLog
+from holodeck.engine.event_log import EventLog
 from holodeck.engine.loop import RunRequest, run
-from holodeck.gateway.wire.mcp_items import DeclaredTool, ServerListing
-from holodeck.gateway.wire.request import ResponseRequest, read_request
-from holodeck.gateway.wire.seal import Seal
-from holodeck.gateway.wire.sealed_input import SealedInput
-from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.gateway.sealing import Seal
+from holodeck.gateway.wire.request.body import ResponseRequest, read_request
+from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.response.mcp_items import DeclaredTool, ServerListing
+from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.models.events import Event, RunResult
 from holodeck.models.items import FunctionCall, Item
 from holodeck.testing import ScriptedModel
 from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.registry import Toolbox
+from holodeck.tools.toolbox import Toolbox
 
 WireEvent = dict[str, Any]
 CREATED_AT = 1_700_000_000.0

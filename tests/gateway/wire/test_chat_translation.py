@@ -9,17 +9,17 @@ import pytest
 from async_tests import async_test
 from fake_executor import FakeExecutor
 
-from holodeck.engine.eventlog import EventLog
+from holodeck.engine.event_log import EventLog
 from holodeck.engine.loop import RunRequest, run
-from holodeck.gateway.wire.chat import ChatWriter, encode_chat_sse
-from holodeck.gateway.wire.chat_request import read_chat_request
+from holodeck.gateway.wire.chat.request import read_chat_request
+from holodeck.gateway.wire.chat.response import ChatWriter, encode_chat_sse
 from holodeck.lib.errors import BadRequestError, ModelError
 from holodeck.models.content import AudioContent, TextContent
-from holodeck.models.exchange import ToolChoice
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Reasoning
+from holodeck.models.model_io import ToolChoice
 from holodeck.testing import ScriptedModel, call, fail, finish, say, spend, think
 from holodeck.tools.arguments import ArgumentChecker
-from holodeck.tools.registry import Toolbox
+from holodeck.tools.toolbox import Toolbox
 
 FUNCTION = {"type": "function", "function": {"name": "ask_client", "parameters": {"type": "object"}}}
 

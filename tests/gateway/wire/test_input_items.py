@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from gateway.wire.open_responses_contract import contract_problems
 
-from holodeck.gateway.wire.input import list_references
-from holodeck.gateway.wire.request import read_request
+from holodeck.gateway.wire.request.body import read_request
+from holodeck.gateway.wire.request.input import list_references
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Reasoning

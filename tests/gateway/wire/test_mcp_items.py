@@ -10,8 +10,8 @@ from fake_executor import FakeExecutor
 from gateway.wire.open_responses_contract import event_contract_problems
 from gateway.wire.scripted_run import DeclaredServers, RunOutcome, check_well_formed, play_run
 
-from holodeck.gateway.wire.approvals import decide_calls
-from holodeck.gateway.wire.request import read_request
+from holodeck.gateway.continuation.approvals import decide_calls
+from holodeck.gateway.wire.request.body import read_request
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput

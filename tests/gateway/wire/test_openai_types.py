@@ -16,7 +16,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsNo
 from openai.types.shared_params import Reasoning
 from pydantic import TypeAdapter
 
-from holodeck.gateway.wire.request import read_request
+from holodeck.gateway.wire.request.body import read_request
 from holodeck.lib.errors import BadRequestError
 from holodeck.testing import ScriptedModel, call, say, think
 from holodeck.tools.executor import ToolResult

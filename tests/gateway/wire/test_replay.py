@@ -11,8 +11,8 @@ from fake_executor import FakeExecutor
 from gateway.wire.open_responses_contract import event_contract_problems
 from gateway.wire.scripted_run import DeclaredServers, RunOutcome, check_well_formed, play_run
 
-from holodeck.gateway.wire.encoder import SSE_DONE, encode_sse
-from holodeck.gateway.wire.replay import replay_events
+from holodeck.gateway.wire.response.event_encoder import SSE_DONE, encode_sse
+from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.lib.errors import ModelError
 from holodeck.testing import ScriptedModel, call, fail, finish, say, think
 from holodeck.tools.executor import ToolResult

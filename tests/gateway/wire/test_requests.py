@@ -8,10 +8,10 @@ import orjson
 import pytest
 from gateway.wire.open_responses_contract import contract_problems
 
-from holodeck.gateway.wire.request import ResponseRequest, read_request, read_socket_message
-from holodeck.gateway.wire.resource import ResponseResource
+from holodeck.gateway.wire.request.body import ResponseRequest, read_request, read_socket_message
+from holodeck.gateway.wire.response.resource import ResponseResource
 from holodeck.lib.errors import BadRequestError
-from holodeck.models.exchange import ToolChoice, ToolSpec
+from holodeck.models.model_io import ToolChoice, ToolSpec
 from holodeck.tools.mcp.discovery import MCPToolInfo
 
 

@@ -12,10 +12,10 @@ from gateway.wire.scripted_run import check_well_formed, open_sealed_items, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holodeck.gateway.wire.compact_request import build_compaction, read_compact_request
-from holodeck.gateway.wire.context import check_answered, with_missing_outputs
-from holodeck.gateway.wire.request import read_request
-from holodeck.gateway.wire.seal import BrokenSealError, SealKeys
+from holodeck.gateway.continuation.call_outputs import check_answered, with_missing_outputs
+from holodeck.gateway.sealing import BrokenSealError, SealKeys
+from holodeck.gateway.wire.request.body import read_request
+from holodeck.gateway.wire.request.compact import build_compaction, read_compact_request
 from holodeck.lib.errors import BadRequestError
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import (
@@ -29,7 +29,7 @@ from holodeck.models.items import (
     Usage,
     text_message,
 )
-from holodeck.models.items_codec import decode_items, encode_items
+from holodeck.models.items_json import decode_items, encode_items
 from holodeck.testing import ScriptedModel, say, think
 
 KEY = b"k" * 32

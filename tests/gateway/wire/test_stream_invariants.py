@@ -12,10 +12,10 @@ from gateway.wire.scripted_run import CREATED_AT, DeclaredServers, RunOutcome, c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holodeck.gateway.wire.replay import replay_events
-from holodeck.gateway.wire.request import read_request
-from holodeck.gateway.wire.seal import SealKeys
-from holodeck.gateway.wire.writer import ResponseWriter
+from holodeck.gateway.sealing import SealKeys
+from holodeck.gateway.wire.request.body import read_request
+from holodeck.gateway.wire.response.replay import replay_events
+from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib.errors import ModelError
 from holodeck.models.events import RunStarted
 from holodeck.models.items import Message, Reasoning

@@ -16,7 +16,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.items import FunctionCallOutput
 from holodeck.testing import ScriptedModel, call, fail, finish, say, spend, think, wait
-from holodeck.testing.script import call_raw
+from holodeck.testing.model.script import call_raw
 
 FUNCTION = {"type": "function", "name": "ask_client", "parameters": {"type": "object", "properties": {}}}
 

@@ -370,9 +370,9 @@ async def test_a_workload_presents_the_assertion_of_its_platform_and_reads_it_ag
 
 @async_test
 async def test_a_silent_token_endpoint_is_given_up() -> None:
+    from holodeck.tools.mcp.auth.auth_http import AuthHTTPClient
+    from holodeck.tools.mcp.auth.client_authentication import PublicClient
     from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
-    from holodeck.tools.mcp.auth.client_identity import PublicClient
-    from holodeck.tools.mcp.auth.door import AuthHTTPClient
     from holodeck.tools.mcp.auth.machine import TokenGrantAuth
 
     async with run_auth_server(gate=asyncio.Event()) as server:

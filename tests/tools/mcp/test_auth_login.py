@@ -22,12 +22,12 @@ from tools.mcp.resource_server import ResourceServer, follow_login, request_with
 from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
 from holodeck.models.tool import MCPTool
+from holodeck.tools.mcp.auth.auth_http import AuthHTTPClient
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
-from holodeck.tools.mcp.auth.door import AuthHTTPClient
 from holodeck.tools.mcp.auth.factory import build_auth_provider, build_login_provider
 from holodeck.tools.mcp.auth.oauth_flow import ShowLoginPage
 from holodeck.tools.mcp.auth.provider import AuthRefusal
-from holodeck.tools.mcp.auth.store import FileTokenStore, TokenStore
+from holodeck.tools.mcp.auth.token_store import FileTokenStore, TokenStore
 
 
 def tool(url: str, **auth: Any) -> MCPTool:

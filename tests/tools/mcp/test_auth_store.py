@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from async_tests import async_test
 
-from holodeck.tools.mcp.auth.store import FileTokenStore, KeyringTokenStore, open_token_store
+from holodeck.tools.mcp.auth.token_store import FileTokenStore, KeyringTokenStore, open_token_store
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from holodeck.tools.mcp.auth.store import FileTokenStore
+from holodeck.tools.mcp.auth.token_store import FileTokenStore
 async def main():
     store = FileTokenStore(Path(sys.argv[1]))
     for number in range(40):
@@ -28,7 +28,7 @@ asyncio.run(main())
 COUNTER = """
 import asyncio, sys
 from pathlib import Path
-from holodeck.tools.mcp.auth.store import FileTokenStore
+from holodeck.tools.mcp.auth.token_store import FileTokenStore
 async def main():
     store = FileTokenStore(Path(sys.argv[1]))
     for _ in range(20):

@@ -21,9 +21,9 @@ from tools.mcp.misbehaving_server import (
 )
 
 from holodeck.lib.errors import MCPConnectionError
-from holodeck.lib.urls import shown_origin
+from holodeck.lib.net.urls import shown_origin
 from holodeck.testing import Era
-from holodeck.tools.mcp.callbacks import Callbacks
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 SOON = 10.0  # seconds, on a busy machine: the calls and the children would take a minute
 

@@ -12,7 +12,7 @@ from tools.mcp.misbehaving_server import ERAS, TransportVariant, open_misbehavin
 from holodeck.lib.errors import MCPToolNotFoundError
 from holodeck.lib.limits import LIST_CHANGE_PAUSE, MAX_LIST_PAGES
 from holodeck.testing import Era
-from holodeck.tools.mcp.callbacks import Callbacks
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 BOTH: tuple[TransportVariant, ...] = ("stdio", "http")
 

@@ -13,7 +13,7 @@ from async_tests import async_test
 from tools.mcp.misbehaving_server import ERAS, TRANSPORT_VARIANTS, TransportVariant, open_misbehaving
 
 from holodeck.testing import Era
-from holodeck.tools.mcp.callbacks import Callbacks
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 LEVELS = {
     "debug": logging.DEBUG,

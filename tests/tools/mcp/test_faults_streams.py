@@ -19,7 +19,7 @@ from tools.mcp.misbehaving_server import (
 
 from holodeck.lib.errors import MCPTimeoutError
 from holodeck.testing import Era
-from holodeck.tools.mcp.callbacks import Callbacks
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 SLOW = {"seconds": 60, "steps": 1}
 

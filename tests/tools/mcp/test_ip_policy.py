@@ -6,8 +6,8 @@ import aiohttp
 import pytest
 from async_tests import async_test
 
-from holodeck.lib.addresses import ANY_ADDRESS, IPPolicy, is_public, parse_networks
-from holodeck.lib.net import RefusedAddressError, create_http_client
+from holodeck.lib.net.aiohttp_client import RefusedAddressError, create_http_client
+from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, is_public, parse_networks
 from holodeck.testing import FaultyMCPServer
 
 PUBLIC = ["8.8.8.8", "1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700:4700::1111", "2a00:1450:4001:80b::200e"]

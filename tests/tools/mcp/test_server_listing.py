@@ -15,8 +15,8 @@ from holodeck.lib.errors import MCPConnectionError
 from holodeck.models.tool import TransportType
 from holodeck.testing import Era as ServerEra
 from holodeck.testing import Fault, FaultyMCPServer
-from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.factory import create_mcp_plugin
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 ERAS: list[ServerEra] = ["legacy", "modern"]
 LEVELS = [

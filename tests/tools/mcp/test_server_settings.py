@@ -14,10 +14,10 @@ from tools.mcp.test_supervisor import faulty_tool
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import ABANDONED, FaultyMCPServer, Journal, stand_in, stand_in_calls
-from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.errors import MCPToolNotFoundError
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 LATIN_SERVER = """
 import json, sys

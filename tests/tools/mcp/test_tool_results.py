@@ -14,8 +14,8 @@ from tools.mcp.local_servers import remote_tool
 from tools.mcp.test_supervisor import faulty_tool
 
 from holodeck.testing import FaultyMCPServer
-from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.factory import create_mcp_plugin
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 ERAS = ["legacy", "modern"]
 

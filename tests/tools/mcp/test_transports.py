@@ -13,9 +13,9 @@ from tools.mcp.local_servers import remote_tool, serve_app, serve_websocket, uvx
 from tools.mcp.sdk_server import sdk_server
 
 from holodeck.models.tool import MCPTool, TransportType
-from holodeck.tools.mcp.callbacks import Callbacks
 from holodeck.tools.mcp.content import TextContent
 from holodeck.tools.mcp.factory import create_mcp_plugin
+from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
 TRANSPORTS = ["stdio", "http", "http-json", "sse", "websocket"]
 

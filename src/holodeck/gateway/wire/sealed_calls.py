@@ -12,13 +12,13 @@ from typing import Any, cast
 
 import orjson
 
-from holodeck.gateway.wire.ids import stem_of
-from holodeck.gateway.wire.output import WireItem
-from holodeck.gateway.wire.reading import Input
-from holodeck.gateway.wire.seal import REASONING_PURPOSE, Seal
+from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
+from holodeck.gateway.wire.item_ids import stem_of
+from holodeck.gateway.wire.request.parsed_input import Input
+from holodeck.gateway.wire.response.output import WireItem
 from holodeck.lib.ids import new_id
 from holodeck.models.items import FunctionCall, FunctionCallOutput
-from holodeck.models.items_codec import decode_item, encode_item
+from holodeck.models.items_json import decode_item, encode_item
 
 _SEALED_CALL_KEY = "holodeck_call"  # beside those under which providers keep their own
 

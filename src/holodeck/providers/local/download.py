@@ -105,7 +105,7 @@ async def _fetch(weights: Weights, url: str, part: BinaryIO, on_progress: Progre
     """As many attempts as bring something; then an error that says how far it came."""
     import aiohttp
 
-    from holodeck.lib.net import create_http_client
+    from holodeck.lib.net.aiohttp_client import create_http_client
 
     if urlsplit(url).scheme not in {"http", "https"}:
         raise ModelError(f"'{url}' is not an http(s) address.", provider=PROVIDER)
@@ -139,7 +139,7 @@ async def _download_once(
 ) -> None:
     import aiohttp
 
-    from holodeck.lib.net import find_proxy_route
+    from holodeck.lib.net.aiohttp_client import find_proxy_route
 
     have = _file_size(part)
     way = find_proxy_route(url)

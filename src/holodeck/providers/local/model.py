@@ -10,15 +10,15 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.limits import LOCAL_SHORTLIST
-from holodeck.models.exchange import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.models.items import Item, Usage, text_message
 from holodeck.models.llm import LLM
-from holodeck.providers.local.engine import LlamaThread
+from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
+from holodeck.providers.local.llama_thread import LlamaThread
 from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result, last_user_text
 from holodeck.providers.local.weights import KNOWN_WEIGHTS, require_model_file
 from holodeck.providers.local.writing import ChoiceParser
 from holodeck.providers.rehearsal import shortlist_tools
-from holodeck.providers.schemas import adapt_tool
+from holodeck.providers.tool_schemas import adapt_tool
 
 
 class Local:

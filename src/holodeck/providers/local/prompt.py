@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holodeck.lib.display import one_line
+from holodeck.lib.escape import one_line
 from holodeck.lib.limits import (
     LOCAL_ANSWER_TOKENS,
     LOCAL_CHOICE_TOKENS,
@@ -15,8 +15,8 @@ from holodeck.lib.limits import (
     LOCAL_TOOL_CHARS,
 )
 from holodeck.models.content import TextContent
-from holodeck.models.exchange import ModelRequest, ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part
+from holodeck.models.model_io import ModelRequest, ToolSpec
 
 _CHOOSING = """\
 Decide what to do about the last message. Answer with one JSON object and nothing else.

@@ -9,12 +9,12 @@ from itertools import pairwise
 from typing import Any
 
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
-from holodeck.models.exchange import ToolSpec
+from holodeck.models.model_io import ToolSpec
 from holodeck.providers.rehearsal.choices import find_choices, parse_boolean
-from holodeck.providers.rehearsal.fields import Field, Role, list_fields
-from holodeck.providers.rehearsal.findings import Entity, EntityKind
+from holodeck.providers.rehearsal.extract import Entity, EntityKind
 from holodeck.providers.rehearsal.fit import is_labelled, score_aptness, score_fit, value_for
 from holodeck.providers.rehearsal.phrases import blank_entities, find_list_words, find_marked_word, find_phrase
+from holodeck.providers.rehearsal.schema_fields import Field, Role, list_fields
 
 _LOOSE = frozenset({Role.TEXT, Role.NUMBER})
 """Roles that anything would fit: an optional field of them needs a word that names it."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from holodeck.providers.rehearsal.fields import Field
 from holodeck.providers.rehearsal.fit import score_direction
-from holodeck.providers.rehearsal.words import stem, stem_set, stems
+from holodeck.providers.rehearsal.schema_fields import Field
+from holodeck.providers.rehearsal.stemming import stem, stem_set, stems
 
 _NEGATION = re.compile(r"\b(?:no|not|without|don't|do not|never|disable|off|skip)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
 _SAYS_LITTLE = stem_set("is has include included enable enabled with should use allow show return")

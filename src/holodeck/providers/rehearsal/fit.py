@@ -6,9 +6,9 @@ import re
 from typing import Any
 from urllib.parse import urlsplit
 
-from holodeck.providers.rehearsal.fields import Field, Role
-from holodeck.providers.rehearsal.findings import Entity, EntityKind
-from holodeck.providers.rehearsal.words import stem, stem_set, stems
+from holodeck.providers.rehearsal.extract import Entity, EntityKind
+from holodeck.providers.rehearsal.schema_fields import Field, Role
+from holodeck.providers.rehearsal.stemming import stem, stem_set, stems
 from holodeck.providers.rehearsal.zones import zone_names
 
 # What a thing looks like, against what a field wants. Five is certain; below one it needs a word beside it.

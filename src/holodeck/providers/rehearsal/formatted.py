@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holodeck.models.content import TextContent
-from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput
+from holodeck.models.model_io import ToolSpec
 from holodeck.providers.rehearsal.arguments import fill_arguments
-from holodeck.providers.rehearsal.fields import Role, list_fields
-from holodeck.providers.rehearsal.findings import find_entities
+from holodeck.providers.rehearsal.extract import find_entities
+from holodeck.providers.rehearsal.schema_fields import Role, list_fields
 from holodeck.providers.rehearsal.speech import LABEL
-from holodeck.providers.schemas import adapt_tool
+from holodeck.providers.tool_schemas import adapt_tool
 
 
 def format_answer(

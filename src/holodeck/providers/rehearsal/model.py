@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 
 from holodeck.lib.ids import new_id
-from holodeck.models.exchange import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.models.items import FunctionCall, Item, Usage, text_message
+from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.providers.rehearsal.formatted import format_answer
 from holodeck.providers.rehearsal.plan import Step, plan_steps
 from holodeck.providers.rehearsal.speech import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from holodeck.models.exchange import ToolSpec
-from holodeck.providers.rehearsal.fields import Field, Role
-from holodeck.providers.rehearsal.findings import Entity
-from holodeck.providers.rehearsal.words import stem, stem_set, stems, word_set
+from holodeck.models.model_io import ToolSpec
+from holodeck.providers.rehearsal.extract import Entity
+from holodeck.providers.rehearsal.schema_fields import Field, Role
+from holodeck.providers.rehearsal.stemming import stem, stem_set, stems, word_set
 
 _SAYING = r"(?:saying|that says|which says|that reads|reading|containing|with the (?:words?|text|message|contents?))"
 _ABOUT = r"(?:about|regarding|for|on|into)"

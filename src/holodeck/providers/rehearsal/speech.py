@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from holodeck.lib.display import one_line
+from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_NAMED_TOOLS, MAX_REPORTED_CHARS, MAX_SHOWN_CHARS
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
-from holodeck.models.exchange import ToolSpec
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Part
+from holodeck.models.model_io import ToolSpec
 
 LABEL = "[rehearsal]"
 _ASKS = re.compile(r"I would call `(?P<tool>[^`]+)`")

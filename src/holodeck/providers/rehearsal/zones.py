@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from zoneinfo import available_timezones
 
-from holodeck.providers.rehearsal.words import word_set
+from holodeck.providers.rehearsal.stemming import word_set
 
 # Cities that are asked for often and have no zone of their own name.
 _CITIES = {

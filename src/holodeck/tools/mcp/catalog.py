@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from holodeck.tools.mcp.discovery import FetchedList, Named
-from holodeck.tools.mcp.era import ProtocolEra
-from holodeck.tools.mcp.session import Session
+from holodeck.tools.mcp.protocol.session import Session
+from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
 T = TypeVar("T", bound=Named)
 

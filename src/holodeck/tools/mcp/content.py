@@ -12,7 +12,7 @@ import orjson
 
 from holodeck.lib.errors import MCPError
 from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
-from holodeck.tools.mcp.era import mapping
+from holodeck.tools.mcp.protocol.versions import mapping
 
 __all__ = [
     "AudioContent",

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.lib import log
-from holodeck.lib.json_schema import SchemaBudget, SchemaError, check_schema_size
+from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_schema_size
 from holodeck.lib.limits import MAX_LIST_PAGES, MAX_LISTED, MAX_LISTED_SCHEMA_BYTES, MAX_LISTED_SCHEMA_NODES
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.era import ProtocolEra, mapping
-from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
-from holodeck.tools.mcp.routing import BadAnnotationError, find_argument_headers
-from holodeck.tools.mcp.session import Session
+from holodeck.tools.mcp.protocol.jsonrpc import Message
+from holodeck.tools.mcp.protocol.session import Session
+from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.tool_patterns import is_allowed, unmatched_patterns
+from holodeck.tools.mcp.transports.http_headers import BadAnnotationError, find_argument_headers
 
 
 @dataclass(frozen=True, kw_only=True)

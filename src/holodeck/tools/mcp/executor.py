@@ -12,13 +12,13 @@ from holodeck.lib.errors import MCPError, MCPProtocolError
 from holodeck.lib.limits import MAX_REVIVALS
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
-from holodeck.models.exchange import ToolSpec
+from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import NOT_APPROVED, ToolCall, ToolKind, ToolResult
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.names import assign_names
-from holodeck.tools.mcp.offer import ServerTools
 from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import needs_approval
 
 Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]

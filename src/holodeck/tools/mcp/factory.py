@@ -8,19 +8,17 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from holodeck.lib.addresses import IPPolicy
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.lib.limits import MIN_MESSAGE_BYTES
+from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.redaction import secrets_in, url_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool, TransportType
-from holodeck.tools.mcp.callbacks import Callbacks, ServerRequestResponder
-from holodeck.tools.mcp.channel import OnMessage, Transport
 from holodeck.tools.mcp.client import MCPClient
+from holodeck.tools.mcp.connection.call_limit import CallLimit
+from holodeck.tools.mcp.connection.starts import StartLimits
 from holodeck.tools.mcp.faults import ErrorFactory
-from holodeck.tools.mcp.gate import CallLimit
-from holodeck.tools.mcp.jsonrpc import Message
 from holodeck.tools.mcp.plugin import (
     MCPPlugin,
     MCPSsePlugin,
@@ -28,12 +26,14 @@ from holodeck.tools.mcp.plugin import (
     MCPStreamableHttpPlugin,
     MCPWebsocketPlugin,
 )
-from holodeck.tools.mcp.session import Session, Spawn
-from holodeck.tools.mcp.starts import StartLimits
+from holodeck.tools.mcp.protocol.jsonrpc import Message
+from holodeck.tools.mcp.protocol.server_requests import Callbacks, ServerRequestResponder
+from holodeck.tools.mcp.protocol.session import Session, Spawn
+from holodeck.tools.mcp.transports.base import OnMessage, Transport
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
-    from holodeck.tools.mcp.web import ServerHTTPClient
+    from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 
 _PLUGINS: dict[TransportType, type[MCPPlugin]] = {
     TransportType.STDIO: MCPStdioPlugin,
@@ -167,7 +167,7 @@ def _choose_transport_builder(
 
     def build_stdio(on_message: OnMessage) -> Transport:
         from holodeck.tools.mcp import launch
-        from holodeck.tools.mcp.stdio import StdioTransport
+        from holodeck.tools.mcp.transports.stdio import StdioTransport
 
         return StdioTransport(
             launch.plan_launch(tool, container=f"holodeck-{tool.name}-{token_hex(4)}"),
@@ -180,7 +180,7 @@ def _choose_transport_builder(
         )
 
     def build_http_client() -> ServerHTTPClient:
-        from holodeck.tools.mcp.web import ServerHTTPClient
+        from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 
         return ServerHTTPClient(
             tool.url or "",
@@ -192,7 +192,7 @@ def _choose_transport_builder(
         )
 
     def build_streamable_http(on_message: OnMessage) -> Transport:
-        from holodeck.tools.mcp.http import StreamableHTTPTransport
+        from holodeck.tools.mcp.transports.streamable_http import StreamableHTTPTransport
 
         return StreamableHTTPTransport(
             build_http_client(),
@@ -204,7 +204,7 @@ def _choose_transport_builder(
         )
 
     def build_sse(on_message: OnMessage) -> Transport:
-        from holodeck.tools.mcp.sse import SSETransport
+        from holodeck.tools.mcp.transports.sse import SSETransport
 
         return SSETransport(
             build_http_client(),
@@ -216,7 +216,7 @@ def _choose_transport_builder(
         )
 
     def build_websocket(on_message: OnMessage) -> Transport:
-        from holodeck.tools.mcp.websocket import WebSocketTransport
+        from holodeck.tools.mcp.transports.websocket import WebSocketTransport
 
         return WebSocketTransport(
             tool.url or "",

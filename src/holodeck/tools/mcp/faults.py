@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
 from holodeck.lib.limits import MAX_RAW_SHOWN
+from holodeck.lib.net.unreachable import unreachable_reason
+from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.redaction import OPERATOR_SECRETS, SecretText
 from holodeck.lib.secret import Secret
-from holodeck.lib.shortage import SHORTAGE_TEXT, is_file_shortage
-from holodeck.lib.unreachable import unreachable_reason
-from holodeck.lib.urls import shown_origin
+from holodeck.lib.system.fd_limits import SHORTAGE_TEXT, is_file_shortage
 
 OVER_BUDGET = "its answer was dropped: too many bytes of requests and answers are in memory at once."
 OUTCOME_UNKNOWN = "It is not known whether the call took effect."

@@ -11,12 +11,12 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.client import MCPClient
-from holodeck.tools.mcp.connection import ConnectionState
+from holodeck.tools.mcp.connection.connection import ConnectionState
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo
-from holodeck.tools.mcp.era import ProtocolEra
 from holodeck.tools.mcp.prompts import PromptResult, prompt_of
-from holodeck.tools.mcp.session import OnProgress
+from holodeck.tools.mcp.protocol.session import OnProgress
+from holodeck.tools.mcp.protocol.versions import ProtocolEra
 
 BuildPlugin = Callable[[MCPTool, tuple[Secret, ...]], "MCPPlugin"]
 

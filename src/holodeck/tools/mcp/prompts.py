@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from holodeck.models.content import ContentBlock
 from holodeck.tools.mcp.content import blocks_of, describe_block
-from holodeck.tools.mcp.era import mapping
-from holodeck.tools.mcp.jsonrpc import Message
+from holodeck.tools.mcp.protocol.jsonrpc import Message
+from holodeck.tools.mcp.protocol.versions import mapping
 
 
 @dataclass(frozen=True, kw_only=True)

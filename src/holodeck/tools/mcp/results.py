@@ -10,12 +10,12 @@ from holodeck.lib.byte_budget import Reservation
 from holodeck.lib.errors import MCPError
 from holodeck.models.content import TextContent
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.channel import Delivery
 from holodeck.tools.mcp.content import MCPToolResult, blocks_of, cut_to_limit
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.faults import ErrorFactory
-from holodeck.tools.mcp.jsonrpc import Message
-from holodeck.tools.mcp.outputs import OutputChecker
+from holodeck.tools.mcp.output_validation import OutputChecker
+from holodeck.tools.mcp.protocol.jsonrpc import Message
+from holodeck.tools.mcp.transports.base import Delivery
 
 NEVER_SENT = "never_sent"
 """In the metadata of a failed call: nothing of it reached the server, so it has certainly not taken effect."""

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 import orjson
 
 from holodeck.lib.clock import Clock, wall_clock
+from holodeck.tools.mcp.auth.auth_http import AuthHTTP, AuthResponse
 from holodeck.tools.mcp.auth.challenge import challenge_parameter
-from holodeck.tools.mcp.auth.door import AuthHTTP, AuthResponse
 from holodeck.tools.mcp.auth.provider import AuthRefusal
 
 NONCE_WANTED = "use_dpop_nonce"

@@ -11,23 +11,23 @@ from holodeck.lib.errors import MCPConfigError, Problem
 from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import url_problem
+from holodeck.tools.mcp.auth.auth_http import AuthHTTPClient
 from holodeck.tools.mcp.auth.authorization_code import AuthorizationCode
-from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
-from holodeck.tools.mcp.auth.client_identity import (
+from holodeck.tools.mcp.auth.client_authentication import (
     ClientIdentity,
     PublicClient,
     SecretInForm,
     SecretInHeader,
     SignedAssertion,
 )
-from holodeck.tools.mcp.auth.door import AuthHTTPClient
+from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
 from holodeck.tools.mcp.auth.jwt_bearer import AssertionFile, JwtBearer
 from holodeck.tools.mcp.auth.machine import Grant, TokenGrantAuth
-from holodeck.tools.mcp.auth.metadata import AuthorizationServer
 from holodeck.tools.mcp.auth.oauth_flow import Login, ShowLoginPage
 from holodeck.tools.mcp.auth.provider import AuthRefusal, MCPAuthProvider, NoAuth, StaticBearer, StaticHeaders
-from holodeck.tools.mcp.auth.store import TokenStore, open_token_store
+from holodeck.tools.mcp.auth.server_metadata import AuthorizationServer
+from holodeck.tools.mcp.auth.token_store import TokenStore, open_token_store
 
 _PIN = "Without it the MCP server could name the place that gets the secret."
 

@@ -25,20 +25,20 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.secret import Secret
 from holodeck.models.url import url_problem
+from holodeck.tools.mcp.auth.auth_http import AuthHTTP, AuthResponse, display_url
 from holodeck.tools.mcp.auth.challenge import challenge_parameter
-from holodeck.tools.mcp.auth.client_identity import ClientIdentity, PublicClient, SecretInForm, SecretInHeader
-from holodeck.tools.mcp.auth.door import AuthHTTP, AuthResponse, display_url
-from holodeck.tools.mcp.auth.metadata import (
+from holodeck.tools.mcp.auth.client_authentication import ClientIdentity, PublicClient, SecretInForm, SecretInHeader
+from holodeck.tools.mcp.auth.loopback_redirect import LoopbackRedirect
+from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
+from holodeck.tools.mcp.auth.server_metadata import (
     AuthorizationServer,
     ProtectedResource,
     check_server_metadata,
     find_resource_metadata,
     find_server_metadata,
 )
-from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
-from holodeck.tools.mcp.auth.redirect import LoopbackRedirect
-from holodeck.tools.mcp.auth.store import LoginRecord
 from holodeck.tools.mcp.auth.token import ISSUED, read_token
+from holodeck.tools.mcp.auth.token_store import LoginRecord
 
 ShowLoginPage = Callable[[str], Awaitable[None]]
 """Brings the address of the login page to the person: opens a browser, or prints it."""

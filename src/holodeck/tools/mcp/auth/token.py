@@ -10,7 +10,7 @@ from typing import Any
 from holodeck.lib.limits import MAX_SHOWN_CHARS, TOKEN_LEEWAY, TOKEN_LEEWAY_SHARE
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
-from holodeck.tools.mcp.auth.door import AuthResponse, display_url
+from holodeck.tools.mcp.auth.auth_http import AuthResponse, display_url
 from holodeck.tools.mcp.auth.provider import auth_error
 
 ISSUED = (200, 201)

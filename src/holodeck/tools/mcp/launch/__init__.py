@@ -1,5 +1,6 @@
 """What an MCP tool would start, and whether that is the server it names."""
 
+from holodeck.tools.mcp.launch.denylist import variable_danger
 from holodeck.tools.mcp.launch.plan import (
     CONFIG_VARIABLE,
     Launch,
@@ -9,7 +10,6 @@ from holodeck.tools.mcp.launch.plan import (
     variable_names,
 )
 from holodeck.tools.mcp.launch.refusal import Refusal
-from holodeck.tools.mcp.launch.variables import variable_danger
 
 __all__ = [
     "CONFIG_VARIABLE",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from holodeck.tools.mcp.launch.flags import Option, Options, scan
 from holodeck.tools.mcp.launch.mounts import mount_danger, volume_danger
-from holodeck.tools.mcp.launch.options import Option, Options, scan
 from holodeck.tools.mcp.launch.refusal import LaunchFinding, quote_flag
 
 _GLOBAL_SWITCHES = frozenset({"-D", "--debug"})

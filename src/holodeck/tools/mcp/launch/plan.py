@@ -12,11 +12,11 @@ from typing import Any
 
 from holodeck.lib.errors import MCPConfigError
 from holodeck.lib.secret import Secret
-from holodeck.models.base import quote_value
+from holodeck.models.file_model import quote_value
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 from holodeck.tools.mcp.launch import docker, npx, uvx
+from holodeck.tools.mcp.launch.denylist import variable_danger
 from holodeck.tools.mcp.launch.refusal import LaunchFinding, Refusal
-from holodeck.tools.mcp.launch.variables import variable_danger
 
 CONFIG_VARIABLE = "MCP_CONFIG"
 _DEFAULT_ARGS: Mapping[CommandType, tuple[str, ...]] = {

@@ -1,0 +1,180 @@
+"""The slash commands of a chat: what each does, and what to say about one that is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holodeck.cli.chat.conversation import ChatHistory
+from holodeck.cli.chat.prompt_commands import PromptCommand, find_prompts, parse_prompt_arguments, prompt_rows
+from holodeck.cli.chat.save_transcript import save_transcript
+from holodeck.cli.output.server_notices import ServerNotices
+from holodeck.cli.output.terminal import Screen
+from holodeck.lib.errors import HoloDeckError, MCPError
+from holodeck.lib.escape import one_line
+from holodeck.lib.limits import MAX_DESCRIPTION_SHOWN, MAX_FAILURE_SHOWN
+from holodeck.models.items import Message
+from holodeck.models.tool import FunctionTool
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+    from holodeck.tools.mcp.plugin import MCPPlugin
+
+AskLine = Callable[[str], Awaitable[str | None]]
+"""Asks the person for a line; None: there is nobody, or they do not want to."""
+
+
+class QuitChatError(Exception):
+    """The person wants to go."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Command:
+    usage: str
+    help: str
+    run: Callable[[str], Awaitable[tuple[Message, ...] | None]]
+
+
+class SlashCommands:
+    """Runs what begins with a slash. A prompt gives messages, which are then asked."""
+
+    def __init__(
+        self, agent: Agent, history: ChatHistory, screen: Screen, notices: ServerNotices, ask: AskLine
+    ) -> None:
+        self._agent = agent
+        self._history = history
+        self._screen = screen
+        self._notices = notices
+        self._ask = ask
+        self._prompts: list[PromptCommand] = []
+        self._table = {
+            "help": _Command(usage="", help="Show this list.", run=self._show_help),
+            "tools": _Command(usage="", help="List the tools that the model is offered.", run=self._list_tools),
+            "prompts": _Command(usage="", help="List the prompts of the servers.", run=self._list_prompts),
+            "servers": _Command(usage="", help="Show how the servers are.", run=self._list_servers),
+            "reset": _Command(usage="", help="Forget the conversation and begin anew.", run=self._reset),
+            "save": _Command(usage="[FILE]", help="Write the conversation to a new Markdown file.", run=self._save),
+            "quit": _Command(usage="", help="Leave (or Ctrl-D).", run=self._quit),
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """Everything that can follow a slash, as far as it is known."""
+        return [*self._table, *(prompt.name for prompt in self._prompts)]
+
+    async def run(self, line: str) -> tuple[Message, ...] | None:
+        """Do what a line says; messages are a question to ask. Raises `QuitChatError`."""
+        name, _, rest = line.removeprefix("/").partition(" ")
+        try:
+            if name in self._table:
+                return await self._table[name].run(rest.strip())
+            return await self._run_prompt(name, rest)
+        except HoloDeckError as error:
+            self._screen.note(one_line(str(error), MAX_FAILURE_SHOWN), always=True, fg="red")
+            return None
+
+    async def _show_help(self, _: str) -> None:
+        rows = [(f"/{name} {command.usage}".rstrip(), command.help) for name, command in self._table.items()]
+        rows.append(("/PROMPT [ARGUMENTS]", "Ask with a prompt of a server; arguments in order or as key=value."))
+        self._screen.table(("Command", "What it does"), rows)
+
+    async def _list_tools(self, _: str) -> None:
+        rows: list[tuple[str, str, str]] = []
+        for spec in await self._agent.mcp.specs():
+            route = self._agent.mcp.find_route(spec.name)
+            server = route.server.name if route is not None else ""
+            rows.append((spec.name, server, one_line(spec.description, MAX_DESCRIPTION_SHOWN)))
+        for tool in self._agent.config.tools:
+            if isinstance(tool, FunctionTool):
+                rows.append((tool.name, "(function)", one_line(tool.description or "", MAX_DESCRIPTION_SHOWN)))
+        if rows:
+            self._screen.table(("Tool", "Server", "What it does"), rows)
+        else:
+            self._screen.note("There are no tools.", always=True)
+
+    async def _list_prompts(self, _: str) -> None:
+        await self._find_prompts()
+        if self._prompts:
+            self._screen.table(("Prompt", "Server", "Arguments", "What it does"), prompt_rows(self._prompts))
+        else:
+            self._screen.note("There are no prompts.", always=True)
+
+    async def _list_servers(self, _: str) -> None:
+        servers = list(self._agent.mcp.servers.values())
+        if not servers:
+            self._screen.note("There are no servers.", always=True)
+            return
+        rows = await asyncio.gather(*(self._server_row(server) for server in servers))
+        self._screen.table(("Server", "State", "Protocol", "Tools", "Prompts", "Last error"), rows)
+
+    async def _server_row(self, server: MCPPlugin) -> Sequence[str]:
+        from holodeck.tools.mcp.connection.connection import ConnectionState
+
+        tools = prompts = "-"
+        if server.state is ConnectionState.CONNECTED:  # asking one that is not would start it
+            try:
+                tools, prompts = str(len(await server.list_tools())), str(len(await server.list_prompts()))
+            except MCPError as error:
+                self._notices.last_errors[server.name] = str(error)
+        protocol = f"{server.era} {server.protocol_version}" if server.era is not None else "-"
+        last = one_line(self._notices.last_errors.get(server.name, "-"), MAX_DESCRIPTION_SHOWN)
+        return (server.name, _state_text(server), protocol, tools, prompts, last)
+
+    async def _reset(self, _: str) -> None:
+        self._history.reset()
+        self._screen.note("The conversation is forgotten.", always=True)
+
+    async def _save(self, file: str) -> None:
+        if not self._history.items:
+            self._screen.note("There is nothing to save yet.", always=True)
+            return
+        path = save_transcript(self._agent.name, self._history.items, file)
+        self._screen.note(f"Saved {path}", always=True)
+
+    async def _quit(self, _: str) -> None:
+        raise QuitChatError
+
+    async def _run_prompt(self, name: str, rest: str) -> tuple[Message, ...] | None:
+        await self._find_prompts()
+        prompt = next((each for each in self._prompts if name in (each.name, each.full_name)), None)
+        if prompt is None:
+            self._screen.note(self._unknown_command_text(name), always=True, fg="red")
+            return None
+        try:
+            arguments = parse_prompt_arguments(rest, prompt.arguments)
+        except ValueError as error:
+            self._screen.note(f"/{prompt.name}: {error}", always=True, fg="red")
+            return None
+        for argument in prompt.required_arguments:
+            if argument in arguments:
+                continue
+            said = await self._ask(f"{one_line(prompt.describe(argument), MAX_DESCRIPTION_SHOWN)} ({argument}): ")
+            if not said:
+                self._screen.note(f"/{prompt.name} needs '{argument}'.", always=True, fg="red")
+                return None
+            arguments[argument] = said
+        messages = await prompt.render(arguments)
+        if not messages:
+            self._screen.note(f"/{prompt.name}: the server gave an empty prompt.", always=True, fg="red")
+        return messages or None
+
+    async def _find_prompts(self) -> None:
+        self._prompts, failures = await find_prompts(self._agent, self._table.keys())
+        for failure in failures:
+            self._screen.note(one_line(str(failure), MAX_FAILURE_SHOWN), fg="yellow")
+
+    def _unknown_command_text(self, name: str) -> str:
+        close = difflib.get_close_matches(name, self.names, n=1)
+        hint = f" Did you mean /{close[0]}?" if close else ""
+        return f"There is no command /{one_line(name, MAX_DESCRIPTION_SHOWN)}.{hint} /help lists them."
+
+
+def _state_text(server: MCPPlugin) -> str:
+    from holodeck.tools.mcp.connection.connection import ConnectionState
+
+    return {ConnectionState.CREATED: "not started", ConnectionState.CONNECTED: "running"}.get(
+        server.state, str(server.state)
+    )

@@ -1,0 +1,158 @@
+"""`holodeck chat`: a conversation. Ctrl-C stops an answer, not the program; a server that dies comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holodeck.cli.chat.conversation import ChatHistory
+from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
+from holodeck.cli.chat.slash_commands import QuitChatError, SlashCommands
+from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.load_agent import open_agent, read_and_warn
+from holodeck.cli.output import stdin
+from holodeck.cli.output.follow_run import Follower
+from holodeck.cli.output.terminal import Terminal
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.models.events import RunResult
+from holodeck.models.items import Message, text_message
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+    from holodeck.cli.chat.live_view import LiveScreen
+    from holodeck.cli.output.server_notices import ServerNotices
+
+T = TypeVar("T")
+_EPILOG = """\b
+Examples:
+  holodeck chat
+  holodeck chat team/agent.yaml
+  printf 'What is in the data folder?\\n/tools\\n' | holodeck chat
+
+\b
+In the chat, /help lists the commands; /NAME asks with a prompt of a server."""
+
+
+@click.command("chat", epilog=_EPILOG)
+@click.argument("file", default=DEFAULT_AGENT_FILE, type=click.Path())
+def command(file: str) -> int:
+    """Talk with the agent in FILE (default: agent.yaml).
+
+    Without a terminal, each line of standard input is a question; the exit code is 1 when one of them failed.
+    """
+    is_person = stdin.is_terminal() and sys.stdout.isatty()
+    screen: Terminal | LiveScreen = _open_live_screen() if is_person else Terminal()
+    loaded = read_and_warn(file, screen)
+    try:
+        return run_interruptible(_run_chat(loaded, screen))
+    except KeyboardInterrupt:
+        raise click.Abort from None
+
+
+def _open_live_screen() -> LiveScreen:
+    from holodeck.cli.chat.live_view import LiveScreen
+
+    return LiveScreen()
+
+
+async def _run_chat(loaded: LoadedAgent, screen: Terminal | LiveScreen) -> int:
+    async with open_agent(loaded, screen) as (agent, notices):
+        chat = Chat(agent, screen, notices)
+        return await chat.run()
+
+
+class Chat:
+    """Question and answer, until the person leaves."""
+
+    def __init__(self, agent: Agent, screen: Terminal | LiveScreen, notices: ServerNotices) -> None:
+        self._agent = agent
+        self._screen = screen
+        self._history = ChatHistory(agent)
+        self._reader: LineReader = (
+            PipeReader() if isinstance(screen, Terminal) else EditorReader(lambda: self._commands.names)
+        )
+        self._commands = SlashCommands(agent, self._history, screen, notices, self._reader.ask)
+        self._current_task: asyncio.Task[Any] | None = None
+        self._has_failed = False
+
+    async def run(self) -> int:
+        """Talk to the end, and return the exit code."""
+        loop, me = asyncio.get_running_loop(), asyncio.current_task()
+        outside = signal.getsignal(signal.SIGINT)
+        loop.add_signal_handler(signal.SIGINT, self._on_interrupt, me)
+        if not isinstance(self._screen, Terminal):
+            self._screen.note(f"{self._agent.name} ({self._agent.model.name}). /help lists the commands.", dim=True)
+        try:
+            while (line := await self._read_line()) is not None:
+                if line.strip():
+                    await self._answer_line(line.strip())
+        except QuitChatError:
+            pass
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, outside)
+        return 1 if self._has_failed else 0
+
+    async def _read_line(self) -> str | None:
+        """The next line; Ctrl-C twice at an empty one is the end, as Ctrl-D is."""
+        was_interrupted = False
+        while True:
+            try:
+                return await self._reader.read_line()
+            except EOFError:
+                return None
+            except KeyboardInterrupt:
+                if was_interrupted:
+                    return None
+                was_interrupted = True
+                self._screen.note("Press Ctrl-C again, or Ctrl-D, to leave.", dim=True)
+
+    async def _answer_line(self, line: str) -> None:
+        is_command = line.startswith("/") and "/" not in line[1:].partition(" ")[0]  # a path is no command
+        question: Sequence[Message] | None = (text_message("user", line),)
+        if is_command:
+            question = await self._run_stoppable(self._commands.run(line))
+        if question:
+            await self._answer(question)
+
+    async def _answer(self, question: Sequence[Message]) -> None:
+        drawing, show = self._make_follower()
+        with drawing:
+            result = await self._run_stoppable(self._history.ask(question, show.show))
+        if isinstance(result, RunResult) and result.status != "completed":
+            self._has_failed = True
+
+    def _make_follower(self) -> tuple[AbstractContextManager[None], Any]:
+        if isinstance(self._screen, Terminal):
+            return nullcontext(), Follower(self._agent, self._screen)
+        from holodeck.cli.chat.follow_live import LiveFollower
+
+        return self._screen.draw_live(), LiveFollower(self._agent, self._screen)
+
+    async def _run_stoppable(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Do it, unless the person stops it first."""
+        me = asyncio.current_task()
+        task = asyncio.get_running_loop().create_task(work)
+        self._current_task = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if me is not None and me.cancelling():  # it is we who are to end
+                raise
+            self._screen.note("Stopped.", always=True, fg="yellow")
+            return None
+        finally:
+            self._current_task = None
+
+    def _on_interrupt(self, me: asyncio.Task[Any] | None) -> None:
+        """Ctrl-C while something is done. At the prompt it is a key like others, and never comes here."""
+        if self._current_task is not None:
+            self._current_task.cancel()
+        elif me is not None and isinstance(self._screen, Terminal):
+            me.cancel()

@@ -1,0 +1,137 @@
+"""`holodeck init`: a small project that works as it is. It asks on a terminal, and overwrites nothing."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from holodeck.cli.commands import templates
+from holodeck.cli.commands.init_templates import KNOWN_SERVERS, ServerTemplate, require_template
+from holodeck.config.json_schema import schema_text
+from holodeck.lib.errors import ExecutionError
+from holodeck.lib.escape import escape_unprintable
+from holodeck.models.llm import Provider
+
+_DEFAULT_MODELS = {
+    Provider.OPENAI: "gpt-5-mini",
+    Provider.AZURE_OPENAI: "gpt-5-mini",
+    Provider.ANTHROPIC: "claude-sonnet-4-5",
+    Provider.OLLAMA: "qwen3",
+    Provider.OPENAI_COMPATIBLE: "default",
+}
+_PROJECT_FILES = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", templates.SCHEMA_FILE)
+"""The files that every project gets."""
+_AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ .-]{0,127}")
+_EPILOG = """\b
+Examples:
+  holodeck init my-agent
+  holodeck init my-agent --model openai/gpt-5-mini --mcp files --mcp time
+  holodeck init my-agent --mcp npx:some-package --mcp https://mcp.example.com/mcp --non-interactive"""
+
+
+@click.command("init", epilog=_EPILOG)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--name", help="The agent's name (default: the folder's).")
+@click.option("--description", default="An agent that answers with the help of its tools", help="What it is for.")
+@click.option(
+    "--model", metavar="PROVIDER[/NAME]", help="Such as openai/gpt-5-mini (default: rehearsal, without a key)."
+)
+@click.option(
+    "--mcp", multiple=True, metavar="SERVER", help=f"An MCP server: {', '.join(KNOWN_SERVERS)}, or see the examples."
+)
+@click.option("--non-interactive", is_flag=True, help="Never ask.")
+@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+def command(
+    folder: Path,
+    name: str | None,
+    description: str,
+    model: str | None,
+    mcp: tuple[str, ...],
+    non_interactive: bool,
+    force: bool,
+) -> None:
+    """Make a new agent project in FOLDER."""
+    asks = not non_interactive and sys.stdin.isatty() and sys.stdout.isatty()
+    if not force:
+        _refuse_to_overwrite(folder, _PROJECT_FILES)  # before anything is asked for nothing
+    name = _choose_agent_name(folder, name, asks)
+    if model is None and asks:
+        model = click.prompt("Model provider", default="rehearsal", type=click.Choice([p.value for p in Provider]))
+    provider, model_name = _parse_model(model or "rehearsal")
+    if not mcp and asks:
+        question = f"MCP servers, separated by commas ({', '.join(KNOWN_SERVERS)})"
+        servers = click.prompt(question, default="files", value_proc=lambda answer: _parse_servers(answer.split(",")))
+    else:
+        servers = _parse_servers(mcp or ("files",))
+    files = {
+        "agent.yaml": templates.agent_yaml(name, description, provider, model_name, servers),
+        "instructions.md": templates.INSTRUCTIONS,
+        ".env.example": templates.env_example(provider),
+        ".gitignore": templates.GITIGNORE,
+        templates.SCHEMA_FILE: schema_text("agent"),
+    }
+    if any(server.name == "files" for server in servers):
+        files["data/welcome.md"] = templates.WELCOME
+    _write_files(folder, files, force=force)
+    click.echo(f"Made {escape_unprintable(str(folder))}:")
+    for file in files:
+        click.echo(f"  {file}")
+    click.echo(f"\nNext: cd {escape_unprintable(str(folder))} && holodeck validate")
+
+
+def _choose_agent_name(folder: Path, name_option: str | None, asks: bool) -> str:
+    usual = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.resolve().name).lstrip("0123456789_.-") or "my-agent"
+    if not name_option and asks:
+        return str(click.prompt("Name of the agent", default=usual, value_proc=_check_agent_name))
+    return _check_agent_name(name_option or usual)
+
+
+def _check_agent_name(name: str) -> str:
+    if not _AGENT_NAME.fullmatch(name):
+        raise click.BadParameter("a name begins with a letter and holds letters, digits, '_', '.', '-' and spaces")
+    return name
+
+
+def _parse_model(text: str) -> tuple[Provider, str | None]:
+    provider_name, _, model = text.partition("/")
+    try:
+        provider = Provider(provider_name)
+    except ValueError:
+        known = ", ".join(provider.value for provider in Provider)
+        raise click.BadParameter(f"there is no provider '{provider_name}'; there are: {known}") from None
+    return provider, model or _DEFAULT_MODELS.get(provider)
+
+
+def _parse_servers(texts: Iterable[str]) -> list[ServerTemplate]:
+    servers = [require_template(text.strip()) for text in texts if text.strip()]
+    names = [server.name for server in servers]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise click.BadParameter(f"two of the servers would be named '{twice}'; add the second by hand")
+    return servers
+
+
+def _refuse_to_overwrite(folder: Path, files: Iterable[str]) -> None:
+    there = [file for file in files if (folder / file).exists()]
+    if there:
+        raise ExecutionError(
+            f"{escape_unprintable(str(folder))} already has {', '.join(there)}; nothing was written. "
+            "Use --force to overwrite."
+        )
+
+
+def _write_files(folder: Path, files: dict[str, str], *, force: bool) -> None:
+    """Write all files or none: what is there is looked at first."""
+    if not force:
+        _refuse_to_overwrite(folder, files)
+    try:
+        for file, text in files.items():
+            target = folder / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ExecutionError(f"Cannot write {escape_unprintable(str(folder))}: {error.strerror}.") from None

@@ -1,0 +1,186 @@
+"""`holodeck mcp call`: one call of one tool; its text is printed, its bytes are saved, its failure is an exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holodeck.cli.commands.mcp.call_arguments import is_argument, needs_schema, parse_call_arguments
+from holodeck.cli.commands.mcp.connect import open_plugin, run_with_logging
+from holodeck.cli.commands.mcp.saved import save_block
+from holodeck.cli.commands.mcp.target import Target, failure_data, select_server, target_options, to_plain_json
+from holodeck.cli.output.progress import Progress
+from holodeck.config.agent_loader import LoadedTool
+from holodeck.config.known_keys import closest_match
+from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPToolNotFoundError, Problem
+from holodeck.lib.escape import escape_unprintable
+from holodeck.models.content import ContentBlock, TextContent
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.content import MCPToolResult
+    from holodeck.tools.mcp.plugin import MCPPlugin
+    from holodeck.tools.mcp.protocol.server_requests import Callbacks
+
+_EPILOG = """\b
+Examples:
+  holodeck mcp call files read_file path=notes.md
+  holodeck mcp call sums add '{"a": 2, "b": 3}'
+  echo '{"a": 2, "b": 3}' | holodeck mcp call sums add -
+  holodeck mcp call --url https://mcp.example.com/mcp chart kind=pie --out charts"""
+
+
+@click.command("call", epilog=_EPILOG, context_settings={"ignore_unknown_options": False})
+@click.argument("words", nargs=-1, required=True, metavar="[SERVER] TOOL [ARGUMENTS]...")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path(), help="Where images and such are saved (default: here)."
+)
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for the call.")
+@click.option("--raw", is_flag=True, help="Print text as it came, also what could draw on a terminal.")
+@target_options
+def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | None, raw: bool) -> int:
+    """Call TOOL of SERVER with ARGUMENTS: key=value, a JSON object, or - for JSON on the input.
+
+    SERVER may be left out where there is only one. Exit code 1: the tool or its server failed.
+    """
+    loaded = target.load_servers()
+    names = {item.tool.name for item in loaded.tools} | set(loaded.refused)
+    is_named = len(words) > 1 and (words[0] in names or (not is_argument(words[1]) and closest_match(words[0], names)))
+    if not is_named and len(names) != 1 and len(words) == 1:
+        raise ConfigError.of([Problem(message="say which tool", fix="holodeck mcp call SERVER TOOL [ARGUMENTS]...")])
+    server, rest = (words[0], words[1:]) if is_named or len(names) != 1 else (None, words)
+    item = select_server(loaded, server, target)
+    tool, words = rest[0], rest[1:]
+    given = sys.stdin.read() if "-" in words else ""
+    parse_call_arguments(words, {}, given)  # what is wrong with their form is said before anything is started
+    result = run_with_logging(_call_tool(item, tool, words, given, timeout), verbose=target.verbose)
+    printer = _ResultPrinter(folder=out, stem=f"{item.tool.name}-{tool}", is_raw=raw)
+    if target.as_json:
+        click.echo(json.dumps({"server": item.tool.name, "tool": tool, **printer.to_json(result)}, indent=2))
+    else:
+        printer.print_result(result)
+    return 0 if result.success else 1
+
+
+async def _call_tool(
+    item: LoadedTool, name: str, words: Sequence[str], stdin_text: str, seconds: float | None
+) -> MCPToolResult:
+    async with (
+        Progress(f"starting {item.tool.name}") as progress,
+        open_plugin(item, _user_callbacks(item, progress)) as plugin,
+    ):
+        schema: Mapping[str, Any] = await _fetch_schema(plugin, name) if needs_schema(words) else {}
+        arguments = parse_call_arguments(words, schema, stdin_text)
+        progress.phase = f"calling {name} of {item.tool.name}"
+
+        def show_progress(done: float, total: float | None, message: str | None) -> None:
+            share = f" {done:g}{f' of {total:g}' if total else ''}"
+            progress.phase = f"calling {name} of {item.tool.name}:{share} {message or ''}"
+
+        result = await plugin.call(name, arguments, on_progress=show_progress, timeout=seconds)
+        if isinstance(result.error, MCPToolNotFoundError):
+            raise await _not_found_error(plugin, name, result.error)
+        return result
+
+
+def _user_callbacks(item: LoadedTool, progress: Progress) -> Callbacks | None:
+    """Whoever sits at the terminal answers what the server asks; where nobody does, it is declined."""
+    from holodeck.cli.output.ask_user import UserPrompter
+    from holodeck.cli.output.terminal import Terminal
+    from holodeck.tools.mcp.protocol.server_requests import Callbacks
+
+    terminal = Terminal()
+    if not terminal.can_ask:
+        return None
+    asker = UserPrompter(terminal)
+
+    async def elicit(params: Mapping[str, Any]) -> Mapping[str, Any]:
+        with progress.pause():
+            return await asker.elicit(item.tool.name, params)
+
+    return Callbacks(elicitation=elicit)
+
+
+async def _fetch_schema(plugin: MCPPlugin, name: str) -> Mapping[str, Any]:
+    tools = await plugin.list_tools()
+    return next((tool.input_schema for tool in tools if name in (tool.name, tool.model_name)), {})
+
+
+async def _not_found_error(plugin: MCPPlugin, name: str, error: MCPToolNotFoundError) -> HoloDeckError:
+    known = [tool.name for tool in await plugin.list_tools()]
+    close = closest_match(name, known)
+    hint = f" Did you mean '{close}'?" if close else f" 'holodeck mcp tools {plugin.name}' shows what there is."
+    return MCPToolNotFoundError(f"{error}{hint}", server=error.server, phase=error.phase, details=error.details)
+
+
+class _ResultPrinter:
+    """Shows a result: text on the output, other things in files."""
+
+    def __init__(self, *, folder: Path, stem: str, is_raw: bool) -> None:
+        self._folder = folder
+        self._stem = stem
+        self._is_raw = is_raw
+
+    def print_result(self, result: MCPToolResult) -> None:
+        is_bad = not result.success
+        if result.error is not None and not result.is_error:
+            click.echo(escape_unprintable(str(result.error)), err=True)
+            return
+        for block in result.content:
+            self._write(self._block_line(block), err=is_bad)
+        extra = _text_after_blocks(result)
+        if extra:
+            self._write(extra, err=is_bad)
+        for warning in result.metadata.get("warnings", ()):
+            click.echo(f"warning: {escape_unprintable(str(warning))}", err=True)
+
+    def to_json(self, result: MCPToolResult) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "success": result.success,
+            "is_error": result.is_error,
+            "content": [self._block_data(block) for block in result.content],
+            "structured": to_plain_json(result.structured),
+            "metadata": to_plain_json(result.metadata),
+        }
+        return {**data, **failure_data(result.error)} if result.error is not None else data
+
+    def _block_line(self, block: ContentBlock) -> str:
+        if isinstance(block, TextContent):
+            return block.text
+        if block.type == "binary" and block.is_link:
+            about = f" ({block.mime_type})" if block.mime_type else ""
+            return f"[link: {block.uri}{about}]"
+        saved = save_block(block, folder=self._folder, stem=self._stem)
+        return f"[{saved.mime_type}, {saved.size} bytes, saved to {saved.path}]"
+
+    def _block_data(self, block: ContentBlock) -> dict[str, Any]:
+        if isinstance(block, TextContent):
+            return {"type": "text", "text": block.text, **({"uri": block.uri} if block.uri else {})}
+        if block.type == "binary" and block.is_link:
+            return {"type": "link", "uri": block.uri, "mime_type": block.mime_type, "name": block.name}
+        try:
+            saved = save_block(block, folder=self._folder, stem=self._stem)
+        except ExecutionError as error:
+            return {"type": block.type, "mime_type": block.mime_type, "error": str(error)}
+        return {"type": block.type, "mime_type": saved.mime_type, "file": str(saved.path), "bytes": saved.size}
+
+    def _write(self, text: str, *, err: bool) -> None:
+        if self._is_raw:
+            stream = sys.stderr.buffer if err else sys.stdout.buffer
+            stream.write(text.encode("utf-8", "replace") + b"\n")
+            stream.flush()
+        else:
+            # Line by line: most lines are harmless at a glance, and a big answer then takes no time.
+            click.echo("\n".join(map(escape_unprintable, text.split("\n"))), err=err)
+
+
+def _text_after_blocks(result: MCPToolResult) -> str:
+    """What the text of a result says after its blocks: structured content, or that there is nothing."""
+    from holodeck.tools.mcp.content import describe_block
+
+    shown = "\n".join(describe_block(block) for block in result.content)
+    return result.text.removeprefix(shown).removeprefix("\n") if result.content else result.text

@@ -1,0 +1,135 @@
+"""Servers are opened, asked and closed again, all at once; one that is down costs the others nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.output.progress import Progress
+from holodeck.config.agent_loader import LoadedTool
+from holodeck.lib.errors import HoloDeckError, MCPError
+from holodeck.lib.escape import escape_unprintable
+from holodeck.lib.limits import MAX_TIMEOUT
+from holodeck.models.tool import MCPTool
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.plugin import MCPPlugin
+    from holodeck.tools.mcp.protocol.server_requests import Callbacks
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerResult(Generic[T]):
+    """What a server said, or why it said nothing."""
+
+    name: str
+    loaded: LoadedTool
+    answer: T | None = None
+    error: HoloDeckError | None = None
+    seconds: float = 0.0
+    is_enabled: bool = True
+
+
+def run_with_logging(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
+    """Run a command to its end. Ctrl-C cancels it, waits until every server is closed, and then is raised."""
+    _configure_logging(verbose)
+    try:
+        return run_interruptible(work)
+    except BaseExceptionGroup as errors:
+        _, others = errors.split(BrokenPipeError)
+        if others is None:  # the reader of our output has gone, while several servers were being asked
+            raise BrokenPipeError from None
+        raise
+
+
+@asynccontextmanager
+async def open_plugin(loaded: LoadedTool, callbacks: Callbacks | None = None) -> AsyncIterator[MCPPlugin]:
+    """The plugin of a server, closed at the end whatever happens."""
+    from holodeck.runtime import open_server
+
+    plugin = open_server(loaded, callbacks=callbacks)
+    try:
+        yield plugin
+    finally:
+        await plugin.close()
+
+
+async def query_all(
+    servers: Sequence[LoadedTool],
+    query: Callable[[MCPPlugin], Awaitable[T]],
+    *,
+    on_result: Callable[[ServerResult[T]], None],
+    verb: str,
+) -> list[ServerResult[T]]:
+    """Ask all servers at once. `on_result` is told of each as soon as it is known; the result is in their order."""
+    waiting = {item.tool.name for item in servers}
+    async with Progress() as progress, asyncio.TaskGroup() as group:
+
+        def update_progress() -> None:
+            progress.phase = f"{verb} {', '.join(sorted(waiting))}"
+
+        async def query_one(item: LoadedTool) -> ServerResult[T]:
+            visit = await _query_server(item, query)
+            waiting.discard(item.tool.name)
+            update_progress()
+            progress.clear()
+            on_result(visit)
+            return visit
+
+        update_progress()
+        tasks = [group.create_task(query_one(item)) for item in servers]
+    return [task.result() for task in tasks]
+
+
+def with_timeout(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
+    """The server with this much time to start and to answer."""
+    if seconds is None or not isinstance(loaded.tool, MCPTool):
+        return loaded
+    limits = {"startup_timeout": seconds, "request_timeout": min(max(int(seconds), 1), MAX_TIMEOUT)}
+    tool = loaded.tool.model_copy(update=limits)
+    return LoadedTool(tool=tool, written=loaded.written, file=loaded.file)
+
+
+def reason_text(error: HoloDeckError) -> str:
+    """Why, without saying again which server it is about."""
+    text = str(error)
+    prefix = f"Server '{error.server}' ({error.phase}): " if isinstance(error, MCPError) else ""
+    return text.removeprefix(prefix)
+
+
+async def _query_server(item: LoadedTool, query: Callable[[MCPPlugin], Awaitable[T]]) -> ServerResult[T]:
+    name = item.tool.name
+    if isinstance(item.tool, MCPTool) and not item.tool.enabled:
+        return ServerResult(name=name, loaded=item, is_enabled=False)
+    began = time.monotonic()
+    try:
+        async with open_plugin(item) as plugin:
+            answer = await query(plugin)
+            seconds = time.monotonic() - began
+        return ServerResult(name=name, loaded=item, answer=answer, seconds=seconds)
+    except HoloDeckError as error:
+        return ServerResult(name=name, loaded=item, error=error, seconds=time.monotonic() - began)
+
+
+class _EscapingFormatter(logging.Formatter):
+    """Log lines hold text from servers."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return escape_unprintable(super().format(record))
+
+
+def _configure_logging(verbose: bool) -> None:
+    """What happens behind the scenes goes to standard error for those who ask, and nowhere for the others."""
+    handler: logging.Handler = logging.StreamHandler() if verbose else logging.NullHandler()
+    handler.setFormatter(_EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("holodeck")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.CRITICAL)
+    logger.propagate = False

@@ -1,0 +1,175 @@
+"""A server is examined step by step: found, started or reached, authorised, understood, listed, answering."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from holodeck.cli.commands.mcp.advice import advice_for
+from holodeck.cli.commands.mcp.connect import open_plugin, reason_text
+from holodeck.config.agent_loader import LoadedTool
+from holodeck.lib.errors import HoloDeckError, MCPError, MCPProtocolError, MCPTimeoutError
+from holodeck.models.tool import MCPTool
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.plugin import MCPPlugin
+
+Outcome = Literal["ok", "failed", "unneeded", "not tried"]
+FOUND, STARTED, REACHED, AUTHORISED, SPEAKS, LISTS, ANSWERS = (
+    "found",
+    "started",
+    "reached",
+    "authorised",
+    "speaks MCP",
+    "lists tools",
+    "answers",
+)
+_PHASES: Mapping[str, str] = {"connect": REACHED, "authorize": AUTHORISED, "initialize": SPEAKS}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One thing that has to work."""
+
+    name: str
+    outcome: Outcome
+    detail: str = ""
+    advice: str = ""
+
+
+@dataclass(kw_only=True)
+class Examination:
+    """The steps of one server, in order."""
+
+    server: str
+    steps: list[Step] = field(default_factory=list)
+
+    @property
+    def is_healthy(self) -> bool:
+        return all(step.outcome != "failed" for step in self.steps)
+
+    def add_passed(self, name: str, detail: str = "", outcome: Outcome = "ok") -> None:
+        self.steps.append(Step(name=name, outcome=outcome, detail=detail))
+
+    def add_failed(self, name: str, detail: str, advice: str) -> None:
+        self.steps.append(Step(name=name, outcome="failed", detail=detail, advice=advice))
+
+
+async def examine(loaded: LoadedTool) -> Examination:
+    """Try everything that has to work, and stop at what does not."""
+    tool = loaded.tool
+    done = Examination(server=tool.name)
+    if not isinstance(tool, MCPTool):
+        return done
+    if await _check_found(tool, done):
+        try:
+            async with open_plugin(loaded) as plugin:
+                await _check_server(plugin, tool, done)
+        except HoloDeckError as error:
+            _add_connection_failure(error, tool, done)
+    names = (FOUND, REACHED if tool.url else STARTED, AUTHORISED, SPEAKS, LISTS, ANSWERS)
+    for name in names[len(done.steps) :]:
+        done.add_passed(name, outcome="not tried")
+    return done
+
+
+async def _check_found(tool: MCPTool, done: Examination) -> bool:
+    if tool.url:
+        return await _check_host_resolves(tool, tool.url, done)
+    command = str(tool.command)
+    where = shutil.which(command)
+    if where is None:
+        done.add_failed(FOUND, f"'{command}' is not on PATH.", advice_for(FOUND, tool, None))
+        return False
+    done.add_passed(FOUND, where)
+    return True
+
+
+async def _check_host_resolves(tool: MCPTool, url: str, done: Examination) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        async with asyncio.timeout(tool.timeout):
+            found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "no answer in time"
+        done.add_failed(FOUND, f"the name '{host}' has no address ({why}).", advice_for(FOUND, tool, None))
+        return False
+    addresses = dict.fromkeys(str(address[4][0]) for address in found)
+    done.add_passed(FOUND, f"{host} is {', '.join(addresses)}" if host not in addresses else host)
+    return True
+
+
+async def _check_server(plugin: MCPPlugin, tool: MCPTool, done: Examination) -> None:
+    began = time.monotonic()
+    try:
+        tools = await plugin.list_tools() if tool.load_tools else []
+        if not tool.load_tools:
+            await plugin.connect()
+    except MCPError as error:
+        if plugin.era is None:
+            raise
+        _add_connected_steps(plugin, tool, done, began)
+        done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
+        return
+    _add_connected_steps(plugin, tool, done, began)
+    await _check_answers(plugin, tool, done, len(tools))
+
+
+def _add_connected_steps(plugin: MCPPlugin, tool: MCPTool, done: Examination, began: float) -> None:
+    done.add_passed(REACHED if tool.url else STARTED, f"{time.monotonic() - began:.2f} s with the handshake")
+    if tool.auth is not None or "authorization" in {name.lower() for name in tool.headers}:
+        done.add_passed(AUTHORISED)
+    else:
+        done.add_passed(AUTHORISED, "the server did not ask for it" if tool.url else "", outcome="unneeded")
+    info = plugin.server_info
+    software = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
+    done.add_passed(SPEAKS, f"{plugin.era}, {plugin.protocol_version}{f'; {software}' if software else ''}")
+
+
+async def _check_answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, tools: int) -> None:
+    try:
+        prompts = len(await plugin.list_prompts())
+    except MCPError as error:
+        done.add_failed(LISTS, reason_text(error), advice_for(LISTS, tool, error))
+        return
+    counts = f"{tools} tools, {prompts} prompts" if tool.load_tools else "'load_tools' is false"
+    done.add_passed(LISTS, "\n".join((counts, *plugin.unmatched_patterns)))
+    began = time.monotonic()
+    try:
+        await plugin.request("server/discover" if plugin.era == "modern" else "ping", {})
+    except MCPProtocolError:
+        pass  # an error is an answer, too
+    except MCPError as error:
+        done.add_failed(ANSWERS, reason_text(error), advice_for(ANSWERS, tool, error))
+        return
+    done.add_passed(ANSWERS, f"{(time.monotonic() - began) * 1000:.0f} ms")
+
+
+def _add_connection_failure(error: HoloDeckError, tool: MCPTool, done: Examination) -> None:
+    """A failure to connect belongs to one of the steps; those before it have worked."""
+    name = _failed_step(error, tool)
+    order = (REACHED if tool.url else STARTED, AUTHORISED, SPEAKS)
+    for earlier in order[: order.index(name)]:
+        done.add_passed(earlier, outcome="unneeded" if earlier == AUTHORISED and not tool.url else "ok")
+    done.add_failed(name, reason_text(error), advice_for(name, tool, error))
+
+
+def _failed_step(error: HoloDeckError, tool: MCPTool) -> str:
+    first = REACHED if tool.url else STARTED
+    if not isinstance(error, MCPError):
+        return first
+    if error.phase == "authorize" or error.details.get("status") in (401, 403):
+        return AUTHORISED if tool.url else first
+    if error.phase == "start":  # a process that runs and says nothing has started, but does not speak
+        return SPEAKS if isinstance(error, MCPTimeoutError) else first
+    if isinstance(error, MCPProtocolError):
+        return SPEAKS
+    if error.phase == "run" or "exit_code" in error.details:
+        return first
+    return _PHASES.get(error.phase, SPEAKS if "status" in error.details else first)

@@ -1,0 +1,33 @@
+"""`holodeck mcp`: a table of commands, each imported only when it is used."""
+
+from __future__ import annotations
+
+import click
+
+from holodeck.cli.lazy import LazyGroup
+
+_COMMANDS: dict[str, tuple[str, str]] = {
+    "list": ("holodeck.cli.commands.mcp.list", "Each server: is it up, what does it speak, how much does it offer."),
+    "tools": ("holodeck.cli.commands.mcp.tools", "The tools of the servers; -v with their schemas."),
+    "prompts": ("holodeck.cli.commands.mcp.prompts", "The prompts of the servers."),
+    "call": ("holodeck.cli.commands.mcp.call", "Call a tool, and print or save what it answers."),
+    "doctor": ("holodeck.cli.commands.mcp.doctor", "Each server, step by step: which step fails, why, and what to do."),
+    "login": ("holodeck.cli.commands.mcp.login", "Log in to a server with the browser."),
+    "logout": ("holodeck.cli.commands.mcp.logout", "Forget the login of a server."),
+}
+
+_EPILOG = """\b
+Examples:
+  holodeck mcp list                                 the servers of ./agent.yaml or ./mcp.json
+  holodeck mcp tools files -v -f .vscode/mcp.json
+  holodeck mcp call files read_file path=notes.md
+  holodeck mcp call --url https://mcp.example.com/mcp add '{"a": 2, "b": 3}'
+  holodeck mcp doctor --command "npx -y @modelcontextprotocol/server-everything"
+
+\b
+Exit codes: 0 good, 1 a server or a tool failed, 2 wrong configuration or usage."""
+
+
+@click.group("mcp", cls=LazyGroup, table=_COMMANDS, epilog=_EPILOG)
+def command() -> None:
+    """Look at MCP servers and call their tools, without a model and without an API key."""

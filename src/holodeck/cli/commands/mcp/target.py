@@ -1,0 +1,165 @@
+"""Which servers a command is about: the options that all of them share, and what those name."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from holodeck.cli.output.config_problems import problem_data
+from holodeck.cli.usual_file import resolve_file
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedTool
+from holodeck.config.known_keys import closest_match
+from holodeck.config.server_loader import LoadedServers
+from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
+from holodeck.models.tool import MCPTool
+
+DEFAULT_FILES = (DEFAULT_AGENT_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What a person said about where the servers are, and how they want the answer."""
+
+    file: str | None
+    url: str | None
+    command: str | None
+    headers: tuple[str, ...]
+    env: tuple[str, ...]
+    as_json: bool
+    verbose: bool
+
+    @property
+    def label(self) -> str:
+        """How to speak of the place of the servers."""
+        return self.file or ("the URL" if self.url else "the command")
+
+    def load_servers(self) -> LoadedServers:
+        """The servers. Raises `ConfigError`."""
+        from holodeck.runtime import read_servers
+
+        if self.url:
+            return read_servers(self.url, kind="url", headers=_parse_pairs(self.headers, ":", "--header"))
+        if self.command:
+            return read_servers(self.command, kind="command", env=_parse_pairs(self.env, "=", "--env"))
+        return read_servers(self.file or DEFAULT_AGENT_FILE, kind="file")
+
+
+start_timeout_option = click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start."
+)
+
+
+def target_options(function: _Command) -> Callable[..., Any]:
+    """`-f`, `--url`, `--command`, `--json` and `-v`, given to the command as one `target`; errors as it asked for."""
+    options = [
+        click.option("-f", "--file", help=f"Where the servers are listed (default: {', '.join(DEFAULT_FILES)})."),
+        click.option("--url", help="A server at this URL instead of a file."),
+        click.option("--command", help='A server that this starts instead of a file: "npx -y PACKAGE".'),
+        click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="With --url; repeatable."),
+        click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="With --command; repeatable."),
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+        click.option("-v", "--verbose", is_flag=True, help="Show more, also what servers log."),
+    ]
+
+    @functools.wraps(function)
+    def wrapper(
+        file: str | None,
+        url: str | None,
+        command: str | None,
+        headers: tuple[str, ...],
+        env: tuple[str, ...],
+        as_json: bool,
+        verbose: bool,
+        **rest: Any,
+    ) -> int:
+        try:
+            found = _resolve_file(file, url, command)
+            target = Target(
+                file=found, url=url, command=command, headers=headers, env=env, as_json=as_json, verbose=verbose
+            )
+            return int(function(target=target, **rest))
+        except HoloDeckError as error:
+            if not as_json:
+                raise
+            click.echo(json.dumps(failure_data(error), indent=2))
+            return 2 if isinstance(error, ConfigError) else 1
+
+    for option in reversed(options):
+        wrapper = option(wrapper)
+    return wrapper
+
+
+def failure_data(error: HoloDeckError) -> dict[str, Any]:
+    """An error for `--json`."""
+    if isinstance(error, ConfigError):
+        messages = "; ".join(problem.message for problem in error.problems)
+        return {"error": {"message": messages}, "problems": [problem_data(problem) for problem in error.problems]}
+    if isinstance(error, MCPError):
+        return {"error": {"message": str(error), "phase": error.phase, "details": to_plain_json(error.details)}}
+    return {"error": {"message": str(error)}}
+
+
+def to_plain_json(value: Any) -> Any:
+    """What JSON can say of a value."""
+    return json.loads(json.dumps(value, default=str))
+
+
+def select_servers(loaded: LoadedServers, name: str | None, target: Target) -> Sequence[LoadedTool]:
+    """The servers that a command is about: the named one, or all. Raises `ConfigError`."""
+    if name is None:
+        return loaded.tools
+    if name in loaded.refused:
+        raise ConfigError.of(loaded.refused[name])
+    found = [item for item in loaded.tools if item.tool.name == name]
+    if found:
+        return found
+    known = [*(item.tool.name for item in loaded.tools), *loaded.refused]
+    close = closest_match(name, known)
+    fix = f"Did you mean '{close}'?" if close else f"There are: {', '.join(known)}." if known else "It lists none."
+    raise ConfigError.of([Problem(message=f"there is no server '{name}'", file=target.label, fix=fix)])
+
+
+def select_server(loaded: LoadedServers, name: str | None, target: Target) -> LoadedTool:
+    """The named server, or the only one."""
+    chosen = select_servers(loaded, name, target)
+    if len(chosen) != 1:
+        known = ", ".join(item.tool.name for item in loaded.tools)
+        message = "say which server" if chosen else "there is no server that can be used"
+        raise ConfigError.of([Problem(message=message, file=target.label, fix=f"There are: {known}." if known else "")])
+    item = chosen[0]
+    if isinstance(item.tool, MCPTool) and not item.tool.enabled:
+        message = f"the server '{item.tool.name}' is switched off"
+        raise ConfigError.of([Problem(message=message, file=target.label, fix="Set 'enabled: true' to use it.")])
+    return item
+
+
+def _resolve_file(file: str | None, url: str | None, command: str | None) -> str | None:
+    given = [name for name, value in (("--file", file), ("--url", url), ("--command", command)) if value is not None]
+    if len(given) > 1:
+        raise _usage_error(f"{' and '.join(given)} exclude each other")
+    if url is not None or command is not None:
+        return None
+    return str(resolve_file(file, DEFAULT_FILES, fix="Name a file with -f, or a server with --url or --command."))
+
+
+def _parse_pairs(texts: Sequence[str], separator: str, option: str) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, found, value = text.partition(separator)
+        if not name.strip() or (not found and option == "--header"):
+            raise _usage_error(f"{option} needs NAME{separator}VALUE")
+        if not found:
+            value = os.environ.get(name, "")
+        pairs[name.strip()] = value.strip() if option == "--header" else value
+    return pairs
+
+
+def _usage_error(message: str, fix: str = "") -> ConfigError:
+    return ConfigError.of([Problem(message=message, fix=fix)])

@@ -1,0 +1,110 @@
+"""`holodeck run`: one question, one answer. Only the answer is on stdout; the exit code says how it went."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from holodeck.cli.commands.images import image_part
+from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.load_agent import open_agent, read_and_warn
+from holodeck.cli.output.show_run import EXIT_CODES, OutputFormat, parse_output_format, print_run
+from holodeck.cli.output.terminal import Terminal
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
+from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
+from holodeck.models.content import TextContent
+from holodeck.models.events import RunResult
+from holodeck.models.items import ImageLink, Message
+
+_EPILOG = """\b
+Examples:
+  holodeck run "What is in the data folder?"
+  holodeck run team/agent.yaml "What time is it in Oslo?" > answer.txt
+  git diff | holodeck run - --quiet
+  holodeck run --image chart.png "What does it show?"
+  holodeck run --json "..." | jq .usage
+  holodeck run --durable "Move all of them"     then, after a crash: holodeck runs resume --last
+
+\b
+Exit codes: 0 completed, 1 failed, 2 wrong configuration or usage, 3 incomplete (a limit was reached),
+130 interrupted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RunOptions:
+    question: Message
+    max_turns: int | None
+    output: OutputFormat
+
+
+@click.command("run", epilog=_EPILOG)
+@click.argument("words", nargs=-1, metavar='[FILE] "QUESTION"')
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
+@click.option("--events", "as_events", is_flag=True, help="Print what happens as JSON lines, as it happens.")
+@click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Attach an image (repeatable).")
+@click.option("--max-turns", type=click.IntRange(1, MAX_MAX_TURNS), help="How often the model may be asked.")
+@click.option("--durable", is_flag=True, help="Keep each step: `holodeck runs resume` goes on after Ctrl-C or a crash.")
+@click.option("-q", "--quiet", is_flag=True, help="Nothing but the answer and errors.")
+def command(
+    words: tuple[str, ...],
+    as_json: bool,
+    as_events: bool,
+    images: tuple[Path, ...],
+    max_turns: int | None,
+    durable: bool,
+    quiet: bool,
+) -> int:
+    """Ask the agent in FILE (default: agent.yaml) one QUESTION; `-` reads it from standard input."""
+    form = parse_output_format(as_json=as_json, as_events=as_events)
+    file, asked = _file_and_question(words)
+    terminal = Terminal(is_quiet=quiet)
+    loaded = read_and_warn(file, terminal)
+    parts = [image_part(path) for path in images]
+    wish = _RunOptions(question=_build_message(asked, parts), max_turns=max_turns, output=form)
+    if durable:
+        from holodeck.cli.durable_run import start_run
+
+        return EXIT_CODES[start_run(loaded, wish.question, wish.max_turns, terminal, form).status]
+    try:
+        result = run_interruptible(_run_agent(loaded, wish, terminal))
+    except KeyboardInterrupt:
+        raise click.Abort from None
+    return EXIT_CODES[result.status]
+
+
+def _file_and_question(words: tuple[str, ...]) -> tuple[str, str]:
+    match words:
+        case (word,) if word.endswith((".yaml", ".yml")):
+            raise click.UsageError(f'There is no question. Try: holodeck run {word} "What can you do?"')
+        case (question,):
+            return DEFAULT_AGENT_FILE, question
+        case (file, question):
+            return file, question
+        case ():
+            raise click.UsageError('There is no question. Try: holodeck run "What can you do?"')
+        case _:
+            raise click.UsageError("Too many words: put the question in quotes.")
+
+
+def _build_message(question: str, images: Sequence[ImageLink]) -> Message:
+    text = _read_stdin() if question == "-" else question
+    if not text.strip():
+        raise click.UsageError("The question is empty.")
+    return Message(role="user", content=(TextContent(text=text), *images))
+
+
+def _read_stdin() -> str:
+    data = sys.stdin.buffer.read(MAX_QUESTION_BYTES + 1) if sys.stdin is not None else b""
+    if len(data) > MAX_QUESTION_BYTES:
+        raise click.UsageError(f"The question on standard input has more than {MAX_QUESTION_BYTES // MIB} MiB.")
+    return data.decode("utf-8", "replace")
+
+
+async def _run_agent(loaded: LoadedAgent, options: _RunOptions, terminal: Terminal) -> RunResult:
+    async with open_agent(loaded, terminal) as (agent, _):
+        events = agent.stream([options.question], max_turns=options.max_turns)
+        return await print_run(events, agent, terminal, options.output)

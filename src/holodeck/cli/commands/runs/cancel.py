@@ -1,0 +1,24 @@
+"""`holodeck runs cancel`: a run is over for good, in whichever process it is."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from holodeck.durable_runs.local_state import find_local_state
+from holodeck.durable_runs.shelf import RunStore
+
+_CANCEL_EPILOG = """\b
+Example:
+  holodeck runs cancel run_0123456789abcdef01234567"""
+
+
+@click.command("cancel", epilog=_CANCEL_EPILOG)
+@click.argument("run_id", metavar="RUN")
+def command(run_id: str) -> None:
+    """End a RUN for good. One that is running, in any terminal of this machine, stops within a second."""
+    with RunStore(find_local_state(os.environ)) as shelf:
+        run = shelf.require_run(run_id)
+        shelf.cancel(run)
+    click.echo(f"{run.id} is cancelled{'; its process is stopping' if run.status == 'running' else ''}.", err=True)

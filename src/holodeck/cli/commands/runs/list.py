@@ -1,0 +1,53 @@
+"""`holodeck runs list`: a line for each run, from wherever it was begun."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+
+import click
+
+from holodeck.cli.commands.runs.run_json import run_data
+from holodeck.cli.output.events_json import json_text
+from holodeck.cli.output.terminal import Terminal
+from holodeck.durable_runs.local_state import find_local_state
+from holodeck.durable_runs.records import RunRecord
+from holodeck.durable_runs.shelf import NO_RUNS, RunStore
+from holodeck.lib.escape import one_line
+from holodeck.lib.limits import MAX_QUESTION_SHOWN, MAX_RUNS_LISTED
+
+_COLUMNS = ("RUN", "AGENT", "STATUS", "STARTED", "STEPS", "QUESTION")
+_LIST_EPILOG = """\b
+Examples:
+  holodeck runs list
+  holodeck runs list --json | jq -r '.[] | select(.status == "interrupted") | .id'
+
+\b
+Status: running (its process is alive), interrupted (`holodeck runs resume` goes on with it), and how it ended."""
+
+
+@click.command("list", epilog=_LIST_EPILOG)
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(min=1), default=MAX_RUNS_LISTED, show_default=True, help="At most so many."
+)
+def command(as_json: bool, limit: int) -> None:
+    """Show the newest durable runs of all agents."""
+    home = find_local_state(os.environ)
+    runs: list[RunRecord] = []
+    if not home.is_empty:
+        with RunStore(home) as shelf:
+            shelf.delete_old()
+            runs = list(shelf.list_runs(limit))
+    if as_json:
+        click.echo(json_text([run_data(run) for run in runs], indent=2))
+    elif runs:
+        Terminal().table(_COLUMNS, [_run_row(run) for run in runs])
+    else:
+        click.echo(NO_RUNS, err=True)
+
+
+def _run_row(run: RunRecord) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(run.input.started_at).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    question = one_line(run.input.question.text, MAX_QUESTION_SHOWN)
+    return (run.id, run.input.agent, run.status, started, str(run.steps), question)

@@ -1,0 +1,27 @@
+"""Durable runs as data for programs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from holodeck.durable_runs.records import RunRecord
+from holodeck.lib.limits import MAX_ANSWER_SHOWN
+
+
+def run_data(run: RunRecord) -> dict[str, Any]:
+    """A run without its steps."""
+    return {
+        "id": run.id,
+        "agent": run.input.agent,
+        "file": str(run.input.file),
+        "status": run.status,
+        "started": format_time(run.input.started_at),
+        "steps": run.steps,
+        "question": run.input.question.text[:MAX_ANSWER_SHOWN],
+    }
+
+
+def format_time(seconds: float) -> str:
+    """A time for programs."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

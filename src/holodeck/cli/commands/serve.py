@@ -1,0 +1,104 @@
+"""`holodeck serve`: an agent or a whole gateway behind the API that the OpenAI SDKs speak."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+from contextlib import suppress
+
+import click
+
+from holodeck.cli.ctrl_c import let_asyncio_handle_interrupts
+from holodeck.cli.output.config_problems import print_problems
+from holodeck.cli.output.stdout_guard import redirect_prints_to_log
+from holodeck.cli.usual_file import resolve_file
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
+from holodeck.lib import log
+from holodeck.lib.escape import escape_unprintable
+from holodeck.lib.limits import THREAD_EXIT_TIMEOUT
+from holodeck.lib.log_handler import Format, write_log
+from holodeck.lib.system.open_files import allow_many_open_files
+from holodeck.lib.system.private_memory import hide_memory
+from holodeck.runtime import read_gateway
+
+_EPILOG = """\b
+Examples:
+  holodeck serve                       serve ./gateway.yaml, or else ./agent.yaml
+  holodeck serve agent.yaml            one agent, for you alone
+  HOLODECK_LISTEN__PORT=9000 holodeck serve gateway.yaml
+  holodeck serve --log-format json     logs for programs
+
+\b
+Then, with any OpenAI SDK:
+  client = OpenAI(base_url="http://127.0.0.1:8080/v1", api_key="...")"""
+
+
+@click.command("serve", epilog=_EPILOG)
+@click.argument("file", required=False, type=click.Path())
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="How lines of the log look: text for people, or JSON objects (default: log.format of the file, or text).",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="How much is logged (default: log.level of the file, or info).",
+)
+def command(file: str | None, log_format: Format | None, log_level: str | None) -> None:
+    """Serve a gateway FILE or an agent FILE over HTTP until Ctrl-C or SIGTERM.
+
+    The log goes to standard error: a line for every request and tool call, without any content.
+    """
+    _exit_on_sigterm()
+    hide_memory()
+    from holodeck.gateway.service import Service
+    from holodeck.gateway.wiring import build_backends
+
+    loaded = read_gateway(resolve_file(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
+    form = log_format or loaded.gateway.log.format
+    write_log(form, log_level or loaded.gateway.log.level)
+    redirect_prints_to_log(form)
+    if form == "json":
+        for problem in loaded.warnings:
+            log.warning("gateway.file", where=problem.where, key=problem.key, message=problem.message, fix=problem.fix)
+    elif loaded.warnings:
+        print_problems(loaded.warnings)
+    service = Service(loaded, build_backends(loaded, environ=os.environ))
+
+    def on_ready(url: str) -> None:
+        gc.freeze()  # what is loaded now stays: looking through it again and again takes a fifth of a plain request
+        models = ", ".join(service.backends)
+        if form == "json":
+            log.info("gateway.serving", url=f"{url}/v1", models=list(service.backends), is_open=service.has_no_auth)
+            return
+        with suppress(OSError):  # a log that is full or has no reader is no reason not to serve
+            click.echo(f"Serving {escape_unprintable(models)} at {url}/v1", err=True)
+            if service.has_no_auth:
+                click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
+
+    import uvloop
+
+    allow_many_open_files()
+    let_asyncio_handle_interrupts()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(service.run(on_ready))
+        _exit_soon()
+
+
+def _exit_on_sigterm() -> None:
+    """Until it serves, SIGTERM ends it at once. The first process of a container would not hear what it does not catch,
+    would go on to serve, and be killed when the time to drain is over.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+
+
+def _exit_soon() -> None:
+    """All is done and closed. A thread that hangs, as in a database that does not answer, is not waited for."""
+    end = threading.Timer(THREAD_EXIT_TIMEOUT, os._exit, args=(0,))
+    end.daemon = True
+    end.start()

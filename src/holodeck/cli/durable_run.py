@@ -1,0 +1,103 @@
+"""A durable run at the terminal: like any other, but its id is told, and what is left of it can be gone on with."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+import click
+
+from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.load_agent import open_agent
+from holodeck.cli.output.show_run import OutputFormat, print_run
+from holodeck.cli.output.terminal import Terminal
+from holodeck.config.agent_loader import LoadedAgent
+from holodeck.durable_runs.local_state import LocalState, find_local_state
+from holodeck.durable_runs.records import RunInput, RunRecord, file_digest
+from holodeck.durable_runs.run import DurableRun
+from holodeck.durable_runs.shelf import RunStore
+from holodeck.lib.errors import ExecutionError
+from holodeck.lib.ids import new_id
+from holodeck.lib.limits import INTERRUPT_GRACE
+from holodeck.models.events import RunResult
+from holodeck.models.items import Message
+
+
+def start_run(
+    loaded: LoadedAgent, question: Message, max_turns: int | None, terminal: Terminal, output: OutputFormat
+) -> RunResult:
+    """Ask, and keep each step. Raises `ConfigError` when durable runs are not installed."""
+    home, file = find_local_state(os.environ), loaded.path.absolute()
+    task = RunInput(
+        agent=loaded.agent.name,
+        file=file,
+        digest=file_digest(file),
+        question=question,
+        started_at=time.time(),
+        max_turns=max_turns,
+    )
+    run_id = new_id("run")
+    words = f"{run_id} is durable. After a crash or Ctrl-C: holodeck runs resume {run_id}"
+    return _run_durably(home, loaded, run_id, task, terminal, output, words, is_new=True)
+
+
+def resume_run(
+    run_state: LocalState, run: RunRecord, loaded: LoadedAgent, terminal: Terminal, output: OutputFormat
+) -> RunResult:
+    """The rest of a run that was interrupted."""
+    words = f"Going on with {run.id}: {_format_step_count(run.steps)} done"
+    return _run_durably(run_state, loaded, run.id, run.input, terminal, output, words, is_new=False)
+
+
+def _run_durably(
+    run_state: LocalState,
+    loaded: LoadedAgent,
+    run_id: str,
+    run_input: RunInput,
+    terminal: Terminal,
+    output: OutputFormat,
+    notice: str,
+    *,
+    is_new: bool,
+) -> RunResult:
+    """`notice` are said once the run is kept, and ours."""
+
+    async def run_agent() -> RunResult:
+        async with open_agent(loaded, terminal) as (agent, _):
+            run = DurableRun(
+                run_state,
+                agent,
+                run_id,
+                run_input,
+                on_started=lambda: terminal.note(notice, dim=True),
+                on_hand_over=lambda: _note_grace_period(terminal),
+            )
+            events = run.start() if is_new else run.resume()
+            return await print_run(events, agent, terminal, output, durable_run_id=run_id)
+
+    try:
+        result = run_interruptible(run_agent())
+    except KeyboardInterrupt:
+        _note_resumable(run_state, run_id, terminal)
+        raise click.Abort from None
+    with RunStore(run_state) as shelf:
+        shelf.delete_old()
+    return result
+
+
+def _note_grace_period(terminal: Terminal) -> None:
+    terminal.note(f"A call is under way: it has {INTERRUPT_GRACE:g} s to end. Ctrl-C again: do not wait.", fg="yellow")
+
+
+def _note_resumable(run_state: LocalState, run_id: str, terminal: Terminal) -> None:
+    with suppress(ExecutionError), RunStore(run_state) as shelf:  # stopped before it was kept, it is not there
+        run = shelf.require_run(run_id)
+        if run.status in {"running", "interrupted"}:
+            terminal.note(
+                f"Left after {_format_step_count(run.steps)}. Go on with: holodeck runs resume {run_id}", always=True
+            )
+
+
+def _format_step_count(number: int) -> str:
+    return f"{number} step{'' if number == 1 else 's'}"

@@ -1,0 +1,59 @@
+"""An agent for a command: its file read, its warnings shown, the person at the terminal wired to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from holodeck.cli.output.ask_user import build_people
+from holodeck.cli.output.config_problems import print_problems
+from holodeck.cli.output.server_notices import ServerNotices, collect_notices
+from holodeck.cli.output.terminal import Screen
+from holodeck.cli.usual_file import resolve_file
+from holodeck.config.agent_loader import LoadedAgent
+from holodeck.lib.otel import is_configured_in
+from holodeck.runtime import build_agent, read_agent
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+
+
+def read_and_warn(file: str, screen: Screen) -> LoadedAgent:
+    """Read the file of an agent, or of the agent in a folder. Raises `ConfigError`."""
+    loaded = read_agent(resolve_file(file))
+    if loaded.warnings and not screen.is_quiet:
+        print_problems(loaded.warnings)
+    return loaded
+
+
+@asynccontextmanager
+async def open_agent(loaded: LoadedAgent, screen: Screen) -> AsyncIterator[tuple[Agent, ServerNotices]]:
+    """The agent, ready to run; its servers are gone when the block is left."""
+
+    def show_notice(sentence: str, is_bad: bool) -> None:
+        screen.note(sentence, **({"fg": "yellow"} if is_bad else {"dim": True}))
+
+    screen.guard_stdout()
+    with collect_notices(show_notice) as notices:
+        async with _trace_if_enabled(), screen, build_agent(loaded, people=build_people(screen)) as agent:
+            try:
+                yield agent, notices
+            finally:
+                screen.show_waiting("ending the servers")
+
+
+@asynccontextmanager
+async def _trace_if_enabled() -> AsyncIterator[None]:
+    """Traces of what the agent does, if the standard OTEL_* variables ask for them."""
+    if not is_configured_in(os.environ):
+        yield
+        return
+    from holodeck.telemetry import start_tracing, stop_tracing
+
+    tracer = start_tracing(None, os.environ)
+    try:
+        yield
+    finally:
+        await stop_tracing(tracer)

@@ -1,0 +1,90 @@
+"""What happens in a run, in short words for one line of a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holodeck.cli.output.events_json import to_plain_data
+from holodeck.lib.escape import one_line
+from holodeck.lib.limits import MAX_ARGUMENTS_SHOWN, MAX_FAILURE_SHOWN, MAX_OUTCOME_SHOWN
+from holodeck.models.content import TextContent
+from holodeck.models.events import RunResult, ToolFinished
+from holodeck.models.items import FunctionCallOutput
+from holodeck.models.tool import FunctionTool
+
+if TYPE_CHECKING:
+    from holodeck.agent import Agent
+    from holodeck.tools.mcp.executor import ToolRoute
+
+
+def call_title(agent: Agent, name: str) -> str:
+    """`files.read_file` for a tool of a server; the bare name for any other."""
+    route = route_of(agent, name)
+    return one_line(f"{route.server.name}.{route.tool.name}" if route is not None else name, MAX_ARGUMENTS_SHOWN)
+
+
+def route_of(agent: Agent, name: str) -> ToolRoute | None:
+    """The server and its tool that a call of this name reaches; a function of the project goes before them."""
+    is_function = any(isinstance(tool, FunctionTool) and tool.name == name for tool in agent.config.tools)
+    return None if is_function else agent.mcp.find_route(name)
+
+
+def format_arguments(arguments: Mapping[str, Any]) -> str:
+    """`path="notes.md", lines=3`, as much of it as fits on the line."""
+    shown = ", ".join(
+        f"{key}={json.dumps(to_plain_data(value), ensure_ascii=False)}" for key, value in arguments.items()
+    )
+    return one_line(shown, MAX_ARGUMENTS_SHOWN)
+
+
+def call_started_line(title: str, arguments: Mapping[str, Any]) -> str:
+    """The line of a call that begins."""
+    return f"  > {title}  {format_arguments(arguments)}".rstrip()
+
+
+def call_finished_line(agent: Agent, event: ToolFinished) -> tuple[str, str]:
+    """The line of a call that has ended: how long it took and how the result begins. And its colour."""
+    is_error = event.output.is_error
+    mark, colour, limit = ("x", "red", MAX_FAILURE_SHOWN) if is_error else ("=", "green", MAX_OUTCOME_SHOWN)
+    outcome = f"{format_duration(event.seconds)}  {one_line(output_text(event.output), limit)}".rstrip()
+    return f"  {mark} {call_title(agent, event.name)}  {outcome}", colour
+
+
+def output_text(output: FunctionCallOutput) -> str:
+    """The text of a tool's output; what is not text is named by its kind."""
+    return "\n".join(part.text if isinstance(part, TextContent) else f"[{part.type}]" for part in output.content)
+
+
+def run_summary_line(result: RunResult) -> str:
+    """`completed: 2 turns, 1 tool call, 1,234 tokens (1,100 in, 134 out), 3.4 s; missing servers: files`."""
+    usage = result.usage
+    parts = [_format_count(result.turns, "turn"), _format_count(result.tool_calls, "tool call")]
+    if usage.total_tokens:
+        parts.append(f"{usage.total_tokens:,} tokens ({usage.input_tokens:,} in, {usage.output_tokens:,} out)")
+    missing = ", ".join(server.name for server in result.missing_servers)
+    end = f"; missing servers: {missing}" if missing else ""
+    return f"{result.status}: {', '.join([*parts, format_duration(result.seconds)])}{end}"
+
+
+def failure_reason(result: RunResult) -> str:
+    """Why a run is not complete, in words; nothing when it is."""
+    return result.error.message if result.error is not None else result.reason
+
+
+def failure_line(result: RunResult) -> tuple[str, str] | None:
+    """The same as a line, and its colour; None when the run is complete."""
+    reason, (label, colour) = (
+        failure_reason(result),
+        ("Error", "red") if result.error is not None else ("Incomplete", "yellow"),
+    )
+    return (f"{label}: {reason}", colour) if reason else None
+
+
+def format_duration(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def _format_count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

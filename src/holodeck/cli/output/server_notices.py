@@ -1,0 +1,106 @@
+"""What happens beside the answer, told in sentences: a server is ready or gone, a model is asked again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from holodeck.lib import log
+from holodeck.lib.escape import one_line
+from holodeck.lib.limits import MAX_FAILURE_SHOWN
+
+Notify = Callable[[str, bool], None]
+"""Gets a sentence, and whether it is about something bad."""
+
+_SERVERS = f"{log.ROOT}.mcp.server"
+_SHOWN_ELSEWHERE = frozenset({"mcp.call_failed", "mcp.hung"})
+"""A failed call has a line of its own in the run; a server that hangs is told of when it is gone."""
+
+
+class ServerNotices(logging.Handler):
+    """Listens to the log while an agent is in use; remembers the last failure of each server."""
+
+    def __init__(self, notify: Notify) -> None:
+        super().__init__(logging.INFO)
+        self.last_errors: dict[str, str] = {}
+        self._notify = notify
+        self._seen_servers: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(f"{_SERVERS}."):
+            server = record.name.removeprefix(f"{_SERVERS}.")
+            self._notify(f"{server} says: {_one_line_text(record.getMessage())}", record.levelno >= logging.ERROR)
+            return
+        event, fields = getattr(record, "event", ""), getattr(record, "fields", {})
+        if event in _SHOWN_ELSEWHERE:
+            return
+        sentence = self._sentence(event, fields)
+        if sentence is None and record.levelno >= logging.WARNING:
+            sentence = _one_line_text(record.getMessage())
+        if sentence is not None:
+            self._notify(sentence, record.levelno >= logging.WARNING)
+
+    def _sentence(self, event: str, fields: Mapping[str, Any]) -> str | None:
+        server = str(fields.get("server", ""))
+        match event:
+            case "mcp.connected":
+                word = "is back" if server in self._seen_servers else "is ready"
+                self._seen_servers.add(server)
+                return f"{server} {word} ({fields.get('ms')} ms)"
+            case "mcp.lost":
+                self.last_errors[server] = str(fields.get("error"))
+                return f"{server} is gone: {_one_line_text(fields.get('error'))} It is started again when it is needed."
+            case "mcp.unavailable":
+                self.last_errors[server] = str(fields.get("reason"))
+                return f"{server} is not available: {_one_line_text(fields.get('reason'))}"
+            case "mcp.same_names" | "mcp.full_names":
+                return _names_sentence(server, _one_line_text(fields.get("offered_as")), fields.get("unlisted"))
+            case "mcp.dropped":
+                name, reason = _one_line_text(fields.get("name")), _one_line_text(fields.get("reason"))
+                return f"{server}: '{name}' is left out: {reason}"
+            case "mcp.list_cut":
+                return f"{server} lists too much: only its first {fields.get('kept')} {fields.get('list')} are used."
+            case "model.retry":
+                return f"{_one_line_text(fields.get('reason'))} It is tried again in {fields.get('pause')} s."
+            case "model.left_alone":
+                failures, pause = fields.get("failures"), fields.get("pause")
+                return f"{fields.get('model')} failed {failures} times in a row and is left alone for {pause:g} s."
+            case (
+                "mcp.unmatched_pattern"
+                | "mcp.variables_withheld"
+                | "model.slow"
+                | "process.out_of_files"
+                | "storage.waiting"
+            ):
+                return str(fields.get("notice"))
+            case _:
+                return None
+
+
+@contextmanager
+def collect_notices(notify: Notify) -> Iterator[ServerNotices]:
+    """Tell what happens until the end of the block, and only there."""
+    root, servers = logging.getLogger(log.ROOT), logging.getLogger(_SERVERS)
+    handler = ServerNotices(notify)
+    before = root.level, root.propagate, servers.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    root.propagate = False
+    servers.setLevel(logging.WARNING)  # what a server chats about is not worth a line
+    try:
+        yield handler
+    finally:
+        root.removeHandler(handler)
+        root.level, root.propagate, servers.level = before
+
+
+def _names_sentence(server: str, names: str, unlisted: object) -> str:
+    if unlisted:
+        return f"Until it is known what tools {unlisted} has, those of {server} are offered as {names}."
+    return f"Another server has tools with names that {server} uses, too; here they are offered as {names}."
+
+
+def _one_line_text(value: object) -> str:
+    return one_line(str(value), MAX_FAILURE_SHOWN)

@@ -1,5 +1,0 @@
-"""Files that list MCP servers for other programs, read into the same models as our own."""
-
-from holodeck.config.dialects.loader import load_mcp_servers
-
-__all__ = ["load_mcp_servers"]

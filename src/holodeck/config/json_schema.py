@@ -1,0 +1,181 @@
+"""JSON Schemas of the files that people write, made from the models, so that they cannot say something else.
+
+A schema sees a file as written, before variables are replaced: wherever the models want more than text, a `${VARIABLE}`
+is accepted as well. Rules that a schema cannot express are left to `holodeck validate`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from holodeck.config.field_docs import field_descriptions
+from holodeck.config.secret_refs import SECRET_FIELDS
+from holodeck.models.agent import Agent, SharedSettings
+from holodeck.models.file_model import FileModel
+from holodeck.models.gateway import GatewayFile
+from holodeck.models.llm import NEEDS_ENDPOINT, NEEDS_NAME
+from holodeck.models.tool_rules import FIELD_TRANSPORTS, TRANSPORTS
+
+Schema = dict[str, Any]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
+_BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
+"""Pydantic's names, which it leaves in a schema where a validator runs before the type's own."""
+_ANNOTATIONS = ("title", "description", "default")
+_TEXTS = ("env", "headers")
+_ABSENT: Schema = {"type": "null"}
+_DISABLED: Schema = {"properties": {"enabled": {"const": False}}, "required": ["enabled"]}
+
+
+def agent_schema() -> Schema:
+    """The schema of `agent.yaml`."""
+    schema = _build_schema(Agent, "HoloDeck agent")
+    tool = schema["$defs"]["MCPTool"]
+    tool["required"] = ["type", "name"]
+    tool["allOf"] += _transport_rules("stdio", {"not": {"required": ["transport"]}})
+    return schema
+
+
+def shared_schema() -> Schema:
+    """The schema of `config.yaml`, the servers that several agents share."""
+    schema = _build_schema(SharedSettings, "HoloDeck shared settings")
+    _restrict_to_servers(schema)
+    return schema
+
+
+def gateway_schema() -> Schema:
+    """The schema of `gateway.yaml`. A secret is a variable, or stands in a file of its own."""
+    schema = _build_schema(GatewayFile, "HoloDeck gateway")
+    _restrict_to_servers(schema)
+    for definition in (schema, *schema["$defs"].values()):
+        properties = definition.get("properties", {})
+        for name in sorted(SECRET_FIELDS & properties.keys()):
+            secret = properties[name]
+            kept = {key: secret[key] for key in _ANNOTATIONS if key in secret}
+            is_optional = name not in definition.get("required", ())
+            properties[name] = {"anyOf": [_VARIABLE, _ABSENT], **kept} if is_optional else {**_VARIABLE, **kept}
+            _allow_file(definition, name)
+    _allow_file(schema["$defs"]["Storage"], "url")
+    return schema
+
+
+SCHEMAS: Mapping[str, Callable[[], Schema]] = {
+    "agent": agent_schema,
+    "gateway": gateway_schema,
+    "config": shared_schema,
+}
+"""By the kind of file."""
+
+
+def schema_text(kind: str) -> str:
+    """The schema of a kind of file, as the content of a file."""
+    return json.dumps(SCHEMAS[kind](), indent=2) + "\n"
+
+
+def _build_schema(model: type[BaseModel], title: str) -> Schema:
+    described = model.model_json_schema()
+    models = {each.__name__: each for each in _file_models(FileModel)}
+    for name, definition in (*described.get("$defs", {}).items(), (model.__name__, described)):
+        texts = field_descriptions(models[name]) if name in models else {}
+        for key, entry in definition.get("properties", {}).items():
+            if key in texts:
+                entry.setdefault("description", texts[key])
+    made = _simplify(described)
+    schema: Schema = {"$schema": _DIALECT, "title": title, **{k: v for k, v in made.items() if k != "title"}}
+    definitions = schema["$defs"]
+    _complete_tool(definitions["MCPTool"])
+    if "InstructionsSource" in definitions:
+        _require_exactly_one(definitions["InstructionsSource"], "inline", "file")
+    if "JWTCallers" in definitions:
+        _require_exactly_one(definitions["JWTCallers"], "jwks_url", "jwks_file")
+    if "LLM" in definitions:
+        definitions["LLM"]["allOf"] = [
+            _if_then(
+                {"properties": {"provider": {"enum": sorted(needs)}}, "required": ["provider"]}, {"required": [key]}
+            )
+            for key, needs in (("name", NEEDS_NAME), ("endpoint", NEEDS_ENDPOINT))
+        ]
+    return schema
+
+
+def _file_models(model: type[FileModel]) -> Iterator[type[FileModel]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from _file_models(each)
+
+
+def _simplify(schema: Any) -> Any:
+    """The schema with JSON Schema's own words, and variables where they may stand."""
+    if isinstance(schema, list):
+        return [_simplify(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    plain: Schema = {}
+    key: str
+    for key, value in schema.items():
+        if key in {"properties", "$defs"}:
+            plain[key] = {name: _simplify(each) for name, each in value.items()}
+        elif key in {"default", "examples"}:
+            plain[key] = value
+        elif key != "discriminator":  # a word of OpenAPI
+            plain[_BOUNDS.get(key, key)] = _simplify(value)
+    is_narrow = plain.get("type") in {"integer", "number", "boolean"} or plain.keys() & {"pattern", "enum"}
+    if not is_narrow:
+        return plain
+    kept = {key: plain.pop(key) for key in _ANNOTATIONS if key in plain}
+    return {"anyOf": [plain, _VARIABLE], **kept}
+
+
+def _complete_tool(definition: Schema) -> None:
+    properties = definition["properties"]
+    properties["env_file"] = dict(properties["envFile"])
+    for name in _TEXTS:
+        properties[name]["additionalProperties"] = {"type": ["string", "number", "boolean"]}
+    for name, transports in FIELD_TRANSPORTS.items():
+        where = ", ".join(transport for transport in TRANSPORTS if transport in transports)
+        properties[name]["description"] += f" (transport: {where})"
+    definition["allOf"] = [
+        rule
+        for transport in TRANSPORTS
+        for rule in _transport_rules(
+            transport, {"properties": {"transport": {"const": transport}}, "required": ["transport"]}
+        )
+    ]
+
+
+def _transport_rules(transport: str, condition: Schema) -> Iterator[Schema]:
+    foreign = {key: _ABSENT for key, transports in FIELD_TRANSPORTS.items() if transport not in transports}
+    needed = ("command", "server") if transport == "stdio" else ("url",)
+    yield _if_then(condition, {"properties": foreign, "anyOf": [*({"required": [key]} for key in needed), _DISABLED]})
+
+
+def _restrict_to_servers(schema: Schema) -> None:
+    """`mcp_servers` holds no functions, and `type: mcp` may be left out."""
+    schema["properties"]["mcp_servers"]["items"] = {"$ref": "#/$defs/MCPTool"}
+    schema["$defs"].pop("FunctionTool")
+    schema["$defs"]["MCPTool"]["required"] = ["name"]
+
+
+def _allow_file(definition: Schema, name: str) -> None:
+    """A secret may stand in a file that `NAME_file` names."""
+    about = f"A file that holds '{name}', relative to this file."
+    definition["properties"][f"{name}_file"] = {"type": "string", "minLength": 1, "description": about}
+    required = definition.get("required", [])
+    if name in required:
+        definition["required"] = [key for key in required if key != name]
+        _require_exactly_one(definition, name, f"{name}_file")
+    else:
+        definition["not"] = {"required": [name, f"{name}_file"]}
+
+
+def _require_exactly_one(definition: Schema, *keys: str) -> None:
+    definition["oneOf"] = [{"required": [key]} for key in keys]
+
+
+def _if_then(condition: Schema, consequence: Schema) -> Schema:
+    return {"if": condition, "then": consequence}

@@ -1,0 +1,76 @@
+"""Which keys may stand where in a file: read off the models, so that suggestions know every key there is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
+
+from holodeck.config.yaml_reader import KeyPath
+
+
+def known_keys(root: type[BaseModel], path: KeyPath, data: Any) -> list[str]:
+    """The keys that may stand in the mapping at this path."""
+    model = model_at(root, path, data)
+    return (
+        [] if model is None else [key for name, field in model.model_fields.items() for key in spellings(name, field)]
+    )
+
+
+def model_at(root: type[BaseModel], path: KeyPath, data: Any) -> type[BaseModel] | None:
+    """The model of the mapping at this path; where there are several, the one whose `type` the data says."""
+    model: type[BaseModel] | None = root
+    annotation: Any = root
+    for part in path:
+        data = _child_of(data, part)
+        if isinstance(part, str):
+            field = _find_field(model, part) if model is not None else None
+            if field is None:
+                return None
+            annotation = field.annotation
+        model = _choose_model(list(_models_in(annotation)), data)
+    return model
+
+
+def closest_match(word: str, choices: Iterable[str]) -> str | None:
+    """The choice that a person most likely meant, or None."""
+    folded = {choice.lower().replace("-", "_"): choice for choice in choices}
+    close = difflib.get_close_matches(word.lower().replace("-", "_"), folded, n=1, cutoff=0.7)
+    return folded[close[0]] if close else None
+
+
+def spellings(name: str, field: FieldInfo) -> list[str]:
+    """How a field may be written."""
+    alias = field.validation_alias
+    if isinstance(alias, AliasChoices):
+        return [str(choice) for choice in alias.choices]
+    return [alias] if isinstance(alias, str) else [name]
+
+
+def _find_field(model: type[BaseModel], key: str) -> FieldInfo | None:
+    return next((field for name, field in model.model_fields.items() if key in spellings(name, field)), None)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Every model inside an annotation, through lists, unions and `Annotated`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) is not Literal and get_origin(annotation) is not dict:
+        for inner in get_args(annotation):
+            yield from _models_in(inner)
+
+
+def _choose_model(models: list[type[BaseModel]], data: Any) -> type[BaseModel] | None:
+    if len(models) < 2:  # noqa: PLR2004 - nothing to choose from
+        return models[0] if models else None
+    kind = data.get("type") if isinstance(data, dict) else None
+    return next((model for model in models if kind in get_args(model.model_fields["type"].annotation)), None)
+
+
+def _child_of(data: Any, part: str | int) -> Any:
+    if isinstance(data, dict):
+        return data.get(part)
+    return data[part] if isinstance(data, list) and isinstance(part, int) and part < len(data) else None

@@ -1,0 +1,123 @@
+"""What is allowed but probably not meant: warnings, each with what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holodeck.config.problems import problem_at
+from holodeck.config.source import Source
+from holodeck.config.yaml_reader import KeyPath
+from holodeck.lib.errors import Problem
+from holodeck.lib.redaction import is_secret_name
+from holodeck.models.file_model import Substituted, as_written
+from holodeck.models.llm import API_KEY_VARIABLES
+from holodeck.models.tool_rules import is_legacy_npm
+from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
+
+_SECRET_NAME = re.compile(
+    r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|pwd|credentials?|authorization)$", re.IGNORECASE
+)
+
+
+def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
+    """Warnings about the model of an agent."""
+    model = source.data.get("model")
+    if not isinstance(model, dict):
+        return []
+    found = []
+    if _is_literal_value(model.get("api_key")):
+        found.append(_literal_secret_warning(source, ("model", "api_key"), "api_key"))
+    variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), None)
+    found += cleartext_key_problems(source, model, ("model",), environ)
+    if variable and not model.get("api_key") and not environ.get(variable):
+        message = f"there is no 'api_key', and {variable} is not set: the agent cannot ask its model"
+        fix = f"Set {variable}, or write 'api_key: ${{{variable}}}'."
+        found.append(problem_at(source.document, ("model",), message, fix=fix, severity="warning"))
+    return found
+
+
+def cleartext_key_problems(
+    source: Source, model: Mapping[str, Any], path: KeyPath, environ: Mapping[str, str]
+) -> list[Problem]:
+    """An error for a key out of the provider's own variable that would be sent in the clear."""
+    variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), "")
+    endpoint = model.get("endpoint")
+    if model.get("api_key") or not environ.get(variable) or not isinstance(endpoint, str):
+        return []  # the model's own rules know a key of the file
+    if not is_sent_in_cleartext(endpoint, model.get("allow_insecure_hosts")):
+        return []
+    message = CLEARTEXT_KEY.replace("the key", f"the key in {variable}")
+    return [problem_at(source.document, (*path, "endpoint"), message, fix=ALLOW_INSECURE)]
+
+
+def tool_warnings(source: Source, tool: Mapping[str, Any], path: KeyPath) -> list[Problem]:
+    """Warnings about one MCP server."""
+    return [
+        *_check_description(source, tool, path),
+        *_check_legacy_npm(source, tool, path),
+        *_check_plain_websocket(source, tool, path),
+        *_check_literal_secrets(source, tool, path),
+        *_check_secret_arguments(source, tool, path),
+    ]
+
+
+def _check_description(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    if tool.get("description") is None:
+        message = "there is no 'description': the server's own is used"
+        fix = "Say in a sentence what the agent should use it for."
+        yield problem_at(source.document, path, message, fix=fix, severity="warning")
+
+
+def _check_legacy_npm(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    if is_legacy_npm(tool):
+        message = "a server without 'command' is deprecated: it is started with npx"
+        yield problem_at(source.document, path, message, fix="Add 'command: npx'.", severity="warning")
+
+
+def _check_plain_websocket(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    url = tool.get("url")
+    if not isinstance(url, str):
+        return
+    try:
+        endpoint = parse_endpoint(url)
+    except BadURLError:
+        return
+    if endpoint.scheme == "ws" and not endpoint.is_loopback:
+        message = "ws:// sends everything in the clear"
+        yield problem_at(source.document, (*path, "url"), message, fix="Use wss://.", severity="warning")
+
+
+def _check_literal_secrets(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    for key in ("env", "headers", "auth"):
+        values = tool.get(key)
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if _SECRET_NAME.search(name) and _is_literal_value(value):
+                yield _literal_secret_warning(source, (*path, key, name), name)
+
+
+def _check_secret_arguments(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    """Arguments with a variable whose name, or whose option, is that of a secret: `--api-key ${KEY}`, `--key=${K}`."""
+    args = tool.get("args")
+    before = ""
+    for index, arg in enumerate(args if isinstance(args, list) else ()):
+        written = as_written(arg)
+        names = re.findall(r"\$\{(?:env:|input:)?([^}:]*)", written) if isinstance(arg, Substituted) else []
+        option = written.partition("=")[0] if written.startswith("-") else before
+        if names and (any(map(is_secret_name, names)) or is_secret_name(option)):
+            message = "this argument holds a secret, and everybody on this machine sees arguments in the process list"
+            fix = "Give it to the server as a variable in 'env', if it takes one."
+            yield problem_at(source.document, (*path, "args", index), message, fix=fix, severity="warning")
+        before = written if written.startswith("-") else ""
+
+
+def _is_literal_value(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and not isinstance(value, Substituted) and "${" not in value
+
+
+def _literal_secret_warning(source: Source, path: KeyPath, name: str) -> Problem:
+    variable = re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
+    message = "this looks like a secret written into the file"
+    fix = f"Move it to the environment or a .env file, and write ${{{variable}}} here."
+    return problem_at(source.document, path, message, fix=fix, severity="warning")

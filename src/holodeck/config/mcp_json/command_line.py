@@ -1,0 +1,87 @@
+"""A server that is named in one breath: a URL, or a command line."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pydantic
+
+from holodeck.config.mcp_json.transport import transport_of
+from holodeck.config.problems import explain
+from holodeck.config.server_loader import LoadedServers
+from holodeck.config.server_names import name_for, name_for_command
+from holodeck.config.tool_list import LoadedTool, ToolCheck
+from holodeck.config.yaml_reader import Document
+from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
+from holodeck.models.tool import MCPTool
+from holodeck.models.tool_rules import COMMANDS
+from holodeck.models.url import BadURLError, parse_endpoint
+
+
+def is_url(text: str) -> bool:
+    """Whether a target is a URL and not a file."""
+    return text.lower().startswith(("https://", "http://", "wss://", "ws://"))
+
+
+def is_command(text: str) -> bool:
+    """Whether a target is a command line and not a file."""
+    return text.split(" ", 1)[0] in COMMANDS and " " in text
+
+
+def load_server_at_url(url: str, *, headers: Mapping[str, str], shown_as: str) -> LoadedServers:
+    """The server at a URL. Raises `ConfigError` for a URL that may not be dialled."""
+    try:
+        host = parse_endpoint(url).host
+    except BadURLError as error:
+        raise _refusal_error(str(error), shown_as) from None
+    tool = {"transport": transport_of(url), "url": url, **({"headers": dict(headers)} if headers else {})}
+    return _load_server({"name": name_for(host), **tool}, shown_as, ())
+
+
+def load_server_of_command(
+    line: str, *, env: Mapping[str, str], checks: Sequence[ToolCheck], folder: str, shown_as: str
+) -> LoadedServers:
+    """The server that a command line starts. Raises `ConfigError` for one that may not be started."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise _refusal_error(f"the command line cannot be read: {str(error).lower()}", shown_as) from None
+    if not words:
+        raise _refusal_error("the command line is empty", shown_as)
+    tool = {"command": words[0], "args": words[1:], "cwd": folder, **({"env": dict(env)} if env else {})}
+    return _load_server({"name": name_for_command(words), **tool}, shown_as, checks)
+
+
+def _load_server(entry: dict[str, Any], shown_as: str, checks: Sequence[ToolCheck]) -> LoadedServers:
+    document = Document(file=shown_as, value={"tools": [entry]})
+    data = {"tools": [{"type": "mcp", **entry}]}
+    try:
+        tool = MCPTool.model_validate(data["tools"][0])
+    except pydantic.ValidationError as error:
+        found = error.errors(include_input=False, include_url=False)
+        explained = [explain({**item, "loc": ("tools", 0, *item["loc"])}, document, data) for item in found]
+        raise ConfigError.of(
+            [_problem_without_position(problem.message, problem.fix, shown_as) for problem in explained]
+        ) from None
+    refusals = list(_find_refusals(tool, checks, shown_as))
+    if refusals:
+        raise ConfigError.of(refusals)
+    return LoadedServers(tools=(LoadedTool(tool=tool, written=entry, file=shown_as),))
+
+
+def _find_refusals(tool: MCPTool, checks: Sequence[ToolCheck], shown_as: str) -> Iterator[Problem]:
+    for check in checks:
+        for finding in check(tool):
+            yield _problem_without_position(
+                finding.message, finding.fix.replace("on this tool", "in an agent file"), shown_as
+            )
+
+
+def _problem_without_position(message: str, fix: str, shown_as: str) -> Problem:
+    return Problem(message=message, fix=fix, file=shown_as, kind=MCPConfigError)
+
+
+def _refusal_error(message: str, shown_as: str) -> ConfigError:
+    return ConfigError.of([_problem_without_position(message, "", shown_as)])

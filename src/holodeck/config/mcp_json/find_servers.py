@@ -1,0 +1,156 @@
+"""Where the servers stand in a file that another program wrote: under which key, for which folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holodeck.config.problems import problem_at, value_at
+from holodeck.config.yaml_reader import Document, KeyPath
+from holodeck.lib.errors import ConfigError, Problem
+
+SERVER_LIST_PATHS: tuple[KeyPath, ...] = (
+    ("servers",),
+    ("mcpServers",),
+    ("mcp", "servers"),
+    ("customizations", "vscode", "mcp", "servers"),
+)
+GOOSE_LIST_PATH: KeyPath = ("extensions",)
+_EDITOR_FOLDERS = frozenset({".vscode", ".cursor", ".roo", ".gemini", ".qwen", ".windsurf", ".devcontainer"})
+_TOP_LEVEL = frozenset({"servers", "mcpServers", "mcp", "inputs", "$schema", "sandbox"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerEntry:
+    """A server as it is written."""
+
+    name: str
+    path: KeyPath
+    value: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerListing:
+    """The servers of a file."""
+
+    entries: tuple[ServerEntry, ...]
+    workspace: Path
+    """What the program that wrote the file calls the workspace folder."""
+    inputs: tuple[Mapping[str, Any], ...]
+    problems: tuple[Problem, ...]
+
+
+def find_server_entries(document: Document, path: Path, cwd: Path) -> ServerListing:
+    """Find the servers. Raises `ConfigError` for a file that has no place for servers at all."""
+    root = document.value
+    if not isinstance(root, dict):
+        raise ConfigError.of([problem_at(document, (), "the file must hold a JSON object")])
+    finder = _EntryFinder(document)
+    workspace = _workspace_of(path)
+    project = _find_project(root, cwd)
+    if project is not None:
+        workspace = Path(project)
+        finder.add_servers(("projects", project, "mcpServers"))
+    for place in SERVER_LIST_PATHS:
+        finder.add_servers(place)
+    if not finder.has_server_list:
+        finder.add_servers(GOOSE_LIST_PATH)
+    if not finder.has_server_list and any(key in root for key in ("command", "url")):
+        finder.add_single_server()
+    finder.warn_unused(project)
+    if not finder.has_server_list:
+        fix = "Servers are listed under 'servers' or 'mcpServers'."
+        raise ConfigError.of([problem_at(document, (), "the file lists no MCP servers", fix=fix)])
+    inputs = root.get("inputs") or value_at(root, ("mcp", "inputs")) or []
+    return ServerListing(
+        entries=tuple(finder.entries),
+        workspace=workspace,
+        inputs=tuple(item for item in inputs if isinstance(item, dict)) if isinstance(inputs, list) else (),
+        problems=tuple(finder.problems),
+    )
+
+
+def has_servers(value: Any) -> bool:
+    """Whether a document looks like a list of servers of another program, and not like an agent."""
+    if not isinstance(value, dict):
+        return False
+    return any(isinstance(value_at(value, place), dict) for place in (*SERVER_LIST_PATHS, GOOSE_LIST_PATH))
+
+
+class _EntryFinder:
+    def __init__(self, document: Document) -> None:
+        self.entries: list[ServerEntry] = []
+        self.problems: list[Problem] = []
+        self.has_server_list = False
+        self._document = document
+
+    def add_servers(self, list_path: KeyPath) -> None:
+        """The servers under one key; a name that is already known there stays with its first server."""
+        listed = value_at(self._document.value, list_path)
+        if listed is None:
+            return
+        self.has_server_list = True
+        if not isinstance(listed, dict):
+            self.problems.append(
+                problem_at(self._document, list_path, "this must be an object: each server by its name")
+            )
+            return
+        known = {entry.name for entry in self.entries}
+        for name, value in listed.items():
+            path = (*list_path, name)
+            if not isinstance(value, dict):
+                self.problems.append(problem_at(self._document, path, "a server must be an object"))
+            elif name in known:
+                self._warn(
+                    path, "a server of this name is listed before, in a place that goes first: this one is not used"
+                )
+            else:
+                self.entries.append(ServerEntry(name=name, path=path, value=value))
+
+    def add_single_server(self) -> None:
+        """A file that is one server, with its name inside."""
+        value = self._document.value
+        self.has_server_list = True
+        self.entries.append(ServerEntry(name=str(value.get("name") or "server"), path=(), value=value))
+
+    def warn_unused(self, project: str | None) -> None:
+        """Say what stands in the file and is not used."""
+        root = self._document.value
+        for folder, count in _list_projects(root):
+            if folder != project:
+                self.has_server_list = True
+                fix = "Run the command in that folder to use them."
+                self._warn(("projects", folder), f"{count} servers for another folder are not used here", fix)
+        if "sandbox" in root:
+            self._warn(("sandbox",), "unsupported: HoloDeck starts servers without this sandbox")
+        if "servers" in root:
+            for key in root:
+                if key not in _TOP_LEVEL:
+                    self._warn((key,), "unsupported: HoloDeck reads 'servers' and 'inputs' of this file")
+
+    def _warn(self, path: KeyPath, message: str, fix: str = "") -> None:
+        self.problems.append(problem_at(self._document, path, message, fix=fix, severity="warning"))
+
+
+def _workspace_of(path: Path) -> Path:
+    folder = path.parent
+    if folder.name == "settings" and folder.parent.name.startswith("."):  # .kiro/settings
+        return folder.parent.parent
+    return folder.parent if folder.name in _EDITOR_FOLDERS else folder
+
+
+def _list_projects(root: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """The folders that have servers of their own, as in `~/.claude.json`."""
+    projects = root.get("projects")
+    for folder, settings in projects.items() if isinstance(projects, dict) else ():
+        servers = settings.get("mcpServers") if isinstance(settings, dict) else None
+        if isinstance(servers, dict) and servers:
+            yield folder, len(servers)
+
+
+def _find_project(root: Mapping[str, Any], cwd: Path) -> str | None:
+    """The nearest folder around the current one that has servers of its own."""
+    around = {str(folder) for folder in (cwd, *cwd.parents)}
+    return max((folder for folder, _ in _list_projects(root) if folder in around), key=len, default=None)

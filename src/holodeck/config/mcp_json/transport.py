@@ -1,0 +1,154 @@
+"""How a server is started or reached, out of the many ways in which that is written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from holodeck.config.mcp_json.programs import GEMINI
+from holodeck.config.mcp_json.tool_draft import ToolDraft
+from holodeck.models.file_model import quote_value
+from holodeck.models.tool_rules import COMMANDS, FIELD_TRANSPORTS
+
+_TRANSPORTS: Mapping[str, str] = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "https": "http",
+    "remote": "http",
+    "streamable": "http",
+    "streamablehttp": "http",
+    "sse": "sse",
+    "ws": "websocket",
+    "wss": "websocket",
+    "websocket": "websocket",
+}
+_GOOSE_PARTS = frozenset({"builtin", "platform", "frontend", "inline_python"})
+_WINDOWS_ENDINGS = (".cmd", ".exe", ".ps1", ".bat")
+Expand = Callable[[str], str]
+"""A text with the variables replaced whose values are known."""
+
+
+def translate_transport(draft: ToolDraft, expand: Expand) -> bool:
+    """Transport, command and URL. False for an entry that is no MCP server at all."""
+    kind_key, kind = draft.pop("type", "transport")
+    if str(kind) in _GOOSE_PARTS and draft.program == "goose":
+        draft.warn((kind_key,), f"unsupported: {quote_value(kind)} is a part of goose, not a server of its own")
+        return False
+    draft.pop("transport")
+    command_key, command = draft.pop("command", "cmd")
+    url_key, url = draft.pop("httpUrl", "url", "serverUrl", "uri")
+    transport = _parse_transport(draft, kind_key, kind)
+    if transport is None:
+        transport = "stdio" if command or not url_key else _transport_of_url(draft.program, url_key, expand(str(url)))
+    draft.set_key("transport", transport, (kind_key,) if kind_key else (command_key or url_key,))
+    if transport == "stdio":
+        _put_command(draft, command_key, command)
+        if url_key:
+            draft.warn((url_key,), f"'{url_key}' is not used: the server is started with 'command'")
+    else:
+        _put_url(draft, url_key, url)
+        if command_key:
+            draft.warn((command_key,), f"'{command_key}' is not used: the server is reached by its URL")
+    return True
+
+
+def transport_of(url: str) -> str:
+    """The transport that a URL asks for, when nothing else says it."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "http"
+    if parts.scheme.lower() in {"ws", "wss"}:
+        return "websocket"
+    return "sse" if parts.path.rstrip("/").endswith("/sse") else "http"
+
+
+def drop_foreign_keys(draft: ToolDraft) -> None:
+    """Keys that have no meaning for the transport are harmless in other programs: here they are said, and not used."""
+    transport = draft.tool["transport"]
+    for key in list(draft.tool):
+        transports = FIELD_TRANSPORTS.get(key)
+        if transports is None or transport in transports or (key == "command"):
+            continue
+        value = draft.tool.pop(key)
+        if value:
+            draft.warn(draft.origins[(key,)], f"'{key}' has no meaning for {transport} transport: it is not used")
+
+
+def _parse_transport(draft: ToolDraft, key: str, kind: Any) -> str | None:
+    if not key or kind is None:
+        return None
+    named = _TRANSPORTS.get(re.sub(r"[-_ ]", "", str(kind)).lower())
+    if named is None:
+        known = "stdio, http, sse, ws"
+        draft.refuse((key,), f"Unknown transport {quote_value(kind)}. Supported transports: {known}")
+        return "stdio"
+    return named
+
+
+def _transport_of_url(program: str, key: str, url: str) -> str:
+    if key == "httpUrl":
+        return "http"
+    usual = transport_of(url)
+    if key == "url" and program == GEMINI and usual == "http" and not urlsplit(url).path.rstrip("/").endswith("/mcp"):
+        return "sse"  # its 'httpUrl' is the other kind
+    return usual
+
+
+def _put_url(draft: ToolDraft, key: str, url: Any) -> None:
+    if isinstance(url, str) and url.startswith(("unix:", "pipe:")):
+        draft.refuse((key,), "a server behind a socket file or pipe is not supported", "Give it a port on localhost.")
+    if key:
+        draft.set_key("url", url, (key,))
+
+
+def _put_command(draft: ToolDraft, key: str, command: Any) -> None:
+    args_key, args = draft.pop("args", "arguments")
+    words = list(command) if isinstance(command, list) else [command]
+    words = [word for word in words if word is not None]
+    rest = draft.scalar_texts((args_key,), args) if isinstance(args, list) else args
+    if not words:
+        draft.set_key("args", rest, (args_key,))
+        return
+    if isinstance(command, str) and not args_key and " " in command:
+        words = _split_command_line(command) or words
+    if isinstance(rest, list) or rest is None:
+        words, more = words[:1], [*words[1:], *(rest or [])]
+        rest = more or rest
+    program, rest = _unwrap_command(draft, key, words[0], rest)
+    draft.set_key("command", program, (key,))
+    if rest is not None:
+        draft.set_key("args", rest, (args_key or key,))
+
+
+def _split_command_line(command: str) -> list[str]:
+    """A whole command line in one text, when it begins with a command that may start a server."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return []
+    return words if words and words[0] in COMMANDS else []
+
+
+def _unwrap_command(draft: ToolDraft, key: str, program: Any, args: Any) -> tuple[Any, Any]:
+    """`cmd /c npx` is npx; a full path to npx, uvx or docker is looked up on PATH instead."""
+    if not isinstance(program, str):
+        return program, args
+    if _program_name(program) == "cmd" and isinstance(args, list) and len(args) > 1 and str(args[0]).lower() == "/c":
+        return _unwrap_command(draft, key, args[1], args[2:])
+    if _program_name(program) in COMMANDS and program not in COMMANDS:
+        draft.warn((key,), f"{quote_value(program)} is started as '{_program_name(program)}', found on PATH")
+        return _program_name(program), args
+    return program, args
+
+
+def _program_name(program: str) -> str:
+    name = Path(program.replace("\\", "/")).name.lower()
+    for ending in _WINDOWS_ENDINGS:
+        name = name.removesuffix(ending)
+    return name

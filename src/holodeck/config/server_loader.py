@@ -1,0 +1,82 @@
+"""The MCP servers of an agent file, whatever else is wrong with it: they need no model and no API key."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holodeck.config.agent_loader import read_shared, shared_files
+from holodeck.config.problems import problem_at
+from holodeck.config.source import read_source
+from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
+from holodeck.lib.errors import ConfigError, Problem
+from holodeck.models.agent import Agent
+from holodeck.models.tool import MCPTool
+
+_ENTRY = re.compile(r"(tools|mcp_servers)\[(\d+)\]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedServers:
+    """The servers that can be used, and what there is to say about all of them."""
+
+    tools: tuple[LoadedTool, ...]
+    problems: tuple[Problem, ...] = ()
+    """Errors of single servers, and warnings, in the order of the file."""
+    refused: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
+    """The servers that cannot be used, by name, with their errors."""
+
+
+def load_agent_servers(
+    path: str | os.PathLike[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    home: Path | None = None,
+    checks: Sequence[ToolCheck] = (),
+) -> LoadedServers:
+    """Read the MCP servers of an agent file. Raises `ConfigError` only for a file in which none can be found."""
+    environ = os.environ if environ is None else environ
+    source = read_source(Path(path), str(path), environ, tools_key="tools")
+    file = ToolListFile(source, "tools", checks)
+    file.validate(Agent)
+    tools, found, elsewhere = file.load_tools(), [], 0
+    for problem in file.sorted_problems():
+        if not problem.key or problem.key.startswith("tools"):
+            found.append(problem)
+        elsewhere += problem.severity == "error" and bool(problem.key) and not problem.key.startswith("tools")
+    if elsewhere:
+        message = "other parts of this file have errors, which do not concern its servers"
+        fix = "'holodeck validate' shows them."
+        found.append(problem_at(source.document, (), message, fix=fix, severity="warning"))
+    entries = source.data.get("tools")
+    refused = _errors_by_server(found, entries if isinstance(entries, list) else [])
+    for settings, shown in shared_files(source, Path(path), home):
+        shared, problems = read_shared(settings, shown, environ, checks)
+        found += problems
+        taken = {item.tool.name for item in tools} | set(refused)
+        tools += [item for item in shared if item.tool.name not in taken]
+    usable = [item for item in tools if isinstance(item.tool, MCPTool) and item.tool.name not in refused]
+    return LoadedServers(tools=tuple(usable), problems=tuple(found), refused=refused)
+
+
+def _errors_by_server(found: Sequence[Problem], entries: Sequence[object]) -> dict[str, tuple[Problem, ...]]:
+    """The errors of each server by its name. Raises `ConfigError` for those that belong to none."""
+    refused: dict[str, tuple[Problem, ...]] = {}
+    homeless: list[Problem] = []
+    for problem in found:
+        match = _ENTRY.match(problem.key)
+        if problem.severity != "error":
+            continue
+        if match is None:
+            homeless.append(problem)
+            continue
+        entry = entries[int(match[2])]
+        name = entry.get("name") if isinstance(entry, dict) else None
+        label = str(name) if isinstance(name, str) and name else match[0]
+        refused[label] = (*refused.get(label, ()), problem)
+    if homeless:
+        raise ConfigError.of(homeless)
+    return refused

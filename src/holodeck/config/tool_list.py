@@ -1,0 +1,152 @@
+"""A file that lists tools, on its way from values to models: each tool is checked even where another is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pydantic
+
+from holodeck.config.lint import tool_warnings
+from holodeck.config.problems import problem_at
+from holodeck.config.source import Source
+from holodeck.config.start_checks import server_problems
+from holodeck.config.validation import validate
+from holodeck.config.yaml_reader import KeyPath
+from holodeck.lib.errors import MCPConfigError, Problem
+from holodeck.lib.secret import Secret
+from holodeck.models.file_model import Substituted, as_written
+from holodeck.models.tool import FunctionTool, MCPTool, TransportType
+
+_SERVERS_KEY = "mcp_servers"
+"""Of files that several agents share, which may be in another folder than what an agent's functions are in."""
+Model = TypeVar("Model", bound=pydantic.BaseModel)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolFinding:
+    """What a check outside this package has against a tool; `key` is inside the tool."""
+
+    key: KeyPath
+    message: str
+    fix: str = ""
+
+
+ToolCheck = Callable[[MCPTool], Iterable[ToolFinding]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedTool:
+    """A tool with how it stands in its file, which is the form that may be shown."""
+
+    tool: MCPTool | FunctionTool
+    written: Mapping[str, Any]
+    file: str
+
+
+class ToolListFile:
+    """What was read from one file, and everything found wrong with it so far."""
+
+    def __init__(self, source: Source, tools_key: str, checks: Sequence[ToolCheck]) -> None:
+        self.source = source
+        self.problems: list[Problem] = list(source.problems)
+        self._tools_key = tools_key
+        self._checks = checks
+
+    def validate(self, model: type[Model]) -> Model | None:
+        """The whole file as a model, or None when something is wrong with it."""
+        result, problems = validate(model, self.source.data, self.source.document)
+        unresolved = {problem.key for problem in self.problems if problem.severity == "error"}
+        self.problems += [problem for problem in problems if problem.key not in unresolved]
+        return result
+
+    def load_tools(self) -> list[LoadedTool]:
+        """Every tool that is valid by itself, checked; problems of names and checks are kept."""
+        loaded: list[LoadedTool] = []
+        listed = self.source.data.get(self._tools_key)
+        entries = listed if isinstance(listed, list) else []
+        self._check_unique_names(entries)
+        for index, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                continue
+            path: KeyPath = (self._tools_key, index)
+            tool = _validate_entry(entry)
+            if isinstance(tool, MCPTool):
+                self.problems += tool_warnings(self.source, entry, path)
+                tool = self._with_absolute_paths(tool, path)
+                self._run_checks(tool, path)
+            if isinstance(tool, FunctionTool) and self._tools_key == _SERVERS_KEY:
+                fix = "List it under 'tools' of the agent that uses it."
+                problem = problem_at(self.source.document, path, "a function is no MCP server", fix=fix)
+                self.problems.append(problem)
+            elif tool is not None:
+                loaded.append(LoadedTool(tool=tool, written=_restore_references(entry), file=self.source.document.file))
+        return loaded
+
+    def sorted_problems(self) -> list[Problem]:
+        """The problems in the order of the file; those of other files, such as a `.env`, last."""
+        here = self.source.document.file
+        return sorted(self.problems, key=lambda problem: (problem.file != here, problem.line or 0))
+
+    def _with_absolute_paths(self, tool: MCPTool, path: KeyPath) -> MCPTool:
+        """Paths are relative to the file that names them; the variables of the tool's file join its own."""
+        folder = self.source.folder
+        update: dict[str, Any] = {"roots": [_absolute_path(folder, root) for root in tool.roots]}
+        if tool.transport is TransportType.STDIO:
+            update["cwd"] = _absolute_path(folder, tool.cwd or ".")
+            from_file = {name: Secret(value) for name, value in self.source.env_files.get(path, {}).items()}
+            update["env"] = from_file | tool.env
+        if tool.env_file:
+            update["env_file"] = _absolute_path(folder, tool.env_file)
+        return tool.model_copy(update=update)
+
+    def _run_checks(self, tool: MCPTool, path: KeyPath) -> None:
+        document = self.source.document
+        self.problems += server_problems(tool, path, self.source)
+        for check in self._checks:
+            for finding in check(tool):
+                where = (*path, *finding.key)
+                self.problems.append(problem_at(document, where, finding.message, fix=finding.fix, kind=MCPConfigError))
+
+    def _check_unique_names(self, entries: Sequence[Any]) -> None:
+        first: dict[str, int] = {}
+        for index, entry in enumerate(entries):
+            name = entry.get("name") if isinstance(entry, dict) else None
+            if not isinstance(name, str):
+                continue
+            if name in first:
+                line = self.source.document.position_of((self._tools_key, first[name], "name")).line
+                message = f"two tools have this name (the first in line {line})"
+                where: KeyPath = (self._tools_key, index, "name")
+                fix = "Give each tool a name of its own."
+                self.problems.append(problem_at(self.source.document, where, message, fix=fix))
+            first.setdefault(name, index)
+
+
+def _validate_entry(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
+    models: dict[str, type[MCPTool | FunctionTool]] = {"mcp": MCPTool, "function": FunctionTool}
+    model = models.get(str(entry.get("type")))
+    try:
+        return model.model_validate(entry) if model is not None else None
+    except pydantic.ValidationError:
+        return None
+
+
+def _restore_references(value: Any) -> Any:
+    """The values as they stand in the file, with every reference still in its place."""
+    if isinstance(value, dict):
+        return {key: _restore_references(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_restore_references(item) for item in value]
+    return as_written(value) if isinstance(value, Substituted) else value
+
+
+def _absolute_path(folder: Path, path: str) -> str:
+    if path.startswith("file://"):
+        return path
+    try:
+        return str(folder / Path(path).expanduser())
+    except RuntimeError:  # '~somebody' without a home
+        return str(folder / path)

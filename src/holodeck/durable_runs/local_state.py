@@ -1,0 +1,88 @@
+"""Where a person's durable runs are kept: one database, beside it a folder that shows which processes are alive."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from holodeck.durable.base import WorkArchive, WorkEngine
+from holodeck.lib.errors import ConfigError, StorageError
+from holodeck.lib.extras import install_hint, is_installed
+from holodeck.lib.system.busy_files import warn_if_waiting
+from holodeck.storage.liveness import FileLiveness
+
+_EXECUTOR_PREFIX = "holodeck-"
+_OWNER_ONLY = 0o700  # questions and answers are nobody else's
+
+
+class LocalState:
+    """The place. Nothing is made before it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.database = folder / "runs.db"
+
+    @property
+    def is_empty(self) -> bool:
+        """True before the first durable run."""
+        return not self.database.exists() or not self.database.stat().st_size
+
+    def create_liveness(self) -> FileLiveness:
+        return FileLiveness(self.folder / "alive")
+
+    def create_engine(self, run_id: str, liveness: FileLiveness) -> WorkEngine:
+        """What keeps the steps of one run. Runs are done by the process that a person started for them, so each
+        has a circle of its own."""
+        from holodeck.durable.dbos_engine import DBOSEngine
+
+        return DBOSEngine(self._url, executor=executor_name(liveness), max_running=1, group=run_id)
+
+    def open_archive(self) -> WorkArchive:
+        from holodeck.durable.dbos_archive import DBOSArchive
+
+        return DBOSArchive(self._url)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """One process at a time makes the database or brings it up to date."""
+        try:
+            self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
+            handle = os.open(self.folder / "runs.door", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StorageError(f"Durable runs cannot be kept in {self.folder}: {error.strerror}.") from None
+        try:
+            with warn_if_waiting(self.database):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    @property
+    def _url(self) -> str:
+        return f"sqlite:///{self.database.absolute()}"
+
+
+def find_local_state(environ: Mapping[str, str]) -> LocalState:
+    """`$HOLODECK_STATE`, else `$XDG_STATE_HOME/holodeck`, else `~/.local/state/holodeck`.
+
+    Raises `ConfigError` when durable runs are not installed.
+    """
+    if not is_installed("durable"):
+        raise ConfigError(f"Durable runs need an extra: {install_hint('durable')}.")
+    own = environ.get("HOLODECK_STATE")
+    if own:
+        return LocalState(Path(own).expanduser())
+    return LocalState(Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck")
+
+
+def executor_name(liveness: FileLiveness) -> str:
+    return f"{_EXECUTOR_PREFIX}{liveness.number}"
+
+
+def is_executor_alive(executor: str, liveness: FileLiveness) -> bool:
+    """Whether the process that has begun a run is still there."""
+    number = executor.removeprefix(_EXECUTOR_PREFIX)
+    return number.isdecimal() and liveness.is_alive(int(number))

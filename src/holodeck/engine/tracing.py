@@ -1,0 +1,105 @@
+"""What a run tells a trace, in the words of OpenTelemetry's GenAI conventions. Names and numbers; no content."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from holodeck.lib import tracing
+from holodeck.models.events import RunResult
+from holodeck.models.items import FunctionCall, Usage
+from holodeck.models.model_io import ModelAnswer, ModelRequest
+
+if TYPE_CHECKING:
+    from holodeck.engine.loop import RunRequest
+
+_PROVIDERS = {"azure_openai": "azure.ai.openai"}
+"""Where the conventions have another word than our files."""
+
+
+def start_run_span(request: RunRequest, model: str) -> AbstractContextManager[tracing.Span]:
+    """A whole run."""
+    if not tracing.is_enabled():
+        return tracing.NOOP_SPAN
+    about: tracing.Attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": _provider_name(request.provider),
+        "gen_ai.agent.name": request.agent or None,
+        "gen_ai.request.model": model,
+        "holodeck.response.id": request.run_id,
+    }
+    return tracing.span(f"invoke_agent {request.agent}".strip(), about)
+
+
+def record_run_end(span: tracing.Span, result: RunResult) -> None:
+    """How a run ended."""
+    if not tracing.is_enabled():
+        return
+    span.set(
+        {
+            "holodeck.status": result.status,
+            "holodeck.turns": result.turns,
+            "holodeck.tool_calls": result.tool_calls,
+            **_usage_attributes(result.usage),
+        }
+    )
+    if result.status == "cancelled":
+        span.fail("cancelled")
+    elif result.error is not None:
+        span.fail(result.error.code)
+
+
+def start_turn_span(provider: str, model: str, request: ModelRequest) -> AbstractContextManager[tracing.Span]:
+    """One turn of a model."""
+    if not tracing.is_enabled():
+        return tracing.NOOP_SPAN
+    about: tracing.Attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": _provider_name(provider),
+        "gen_ai.request.model": model,
+        "gen_ai.request.temperature": request.temperature,
+        "gen_ai.request.top_p": request.top_p,
+        "gen_ai.request.max_tokens": request.max_tokens,
+        "gen_ai.request.presence_penalty": request.presence_penalty,
+        "gen_ai.request.frequency_penalty": request.frequency_penalty,
+        "gen_ai.output.type": "text" if request.response_format is None else "json",
+    }
+    return tracing.span(f"chat {model}", about, kind="client")
+
+
+def record_answer(span: tracing.Span, answer: ModelAnswer) -> None:
+    """What came of a turn."""
+    if tracing.is_enabled():
+        finish = "tool_call" if answer.finish == "tool_calls" else answer.finish
+        span.set(
+            {
+                "gen_ai.response.model": answer.model or None,
+                "gen_ai.response.finish_reasons": (finish,),
+                **_usage_attributes(answer.usage),
+            }
+        )
+
+
+def start_call_span(call: FunctionCall, *, is_known: bool) -> AbstractContextManager[tracing.Span]:
+    """One call. A name that the model made up may be anything, and is not told."""
+    if not tracing.is_enabled():
+        return tracing.NOOP_SPAN
+    about: tracing.Attributes = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": call.name if is_known else None,
+        "gen_ai.tool.type": "extension",
+        "gen_ai.tool.call.id": call.call_id,
+    }
+    return tracing.span(f"execute_tool {call.name}" if is_known else "execute_tool", about)
+
+
+def _usage_attributes(usage: Usage) -> tracing.Attributes:
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens or None,
+    }
+
+
+def _provider_name(name: str) -> str | None:
+    return _PROVIDERS.get(name, name) or None

@@ -1,0 +1,93 @@
+"""Which names a gateway answers to, and which web pages may call it; no other page reaches it by a trick."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from urllib.parse import urlsplit
+
+from holodeck.gateway.http.errors import APIError
+from holodeck.lib.limits import MAX_HOSTS_REMEMBERED
+from holodeck.lib.net.urls import host_problem
+from holodeck.models.url import is_loopback
+
+_PORTS = {"http": 80, "https": 443}
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*", re.ASCII)
+
+
+class HostPolicy:
+    """Checks `Host` against DNS rebinding and `Origin` against pages that were not invited."""
+
+    def __init__(self, *, allowed_hosts: Collection[str], origins: Collection[str], is_local: bool) -> None:
+        self._hosts = {host.lower() for host in allowed_hosts}
+        self._origins = set(origins)
+        self._is_local = is_local
+
+    def check(self, headers: Mapping[str, str], scheme: str) -> None:
+        """Raise for a request that a browser was tricked into. `scheme`: of the connection, as ASGI names it."""
+        host, port = _parse_authority(headers.get("host", ""))
+        if (self._is_local or self._hosts) and host not in self._hosts and not _is_loopback_host(host):
+            message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
+            raise APIError(421, message, kind="invalid_request", code="unknown_host")
+        origin = headers.get("origin")
+        if origin is not None and origin not in self._origins and not self._is_same_origin(origin, host, port, scheme):
+            message = "Web pages of this origin may not use the gateway. Add it to 'cors_origins'."
+            raise APIError(403, message, kind="invalid_request", code="origin_not_allowed")
+
+    def _is_same_origin(self, origin: str, host: str, port: int | None, scheme: str) -> bool:
+        """Whether a page comes from the very address that it calls.
+
+        A page on another port of the same host is another program's. Where a proxy ends TLS, the scheme of the page
+        is not that of the connection: then the host must be one that the operator has named.
+        """
+        page = _parse_origin(origin)
+        if page is None or not host:
+            return False
+        web = "https" if scheme in ("https", "wss") else "http"
+        addresses = {(web, host, port or _PORTS[web])}
+        if host in self._hosts:
+            addresses.add(("https", host, port or _PORTS["https"]))
+        return page in addresses
+
+    def cors_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+        """What a browser wants to see for a page that is invited."""
+        origin = headers.get("origin")
+        if origin is None or origin not in self._origins:
+            return []
+        wanted = headers.get("access-control-request-headers", "")
+        allowed = wanted if _HEADER_NAMES.fullmatch(wanted) else "authorization, content-type"
+        return [
+            (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
+            (b"access-control-allow-headers", allowed.encode()),  # the OpenAI clients send a dozen of their own
+            (b"access-control-allow-methods", b"GET, POST, DELETE"),
+            # Without these an SDK in a page repeats what must not be repeated, and too soon.
+            (b"access-control-expose-headers", b"x-request-id, x-should-retry, retry-after"),
+            (b"vary", b"origin"),
+        ]
+
+
+def _parse_origin(origin: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of a page; None when it has none, as a page in a sandbox."""
+    scheme, separator, authority = origin.partition("://")
+    if not separator or scheme not in _PORTS:
+        return None
+    host, port = _parse_authority(authority)
+    return (scheme, host, port or _PORTS[scheme]) if host else None
+
+
+@lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
+def _is_loopback_host(host: str) -> bool:
+    return is_loopback(host)
+
+
+@lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
+def _parse_authority(text: str) -> tuple[str, int | None]:
+    """The name and the port of `name:port`; the name is empty when it is none."""
+    try:
+        parts = urlsplit(f"//{text}")
+        if parts.netloc != text or "@" in text or host_problem(text) is not None:
+            return "", None
+        return (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return "", None

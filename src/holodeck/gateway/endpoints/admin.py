@@ -1,0 +1,140 @@
+"""What an operator looks at: is it alive, is it ready, which models and MCP servers it has, and in which state."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from holodeck.gateway.backends import Backend
+from holodeck.gateway.http.errors import not_found_error
+from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.metrics import Labels, Metrics
+from holodeck.gateway.runs.background import Background
+from holodeck.lib.errors import MCPError, StorageError
+from holodeck.storage.base import ResponseStore
+from holodeck.tools.mcp.connection.connection import ConnectionState
+from holodeck.tools.mcp.server_tools import ServerTools
+
+if TYPE_CHECKING:
+    from holodeck.gateway.app import Request
+
+
+class AdminEndpoints:
+    """Answers without touching a model. MCP being down never makes the gateway unready."""
+
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        store: ResponseStore,
+        metrics: Metrics,
+        *,
+        in_flight: Callable[[], int],
+        sockets: Callable[[], int],
+        background: Background,
+    ) -> None:
+        self._backends = backends
+        self._store = store
+        self._metrics = metrics
+        self._in_flight = in_flight
+        self._sockets = sockets
+        self._background = background
+
+    async def get_health(self, request: Request) -> Reply:
+        return json_reply({"status": "ok"})
+
+    async def get_readiness(self, request: Request) -> Reply:
+        try:
+            is_ready = await self._store.check_health() and await self._background.check_storage()
+        except StorageError:
+            is_ready = False
+        return json_reply({"status": "ok" if is_ready else "no storage"}, 200 if is_ready else 503)
+
+    async def get_metrics(self, request: Request) -> Reply:
+        """Everything that was counted, and what is true now."""
+        # Two agents may each have a server of the same name: then it is counted how many are in a state.
+        found = Counter((offer.server.name, offer.server.state) for offer in self._server_tools())
+        states: list[tuple[Labels, float]] = [
+            ((("server", name), ("state", state.name.lower())), float(found[name, state]))
+            for name in dict.fromkeys(name for name, _ in found)
+            for state in ConnectionState
+        ]
+        breakers: list[tuple[Labels, float]] = [
+            ((("model", name),), float(getattr(backend.provider, "is_open", False)))
+            for name, backend in self._backends.items()
+        ]
+        in_flight: list[tuple[Labels, float]] = [((), float(self._in_flight()))]
+        gauges: dict[str, list[tuple[Labels, float]]] = {
+            "holodeck_in_flight": in_flight,
+            "holodeck_sockets": [((), float(self._sockets()))],
+            "holodeck_mcp_server_state": states,
+            "holodeck_model_breaker_open": breakers,
+            "holodeck_background_waiting": [((), float(await self._count_queued()))],
+            "holodeck_background_running": [((), float(self._background.running_count))],
+        }
+        return Reply(body=self._metrics.render(gauges), content_type="text/plain; version=0.0.4")
+
+    async def _count_queued(self) -> float:
+        try:
+            return await self._background.count_queued()
+        except StorageError:
+            return math.nan
+
+    async def list_models(self, request: Request) -> Reply:
+        return json_reply({"object": "list", "data": [backend.to_resource() for backend in self._backends.values()]})
+
+    async def get_model(self, request: Request) -> Reply:
+        backend = self._backends.get(request.path_params["id"])
+        if backend is None:
+            raise not_found_error("Model", request.path_params["id"])
+        return json_reply(backend.to_resource())
+
+    async def list_servers(self, request: Request) -> Reply:
+        return json_reply({"object": "list", "data": [_server_resource_of(offer) for offer in self._server_tools()]})
+
+    async def list_tools(self, request: Request) -> Reply:
+        server = self._require_servers(request)[0].server
+        try:
+            tools = await server.list_tools()
+        except MCPError as error:
+            return json_reply({"object": "list", "data": [], "error": str(error)})
+        shown = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
+        return json_reply({"object": "list", "data": shown})
+
+    async def refresh_server(self, request: Request) -> Reply:
+        """Connect anew, now."""
+        offers = self._require_servers(request)
+        for offer in offers:
+            with suppress(MCPError):  # it is shown with the server
+                await offer.refresh()
+        return json_reply(_server_resource_of(offers[0]))
+
+    def _server_tools(self) -> list[ServerTools]:
+        """Every server once, also one that several models share."""
+        return list(
+            dict.fromkeys(offer for each in self._backends.values() for offer in each.mcp.server_tools.values())
+        )
+
+    def _require_servers(self, request: Request) -> list[ServerTools]:
+        """The servers of this name; two agents may each have one."""
+        found = [offer for offer in self._server_tools() if offer.server.name == request.path_params["name"]]
+        if not found:
+            raise not_found_error("MCP server", request.path_params["name"])
+        return found
+
+
+def _server_resource_of(offer: ServerTools) -> dict[str, Any]:
+    server = offer.server
+    return {
+        "name": server.name,
+        "object": "mcp_server",
+        "state": server.state.name.lower(),
+        "transport": server.config.transport.value,
+        "era": server.era.value if server.era is not None else None,
+        "protocol_version": server.protocol_version,
+        "last_error": str(offer.failure) if offer.failure is not None else None,
+        "next_try_at": int(offer.next_try) if offer.next_try is not None else None,
+        "warnings": list(server.unmatched_patterns),
+    }

@@ -1,0 +1,150 @@
+"""`/v1/conversations`: items that clients keep here between responses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import orjson
+
+from holodeck.gateway.http.errors import APIError, not_found_error
+from holodeck.gateway.http.query import build_page, item_not_listed_error, limit_of, order_of
+from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.sealing import SealKeys
+from holodeck.gateway.wire.request.input import check_unique_ids, read_input
+from holodeck.gateway.wire.request.json_fields import JSONFields
+from holodeck.gateway.wire.request.options import read_metadata
+from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.lib.ids import new_id
+from holodeck.lib.limits import MAX_PAGE_BYTES
+from holodeck.storage.base import Conversation, ConversationItem, ResponseStore
+
+if TYPE_CHECKING:
+    from holodeck.gateway.app import Request
+
+_MAX_NEW_ITEMS = 20
+
+
+class Conversations:
+    """The conversations of all callers; each sees only its own."""
+
+    def __init__(self, store: ResponseStore, seal_keys: SealKeys, *, max_sealed_bytes: int) -> None:
+        """`max_sealed_bytes`: plain bytes of the sealed items of one request."""
+        self._store = store
+        self._seal_keys = seal_keys
+        self._max_sealed_bytes = max_sealed_bytes
+
+    async def create(self, request: Request) -> Reply:
+        fields = JSONFields(request.json() if request.body else {})
+        items = await self._read_items(request, fields.pop("items") or [])
+        metadata = dict(read_metadata(fields))
+        fields.refuse_unread()
+        made = Conversation(
+            id=new_id("conv"), owner=request.caller.id, created_at=time.time(), metadata=orjson.dumps(metadata)
+        )
+        await self._store.create_conversation(made, [_item_row_of(item) for item in items])
+        return json_reply(_conversation_resource_of(made))
+
+    async def get(self, request: Request) -> Reply:
+        return json_reply(_conversation_resource_of(await self._require_conversation(request)))
+
+    async def update(self, request: Request) -> Reply:
+        found = await self._require_conversation(request)
+        fields = JSONFields(request.json())
+        if "metadata" not in fields.value:
+            fields.refuse_missing("metadata")
+        metadata = orjson.dumps(dict(read_metadata(fields)))
+        fields.refuse_unread()
+        await self._store.update_conversation(found.id, request.caller.id, metadata)
+        return json_reply({**_conversation_resource_of(found), "metadata": orjson.loads(metadata)})
+
+    async def delete(self, request: Request) -> Reply:
+        conversation_id = request.path_params["id"]
+        if not await self._store.delete_conversation(conversation_id, request.caller.id):
+            raise not_found_error("Conversation", conversation_id)
+        return json_reply({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+
+    async def add_items(self, request: Request) -> Reply:
+        fields = JSONFields(request.json())
+        items = await self._read_items(
+            request, fields.pop("items"), await self._find_used_ids(request, fields.value.get("items"))
+        )
+        fields.refuse_unread()
+        added = await self._store.add_items(
+            request.path_params["id"], request.caller.id, [_item_row_of(item) for item in items]
+        )
+        if not added:
+            raise not_found_error("Conversation", request.path_params["id"])
+        return json_reply(build_page(items))
+
+    async def list_items(self, request: Request) -> Reply:
+        conversation_id, caller, query = request.path_params["id"], request.caller.id, request.query
+        order, limit, after = order_of(query), limit_of(query), query.get("after")
+        listed = await self._store.list_items(
+            conversation_id, caller, after=after, limit=limit + 1, order=order, max_bytes=MAX_PAGE_BYTES
+        )
+        if listed is None:
+            raise not_found_error("Conversation", conversation_id)
+        if after is not None and not listed and await self._store.get_item(conversation_id, caller, after) is None:
+            raise item_not_listed_error(after)
+        is_large = sum(len(item.data) for item in listed) > MAX_PAGE_BYTES
+        shown = listed[: min(limit, max(len(listed) - is_large, 1))]  # one that is too large stands alone
+        has_more = is_large or len(listed) > limit
+        return json_reply(build_page([orjson.loads(item.data) for item in shown], has_more=has_more))
+
+    async def get_item(self, request: Request) -> Reply:
+        item = await self._store.get_item(request.path_params["id"], request.caller.id, request.path_params["item_id"])
+        if item is None:
+            raise not_found_error("Item", request.path_params["item_id"])
+        return Reply(body=item.data)
+
+    async def delete_item(self, request: Request) -> Reply:
+        found = await self._require_conversation(request)
+        if not await self._store.delete_item(found.id, request.caller.id, request.path_params["item_id"]):
+            raise not_found_error("Item", request.path_params["item_id"])
+        return json_reply(_conversation_resource_of(found))
+
+    async def _require_conversation(self, request: Request) -> Conversation:
+        found = await self._store.get_conversation(request.path_params["id"], request.caller.id)
+        if found is None:
+            raise not_found_error("Conversation", request.path_params["id"])
+        return found
+
+    async def _find_used_ids(self, request: Request, value: object) -> set[str]:
+        """Which of the ids that a client gives to its new items the conversation has already."""
+        given = {entry["id"] for entry in value if _has_id(entry)} if isinstance(value, list) else set()
+        if len(given) > _MAX_NEW_ITEMS:
+            return set()
+        found = [await self._store.get_item(request.path_params["id"], request.caller.id, each) for each in given]
+        return {item.id for item in found if item is not None}
+
+    async def _read_items(
+        self, request: Request, value: object, used_ids: Collection[str] = ()
+    ) -> list[dict[str, Any]]:
+        if isinstance(value, list) and len(value) > _MAX_NEW_ITEMS:
+            message = f"Invalid 'items': at most {_MAX_NEW_ITEMS} at a time."
+            raise APIError(400, message, kind="invalid_request", code="array_above_max_length", param="items")
+        seal = self._seal_keys.for_caller(request.caller.id)
+        sealed = SealedInput(seal, max_bytes=self._max_sealed_bytes, acquire=request.reservation.acquire)
+        await sealed.open(value if isinstance(value, list) else (), param="items")
+        shown = read_input(value, sealed=sealed, path="items").wire_items
+        check_unique_ids(shown, used_ids, "items")
+        return shown
+
+
+def _has_id(entry: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(entry, dict) and isinstance(entry.get("id"), str)
+
+
+def _item_row_of(item: dict[str, Any]) -> ConversationItem:
+    return ConversationItem(id=item["id"], data=orjson.dumps(item))
+
+
+def _conversation_resource_of(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": int(conversation.created_at),
+        "metadata": orjson.loads(conversation.metadata),
+    }

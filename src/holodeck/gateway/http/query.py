@@ -1,0 +1,93 @@
+"""What a query asks for: a page of a list, as the API pages everything, a number, or yes or no."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from holodeck.gateway.http.errors import APIError
+from holodeck.lib.limits import MAX_SHOWN_CHARS
+
+_LIST_LIMIT = 20
+_MAX_LIST_LIMIT = 100
+_ORDERS: dict[str, Literal["asc", "desc"]] = {"asc": "asc", "desc": "desc"}
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def page_of(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
+    """The page of a list that a query asks for."""
+    listed = list(entries) if order_of(query) == "asc" else list(reversed(entries))
+    after = query.get("after")
+    if after is not None:
+        place = next((index for index, entry in enumerate(listed) if entry.get("id") == after), None)
+        if place is None:
+            raise item_not_listed_error(after)
+        listed = listed[place + 1 :]
+    limit = limit_of(query)
+    return build_page(listed[:limit], has_more=len(listed) > limit)
+
+
+def order_of(query: Mapping[str, str]) -> Literal["asc", "desc"]:
+    """The newest first, unless the query says otherwise."""
+    order = query.get("order", "desc")
+    if order in _ORDERS:
+        return _ORDERS[order]
+    shown = order[:MAX_SHOWN_CHARS]
+    raise _invalid_query_error(
+        "order", f"Invalid value for 'order': {shown!r}. Supported values are: 'asc' and 'desc'."
+    )
+
+
+def limit_of(query: Mapping[str, str]) -> int:
+    """How many a page has at most."""
+    return integer_of(query, "limit", _LIST_LIMIT, minimum=1, maximum=_MAX_LIST_LIMIT)
+
+
+def item_not_listed_error(after: str) -> APIError:
+    """For a page behind an item that is not there."""
+    shown = after[:MAX_SHOWN_CHARS]
+    return _invalid_query_error("after", f"There is no item with id {shown!r} in this list.", "item_not_found")
+
+
+def build_page(entries: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
+    """A list, or a page of one."""
+    return {
+        "object": "list",
+        "data": entries,
+        "first_id": entries[0]["id"] if entries else None,
+        "last_id": entries[-1]["id"] if entries else None,
+        "has_more": has_more,
+    }
+
+
+def integer_of(
+    query: Mapping[str, str], name: str, default: int, *, minimum: int | None = None, maximum: int | None = None
+) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        number = int(text)
+    except ValueError:
+        raise _invalid_query_error(name, f"Invalid type for '{name}': expected an integer.", "invalid_type") from None
+    if minimum is not None and number < minimum:
+        message = f"Invalid '{name}': integer below minimum value. Expected at least {minimum}, but got {number}."
+        raise _invalid_query_error(name, message, "integer_below_min_value")
+    if maximum is not None and number > maximum:
+        message = f"Invalid '{name}': integer above maximum value. Expected at most {maximum}, but got {number}."
+        raise _invalid_query_error(name, message, "integer_above_max_value")
+    return number
+
+
+def flag_of(query: Mapping[str, str], name: str) -> bool:
+    """Yes or no, in the words of all the languages that clients are written in. No, when nothing is said."""
+    text = query.get(name, "false")
+    if text.lower() not in _FLAGS:
+        raise _invalid_query_error(
+            name, f"Invalid value for '{name}': {text!r}. Supported values are: 'true' and 'false'."
+        )
+    return _FLAGS[text.lower()]
+
+
+def _invalid_query_error(param: str, message: str, code: str = "invalid_value") -> APIError:
+    return APIError(400, message, kind="invalid_request", code=code, param=param)

@@ -1,0 +1,110 @@
+"""A request from its arrival to its end, as metrics, logs and traces tell of it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from holodeck.gateway.metrics import Metrics
+from holodeck.lib import log, tracing
+from holodeck.lib.ids import new_id
+from holodeck.lib.limits import MAX_REQUEST_ID_CHARS
+
+_REQUEST_ID = re.compile(rf"[A-Za-z0-9._:/=+@~-]{{1,{MAX_REQUEST_ID_CHARS}}}")
+_PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Asked every few seconds by machines; a trace of them says nothing, nor does a line while all is well."""
+_OK = 200
+_FIRST_SERVER_ERROR = 500
+
+
+class RequestScope:
+    """One HTTP request: `with Visit(...)` counts, traces and logs it, and it is told what happens in between."""
+
+    __slots__ = (
+        "_log_context",
+        "_metrics",
+        "_scope",
+        "_span",
+        "_span_context",
+        "_started_at",
+        "body_bytes",
+        "id",
+        "route",
+        "status",
+    )
+
+    def __init__(self, scope: MutableMapping[str, Any], headers: Mapping[str, str], metrics: Metrics) -> None:
+        self.id = request_id_of(headers)
+        """The client's own, or a proxy's, if it looks like an id; else one of ours."""
+        self.status = 0
+        """0: nothing was answered."""
+        self.route = "unknown"
+        self.body_bytes = 0
+        """Bytes of its body that were read."""
+        self._started_at = time.perf_counter()
+        self._scope = scope
+        self._metrics = metrics
+        self._log_context = log.scope(request=self.id)
+        self._span_context = _open_request_span(scope, headers, self)
+        self._span: tracing.Span
+
+    def __enter__(self) -> Self:
+        self._log_context.__enter__()
+        self._span = self._span_context.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        method, seconds = self._scope["method"], time.perf_counter() - self._started_at
+        self._metrics.count_request(self.route, method, self.status, seconds)
+        path, status = self._scope["path"], self.status
+        tell = log.debug if path in _PROBE_PATHS and status == _OK else log.info
+        tell("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
+        try:
+            if tracing.is_enabled():
+                _describe_span(self._span, self, method)
+            self._span_context.__exit__(kind, error, traceback)
+        finally:
+            self._log_context.__exit__(kind, error, traceback)
+
+
+def request_id_of(headers: Mapping[str, str]) -> str:
+    """The id under which a request stands in logs, here and elsewhere."""
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else new_id("req")
+
+
+def open_socket_span(headers: Mapping[str, str], path: str, request_id: str) -> AbstractContextManager[tracing.Span]:
+    """A WebSocket from its opening to its end."""
+    if not tracing.is_enabled():
+        return tracing.NOOP_SPAN
+    about = {"http.request.method": "GET", "http.route": path, "holodeck.request.id": request_id}
+    return tracing.span(f"GET {path}", about, kind="server", parent=headers)
+
+
+def _open_request_span(
+    scope: Mapping[str, Any], headers: Mapping[str, str], request_scope: RequestScope
+) -> AbstractContextManager[tracing.Span]:
+    if not tracing.is_enabled() or scope["path"] in _PROBE_PATHS:
+        return tracing.NOOP_SPAN
+    about = {
+        "http.request.method": scope["method"],
+        "url.scheme": scope.get("scheme", "http"),
+        "url.path": scope["path"],
+        "holodeck.request.id": request_scope.id,
+    }
+    return tracing.span(scope["method"], about, kind="server", parent=headers)
+
+
+def _describe_span(span: tracing.Span, request_scope: RequestScope, method: str) -> None:
+    if request_scope.route != "unknown":
+        span.rename(f"{method} {request_scope.route}")
+        span.set({"http.route": request_scope.route})
+    span.set({"http.response.status_code": request_scope.status or None})
+    if request_scope.status >= _FIRST_SERVER_ERROR:
+        span.fail(str(request_scope.status))

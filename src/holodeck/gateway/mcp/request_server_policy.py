@@ -1,0 +1,108 @@
+"""Which servers a request may bring along by their addresses, and how they are dialled then: as strangers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from fnmatch import fnmatchcase
+from urllib.parse import urlsplit
+
+from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
+from holodeck.lib.byte_budget import ByteBudget
+from holodeck.lib.limits import MAX_REQUEST_SERVER_RESULT, REQUEST_SERVER_START
+from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, parse_networks
+from holodeck.lib.secret import Secret
+from holodeck.models.gateway import RequestServers
+from holodeck.models.tool import TOOL_NAME_PATTERN, MCPTool, TransportType
+from holodeck.models.url import BadURLError, parse_endpoint
+from holodeck.tools.mcp.factory import UntrustedServer, create_mcp_plugin
+from holodeck.tools.mcp.plugin import MCPPlugin
+
+_LABEL = re.compile(TOOL_NAME_PATTERN)
+_NOT_ALLOWED_TEXT = (
+    "This gateway dials no servers that a request names by their address, unless its operator writes "
+    "'request_servers: {allow: true}' into gateway.yaml. Use the label of a server that it has."
+)
+
+
+class RequestServerPolicy:
+    """The operator's word on servers that requests bring along."""
+
+    def __init__(self, config: RequestServers, budget: ByteBudget | None = None) -> None:
+        """`budget`: for what these servers answer."""
+        self._config = config
+        self._budget = budget
+        self._networks = parse_networks(config.allow_private_hosts)
+        self._private_hosts = {host.lower() for host in config.allow_private_hosts}
+        self._insecure_hosts = {host.lower() for host in config.allow_insecure_hosts}
+
+    def check(self, declarations: Collection[MCPDeclaration], configured: Collection[str]) -> None:
+        """Refuse what may not be. Nothing is dialled or resolved here. Raises `BadRequestError`."""
+        brought = [each for each in declarations if each.server_url is not None]
+        for declaration in brought:
+            self._check_declaration(declaration, configured)
+        most = self._config.max_per_request
+        if len(brought) > most:
+            message = f"At most {most} servers with a 'server_url' in one request ('request_servers.max_per_request')."
+            refuse(message, brought[most].param, "array_above_max_length")
+
+    def build_plugin(self, declaration: MCPDeclaration) -> MCPPlugin:
+        """The server of a declaration that was checked. Nothing is dialled before its first use."""
+        url = declaration.server_url or ""
+        parts, host = urlsplit(url), parse_endpoint(url).host
+        token = declaration.authorization
+        tool = MCPTool(
+            name=declaration.server_label,
+            description=declaration.server_description or declaration.server_label,
+            transport=TransportType.SSE if parts.path.rstrip("/").endswith("/sse") else TransportType.HTTP,
+            url=url,
+            headers=headers_of(declaration),
+            load_prompts=False,
+            startup_timeout=REQUEST_SERVER_START,
+            max_result_bytes=MAX_REQUEST_SERVER_RESULT,
+            allow_insecure_hosts=[host],
+        )
+        place = url[len(f"{parts.scheme}://{parts.netloc}") :]  # people put keys into paths and queries
+        hidden = (Secret(place), *((token,) if token is not None else ()))
+        stranger = UntrustedServer(ip_policy=self._ip_policy_for(host), secrets=hidden)
+        return create_mcp_plugin(tool, untrusted=stranger, budget=self._budget)
+
+    def build_caller_plugin(self, declaration: MCPDeclaration, server: MCPPlugin) -> MCPPlugin:
+        """A server of the operator, reached with nothing of the operator's but its address and its rules."""
+        token = declaration.authorization
+        return server.with_headers(headers_of(declaration), (token,) if token is not None else ())
+
+    def _check_declaration(self, declaration: MCPDeclaration, configured: Collection[str]) -> None:
+        where = f"{declaration.param}.server_url"
+        label = declaration.server_label
+        if not self._config.allow:
+            refuse(_NOT_ALLOWED_TEXT, where, "unsupported_value")
+        if label in configured:
+            message = f"'{label}' is a server of this gateway. Leave out 'server_url', or choose another label."
+            refuse(message, f"{declaration.param}.server_label", "duplicate_value")
+        if not _LABEL.fullmatch(label):
+            message = "a label begins with a letter and has letters, digits, '_' and '-'."
+            refuse(f"Invalid '{declaration.param}.server_label': {message}", f"{declaration.param}.server_label")
+        try:
+            scheme, host, _ = parse_endpoint(declaration.server_url or "")
+        except BadURLError as error:
+            why = str(error).removeprefix("'url' ")
+            refuse(f"Invalid '{where}': it {why}.", where, "invalid_url")
+        if scheme != "https" and host not in self._insecure_hosts:
+            refuse(f"Invalid '{where}': it must use https://.", where, "invalid_url")
+        hosts = self._config.hosts
+        if hosts is not None and not any(fnmatchcase(host, pattern.lower()) for pattern in hosts):
+            message = f"Invalid '{where}': the operator of this gateway does not allow this host."
+            refuse(message, where, "invalid_url")
+
+    def _ip_policy_for(self, host: str) -> IPPolicy:
+        return ANY_ADDRESS if host in self._private_hosts else IPPolicy(networks=self._networks)
+
+
+def headers_of(declaration: MCPDeclaration) -> dict[str, Secret]:
+    """What is sent with every request to the server of a declaration, and to no other."""
+    headers = dict(declaration.headers)
+    if declaration.authorization is not None:
+        headers["Authorization"] = Secret(f"Bearer {declaration.authorization.reveal()}")
+    return headers

@@ -1,0 +1,312 @@
+"""The MCP servers of one request: which it may use, which of their tools, and which calls must be approved."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any
+
+from holodeck.engine.checkpointed_steps import OUTCOME_UNKNOWN
+from holodeck.gateway.http.errors import server_unavailable_error
+from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
+from holodeck.gateway.wire.request.json_fields import refuse
+from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
+from holodeck.gateway.wire.response.mcp_items import DeclaredTool, ServerListing
+from holodeck.lib.errors import MCPError
+from holodeck.models.events import MissingServer
+from holodeck.models.items import FunctionCall
+from holodeck.models.model_io import ToolSpec
+from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+from holodeck.tools.mcp.executor import MCPExecutor, ToolRoute
+from holodeck.tools.mcp.names import full_name
+from holodeck.tools.mcp.plugin import MCPPlugin
+from holodeck.tools.mcp.results import NEVER_SENT
+from holodeck.tools.mcp.server_tools import ServerTools
+from holodeck.tools.mcp.tool_patterns import needs_approval
+
+_REQUEST_SERVER_LABELS = {"server": "(of a request)", "tool": "(of a request)"}
+"""Names that a client makes up would be labels without end on a dashboard."""
+
+
+class RequestServers:
+    """A view of the gateway's servers. With declarations only those are seen; without, all of them.
+
+    Names mean what they meant at the latest `specs` of this request, whatever other requests find out meanwhile.
+    """
+
+    def __init__(
+        self,
+        executor: MCPExecutor,
+        declarations: Sequence[MCPDeclaration],
+        *,
+        pool: CallerConnectionPool,
+        caller_id: str,
+        can_request_approval: bool = False,
+        approved: Collection[str] = (),
+        calls_with_unknown_outcome: Collection[str] = (),
+    ) -> None:
+        """`can_request_approval`: the client can be shown a request for approval. `approved`: ids of calls that were
+        approved.
+
+        `calls_with_unknown_outcome`: ids of calls that somebody who died may have run; they are not run again.
+
+        Raises `BadRequestError` for a server that may not be used.
+        """
+        self._configured = self._executor = executor
+        self._routes: Mapping[str, ToolRoute] = {}
+        self._targets: dict[str, tuple[str, str]] = {}
+        """The server and the tool for which calls that waited are meant, by the ids of the calls."""
+        self._declared = {declaration.server_label: declaration for declaration in declarations}
+        self._request_declared = [each for each in declarations if each.server_url is not None or each.has_credentials]
+        self._request_declared_labels = {each.server_label for each in self._request_declared}
+        # One that is reached with its caller's credentials is never reached with the operator's instead.
+        self._configured_labels = [label for label in self._declared if label not in self._request_declared_labels]
+        self._unavailable: dict[str, MCPError] = {}
+        self._pool = pool
+        self._caller_id = caller_id
+        self._can_request_approval = can_request_approval
+        self._approved = frozenset(approved)
+        self._calls_with_unknown_outcome = frozenset(calls_with_unknown_outcome)
+        self._missing_routes: dict[str, DeclaredTool] = {}
+        """Where calls that waited were to go, by the names that nothing has any more."""
+        self.started: set[str] = set()
+        """The ids of calls that may have reached their tools."""
+        if declarations:
+            pool.policy.check(declarations, executor.server_tools)
+            _check_configured_servers(declarations, executor.servers)
+            self._executor = executor.select(self._configured_labels)
+
+    @property
+    def kind(self) -> ToolKind:
+        return ToolKind.MCP
+
+    async def specs(self) -> tuple[ToolSpec, ...]:
+        if not self._request_declared:
+            return await self._read_specs()
+        with self._open_request_servers():
+            return await self._read_specs()
+
+    async def _read_specs(self) -> tuple[ToolSpec, ...]:
+        specs = await self._executor.specs()
+        self._routes = self._executor.routes
+        return tuple(spec for spec in specs if self._is_visible(spec.name))
+
+    def can_execute(self, name: str) -> bool:
+        return self._is_visible(name)
+
+    def may_repeat(self, name: str) -> bool:
+        route = self._routes.get(name)
+        return route is not None and self._is_visible(name) and route.server.may_repeat(route.tool)
+
+    def target_of(self, name: str) -> tuple[str, str] | None:
+        """The server and the tool behind a name."""
+        route = self._routes.get(name)
+        return None if route is None else route.target
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        if call.call_id in self._calls_with_unknown_outcome:
+            return ToolResult.failure(call.call_id, OUTCOME_UNKNOWN, outcome="unknown")
+        route = self._routes.get(call.name)
+        if call.call_id in self._targets:  # it goes where it was approved for, whatever has its name now
+            route = self._route_to(self._targets[call.call_id])
+        if route is None or not self._is_route_visible(route):
+            return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
+        is_approved, ours = call.call_id in self._approved, self._configured.server_tools.get(route.server.name)
+        if not is_approved and self._is_blocked(route):
+            about = {"server": route.server.name, "tool": route.tool.name}
+            return ToolResult.failure(
+                call.call_id, _cannot_ask_text(route), **(_REQUEST_SERVER_LABELS if ours is None else about)
+            )
+        if ours is not None and ours.server is route.server:
+            return await self._execute_at(route, call, is_approved=is_approved)
+        with self._open_request_servers() as offers:
+            if not any(offer.server is route.server for offer in offers):  # its connection was given up
+                await self._read_specs()
+                anew = self._route_to(route.target)
+                if anew is None or not self._is_route_visible(anew):
+                    return ToolResult.failure(call.call_id, f"There is no tool '{call.name}' any more.")
+                route = anew
+            result = await self._execute_at(route, call, is_approved=is_approved)
+        return replace(result, metadata={**result.metadata, **(_REQUEST_SERVER_LABELS if ours is None else {})})
+
+    async def _execute_at(self, route: ToolRoute, call: ToolCall, *, is_approved: bool) -> ToolResult:
+        self.started.add(call.call_id)
+        result = await self._executor.execute_at(route, call, is_approved=is_approved, caller_id=self._caller_id)
+        if result.metadata.get(NEVER_SENT):
+            self.started.discard(call.call_id)
+        return result
+
+    def _route_to(self, target: tuple[str, str]) -> ToolRoute | None:
+        return next((route for route in self._routes.values() if route.target == target), None)
+
+    def missing_servers(self) -> list[MissingServer]:
+        """The servers that are missing from the latest offer. Callers are told no more than that they are.
+
+        One that is reached with its caller's credentials is never required: they may be what is wrong.
+        """
+        required = {
+            one.name for one in self._executor.missing_servers() if one.required
+        } - self._request_declared_labels
+        names = [*self._unavailable, *(one.name for one in self._executor.missing_servers())]
+        reason = "It is not available at this moment."
+        return [MissingServer(name=name, reason=reason, required=name in required) for name in dict.fromkeys(names)]
+
+    async def check_required(self) -> None:
+        """Raises the 503 of a server that the operator requires and that is not there."""
+        if not any(offer.server.config.required for offer in self._executor.selected.values()):
+            return
+        await self.specs()
+        for server in self.missing_servers():
+            if server.required:
+                raise server_unavailable_error(server.name)
+
+    def needs_approval_first(self, call: FunctionCall) -> bool:
+        """True for a call that a person must approve first, and can: by the operator's rules or by the client's."""
+        route = self.find_declared_tool(call.name)
+        return route is not None and route.needs_approval
+
+    def find_declared_tool(self, name: str) -> DeclaredTool | None:
+        route = self._routes.get(name)
+        if route is None or not self._is_visible(name):
+            return self._missing_routes.get(name)
+        asks = self._can_request_approval and (
+            needs_approval(route.server.config, route.tool) or self._is_approval_declared(route)
+        )
+        return DeclaredTool(server_label=route.server.name, tool=route.tool.name, needs_approval=asks)
+
+    def call_targets(self, calls: Iterable[FunctionCall]) -> dict[str, tuple[str, str]]:
+        """The server and the tool of each call, by the id of the call."""
+        routes = ((call.call_id, self.find_declared_tool(call.name)) for call in calls)
+        return {call_id: (route.server_label, route.tool) for call_id, route in routes if route is not None}
+
+    def calls_with_caller_credentials(self, calls: Iterable[FunctionCall]) -> frozenset[str]:
+        """The ids of calls for whose servers the request brought credentials of its caller."""
+        labels = {each.server_label for each in self._request_declared if each.has_credentials}
+        routes = ((call.call_id, self.find_declared_tool(call.name)) for call in calls)
+        return frozenset(call_id for call_id, route in routes if route is not None and route.server_label in labels)
+
+    def check_caller_credentials(self, targets: Iterable[tuple[str, str]]) -> None:
+        """Refuse to go on with calls that wait for their caller's credentials without any: they are never kept."""
+        for label, _ in targets:
+            declaration = self._declared.get(label)
+            if declaration is None or not declaration.has_credentials:
+                message = (
+                    f"A call of server '{label}' waits that was asked for with credentials of your own. They are not "
+                    "kept: declare the server in 'tools' with its 'authorization' or 'headers' again."
+                )
+                refuse(message, "tools" if declaration is None else declaration.param, "missing_credentials")
+
+    def bind_call(self, call: FunctionCall, target: tuple[str, str] | None) -> FunctionCall:
+        """A call that waited, under the name that its tool has now: it was approved for that server and no other."""
+        if target is None:
+            return call
+        label, tool = self._targets[call.call_id] = target
+        name = next(iter(self.tool_names(label, tool)), None)
+        if name is None:
+            name = full_name(label, tool)
+            self._missing_routes[name] = DeclaredTool(server_label=label, tool=tool)
+        return replace(call, name=name)
+
+    def get_listings(self) -> list[ServerListing]:
+        """What the declared servers offer, or why it is not known."""
+        found = []
+        for label in self._declared:
+            tools = [_listed_tool_of(route) for route in self._routes_of(label)]
+            found.append(ServerListing(server_label=label, tools=tools, error=self._find_error_text(label)))
+        return found
+
+    def tool_names(self, label: str, tool: str | None) -> Iterable[str]:
+        """The names under which the model knows a server's tool, or all of them."""
+        for name, route in self._routes.items():
+            if route.server.name == label and (tool is None or route.tool.name == tool) and self._is_visible(name):
+                yield name
+
+    @contextmanager
+    def _open_request_servers(self) -> Iterator[list[ServerTools]]:
+        """The servers that the request brought along, open for as long as this lasts."""
+        with ExitStack() as stack:
+            offers: list[ServerTools] = []
+            self._unavailable.clear()
+            for declaration in self._request_declared:
+                try:
+                    offers.append(stack.enter_context(self._acquire_connection(declaration)))
+                except MCPError as error:
+                    self._unavailable[declaration.server_label] = error
+            known = self._executor.server_tools
+            if any(known.get(offer.server.name) is not offer for offer in offers):
+                self._executor = self._configured.select(self._configured_labels, offers)
+            yield offers
+
+    def _acquire_connection(self, declaration: MCPDeclaration) -> AbstractContextManager[ServerTools]:
+        ours = (
+            None
+            if declaration.server_url is not None
+            else self._configured.server_tools[declaration.server_label].server
+        )
+        return self._pool.acquire(declaration, self._caller_id, ours)
+
+    def _is_blocked(self, route: ToolRoute) -> bool:
+        """A call that needs approval was held, and has it by now; unless nobody could be asked."""
+        if needs_approval(route.server.config, route.tool):
+            return True
+        return not self._can_request_approval and self._is_approval_declared(route)
+
+    def _is_approval_declared(self, route: ToolRoute) -> bool:
+        declaration = self._declared.get(route.server.name)
+        return declaration is not None and declaration.needs_approval(route.tool)
+
+    def _find_error_text(self, label: str) -> str | None:
+        if label in self._unavailable:
+            return str(self._unavailable[label])
+        offer = self._executor.server_tools.get(label)
+        return offer.missing_reason or None if offer is not None else None
+
+    def _routes_of(self, label: str) -> Iterable[ToolRoute]:
+        return (route for name, route in self._routes.items() if route.server.name == label and self._is_visible(name))
+
+    def _is_visible(self, name: str) -> bool:
+        route = self._routes.get(name)
+        return route is not None and self._is_route_visible(route)
+
+    def _is_route_visible(self, route: ToolRoute) -> bool:
+        if not self._declared:
+            return True
+        declaration = self._declared.get(route.server.name)
+        return declaration is not None and declaration.is_allowed(route.tool)
+
+
+def _check_configured_servers(declarations: Sequence[MCPDeclaration], configured: Mapping[str, MCPPlugin]) -> None:
+    for declaration in declarations:
+        if declaration.server_url is not None:
+            continue
+        label, where = declaration.server_label, f"{declaration.param}.server_label"
+        if label not in configured:
+            refuse(f"There is no MCP server '{label}' here.", where)
+        if declaration.has_credentials and not configured[label].config.caller_authorization:
+            given = "authorization" if declaration.authorization is not None else "headers"
+            message = (
+                f"The server '{label}' is reached with its operator's credentials: leave out '{given}', "
+                "unless the operator writes 'caller_authorization: true' for this server into the gateway's file."
+            )
+            refuse(message, f"{declaration.param}.{given}", "unsupported_parameter")
+
+
+def _cannot_ask_text(route: ToolRoute) -> str:
+    server, tool = route.server.name, route.tool.name
+    return (
+        f"The tool '{tool}' of server '{server}' needs a person's approval, and this client cannot be asked. "
+        f'It can when it declares {{"type": "mcp", "server_label": "{server}"}} in a request to /v1/responses.'
+    )
+
+
+def _listed_tool_of(route: ToolRoute) -> dict[str, Any]:
+    """A tool in a list. What its server left out is empty: the AI SDK takes no null in such a list."""
+    tool = route.tool
+    annotations = asdict(tool.annotations) if is_dataclass(tool.annotations) else dict(tool.annotations)
+    return {
+        "name": tool.name,
+        "description": tool.description or "",
+        "input_schema": dict(tool.input_schema),
+        "annotations": annotations,
+    }

@@ -1,0 +1,314 @@
+"""One response in the making: pumped once, from engine events to wire events, and read by any number of clients."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Generic, Protocol, TypeVar
+
+from holodeck.engine.checkpointed_steps import CheckpointedSteps
+from holodeck.engine.event_log import EventLog
+from holodeck.engine.loop import RunRequest, run
+from holodeck.gateway.http.errors import NotStoredError, error_events
+from holodeck.gateway.runs.stream_writer import StreamWriter
+from holodeck.lib import log
+from holodeck.lib.errors import StorageError
+from holodeck.models.events import Event, RunFinished, RunResult
+from holodeck.providers.provider import ModelProvider
+from holodeck.providers.wrappers.long_retry import LongRetrying
+from holodeck.tools.toolbox import Toolbox
+
+
+class Writer(Protocol):
+    """Makes wire events of engine events, for one way in."""
+
+    @property
+    def is_silent(self) -> bool:
+        """True when nobody reads events: only what comes of them all matters."""
+        ...
+
+    def feed(self, event: Event) -> list[bytes]: ...
+
+
+W = TypeVar("W", bound=Writer)
+
+
+class LiveRun(Generic[W]):
+    """One response in the making."""
+
+    def __init__(
+        self,
+        request: RunRequest,
+        model: ModelProvider,
+        toolbox: Toolbox,
+        writer: W,
+        *,
+        caller_id: str,
+        store: Callable[[LiveRun[W]], Awaitable[None]] | None = None,
+        wire_events: Sequence[bytes] = (),
+    ) -> None:
+        """`store` stores a run that has ended; the client hears of its end only afterwards.
+
+        `wire_events` is what was told of it by a process that died.
+        """
+        self.id = request.run_id
+        self.model = request.agent or model.name
+        self.caller_id = caller_id
+        self.writer = writer
+        self.wire_events = list(wire_events)
+        self.result: RunResult | None = None
+        self.failure: NotStoredError | None = None
+        """Why the run has ended and could not be stored."""
+        self.started = asyncio.Event()
+        """Set when the steps of a run that survives begin."""
+        self.finished = asyncio.Event()
+        self.on_event: Callable[[Event], None] = _ignore_event
+        """Hears every event of the run."""
+        self.log_context = log.current_fields()
+        """The request that asked for it, which may be over before the run begins."""
+        self._request = request
+        self._model = model
+        self.toolbox = toolbox
+        self._store = store
+        self._task: asyncio.Task[Any] | None = None
+        self._wakeup: asyncio.Event | None = None
+        """Set with the next payloads; there is one only while somebody waits for it."""
+        self._unstored_events: list[bytes] = []
+        self._replacement_count = 0
+        """How many payloads were told instead of them."""
+        self._steps: CheckpointedSteps | None = None
+        self._stream_writer: StreamWriter | None = None
+        self._is_abandoned = False
+        self._is_cancelled = False
+        self._is_stored = False
+
+    def make_durable(self, steps: CheckpointedSteps, build_stream_writer: Callable[[LiveRun[W]], StreamWriter]) -> None:
+        """Keep every step and the stream, so that another process can go on with this run."""
+        self._steps = steps
+        self._stream_writer = build_stream_writer(self)
+        self.started.set()
+
+    def retry_model_for(self, seconds: float) -> None:
+        """Ask a model that fails again for so long: this run answers no open request."""
+        self._model = LongRetrying(self._model, seconds=seconds)
+
+    @property
+    def is_durable(self) -> bool:
+        return self._steps is not None
+
+    @property
+    def is_handed_over(self) -> bool:
+        """True when the rest of the run is another process's."""
+        return self._steps is not None and self._steps.is_handed_over and not self._is_stored
+
+    def publish(self, wire_events: list[bytes]) -> None:
+        """These may be read now."""
+        self.wire_events += wire_events
+        self._wake_readers()
+
+    async def hand_over(self) -> None:
+        """Leave the rest to another process, as soon as nothing is under way that cannot be repeated."""
+        if self._steps is not None:
+            await self._steps.hand_over()
+        self.cancel()
+
+    def abandon(self) -> None:
+        """Another process has this run already."""
+        self._is_abandoned = True
+        if self._steps is not None:
+            self._steps.abandon()
+        self.cancel()
+
+    async def run_to_end(self) -> None:
+        """Run to the end, whatever is told on the way. Leaving it cancels the run; what there is of it is kept."""
+        if self.writer.is_silent and not self.is_durable:
+            await self._run_in_current_task()
+            return
+        async with aclosing(self.stream()) as batches:
+            async for _ in batches:
+                pass
+
+    async def _run_in_current_task(self) -> None:
+        """In the task that we are in, which is cheaper than one of its own that is listened to."""
+        events = _CallbackEventLog(self._feed_event)
+        self._task = task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        cancels = task.cancelling()
+        try:
+            try:
+                await run(self._request, self._model, self.toolbox, events)
+            except asyncio.CancelledError:
+                if not self._is_cancelled or task.uncancel() > cancels:
+                    raise
+            except Exception as bug:  # it has been told as a failed run
+                log.error("gateway.run_crashed", response=self.id, error=repr(bug))
+            self._task = None  # what is left to do is not stopped by `cancel`
+            await self._store_end(self._feed_last_event(events), [])
+        except asyncio.CancelledError:  # nobody waits for it any more
+            await self._store_without_reader([events.last] if self.result is None and events.last is not None else [])
+            raise
+        finally:
+            self._task = None
+            self.finished.set()
+
+    def _feed_event(self, event: Event) -> None:
+        self.on_event(event)
+        self.writer.feed(event)
+
+    def _feed_last_event(self, events: EventLog) -> RunResult:
+        end = events.last
+        assert isinstance(end, RunFinished)  # noqa: S101 - every run ends so
+        self._feed_event(end)
+        return end.result
+
+    async def stream(self) -> AsyncGenerator[list[bytes], None]:
+        """Run to the end, wire events as they come. Leaving it cancels the run; what there is of it is kept."""
+        events = EventLog()
+        running = run(self._request, self._model, self.toolbox, events, self._steps)
+        self._task = asyncio.create_task(running, name=self.id)
+        if self._is_cancelled:
+            self.cancel()
+        if self._stream_writer is not None:
+            self._stream_writer.start()
+        seen = 0
+        try:
+            while batch := await events.wait_events(seen):
+                seen += len(batch)
+                if self.is_handed_over and isinstance(batch[-1], RunFinished):
+                    return
+                payloads: list[bytes] = []
+                for event in batch:
+                    self.on_event(event)
+                    payloads += self.writer.feed(event)
+                if self._stream_writer is not None and not isinstance(batch[-1], RunFinished):
+                    self._stream_writer.append(payloads)
+                    continue
+                payloads = [*(await self._stream_writer.stop() if self._stream_writer is not None else ()), *payloads]
+                self.wire_events += payloads
+                if isinstance(batch[-1], RunFinished):
+                    payloads = await self._store_end(batch[-1].result, payloads)
+                if payloads:
+                    self._wake_readers()
+                    yield payloads
+        finally:
+            try:
+                await self._stop(self._task)
+                await self._store_without_reader(await events.wait_events(seen) if events.is_finished else [])
+            finally:
+                self.finished.set()
+                self._wake_readers()
+
+    def cancel(self) -> None:
+        """Stop the model and the tools. The run then ends as cancelled, and is kept as such."""
+        self._is_cancelled = True
+        if self._task is not None:
+            # Not before its first step: a task that never began tells nobody of its end.
+            asyncio.get_running_loop().call_soon(self._task.cancel)
+
+    async def follow(self, starting_after: int = -1) -> AsyncGenerator[list[bytes], None]:
+        """Every wire event after a number, those to come included."""
+        position = starting_after + 1
+        while True:
+            if position < len(self.wire_events):
+                batch = self.wire_events[position:]
+                position += len(batch)
+                yield batch
+                continue
+            if self.finished.is_set():
+                return
+            self._wakeup = self._wakeup or asyncio.Event()
+            await self._wakeup.wait()
+
+    async def _store_end(self, result: RunResult, wire_events: list[bytes]) -> list[bytes]:
+        """What the last events are, once the run is stored."""
+        self.result = result
+        try:
+            await self._store_result()
+        except StorageError as error:
+            return self._report_not_stored(error, wire_events)
+        if self.is_handed_over:  # its end is told by whoever has it now
+            del self.wire_events[len(self.wire_events) - len(wire_events) :]
+            return []
+        return wire_events
+
+    async def _store_result(self) -> None:
+        if self._store is not None:
+            await self._store(self)
+        self._is_stored = not self._is_abandoned
+
+    def _report_not_stored(self, error: StorageError, wire_events: list[bytes]) -> list[bytes]:
+        """What the last events become: a client must not hear of an end that nobody can look up later."""
+        log.error("gateway.not_kept", response=self.id, error=error)
+        has_acted = self.result is not None and self.result.tool_calls > 0
+        self.failure = NotStoredError(str(error), has_run_tools=has_acted)
+        if wire_events:
+            self._unstored_events = wire_events
+            del self.wire_events[-len(wire_events) :]
+            wire_events = error_events(self.failure, len(self.wire_events), wire_events[-1])
+            self._replacement_count = len(wire_events)
+            self.wire_events += wire_events
+        return wire_events
+
+    async def retry_store(self) -> None:
+        """Try once more to store a run that has ended, as it was. `failure` is gone when that worked."""
+        told = self.wire_events
+        self.wire_events = (
+            [*told[: -self._replacement_count], *self._unstored_events] if self._unstored_events else told
+        )
+        try:
+            await self._store_result()
+        except StorageError as error:
+            self.wire_events = told
+            log.warning("gateway.not_kept", response=self.id, error=error)
+        else:
+            self.failure = None
+
+    def _wake_readers(self) -> None:
+        if self._wakeup is not None:
+            self._wakeup.set()
+            self._wakeup = None
+
+    async def _stop(self, task: asyncio.Task[RunResult]) -> None:
+        """Nothing of the run is under way any more."""
+        if self._stream_writer is not None:
+            await self._stream_writer.stop()
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            log.error("gateway.run_crashed", response=self.id, error=repr(bug))
+
+    async def _store_without_reader(self, unread_events: list[Event]) -> None:
+        """Keep a run whose reader left before its end, or before that was stored. `unread_events`:
+        what nobody has heard.
+        """
+        is_over = self._is_stored or self.failure is not None or self.is_handed_over
+        if is_over or (self.result is None and not unread_events):
+            return
+        for event in unread_events:
+            self.on_event(event)
+            self.wire_events += self.writer.feed(event)
+            if isinstance(event, RunFinished):
+                self.result = event.result
+        try:
+            await asyncio.shield(self._store_result())
+        except StorageError as error:
+            self._report_not_stored(error, [])
+
+
+class _CallbackEventLog(EventLog):
+    """A log with one reader, who hears everything but the end at once."""
+
+    def __init__(self, on_event: Callable[[Event], None]) -> None:
+        super().__init__()
+        self._on_event = on_event
+
+    def append(self, event: Event) -> int:
+        if not isinstance(event, RunFinished):
+            self._on_event(event)
+        return super().append(event)
+
+
+def _ignore_event(event: Event) -> None:
+    """Nobody counts."""

@@ -1,0 +1,72 @@
+"""What a run did, in lines of the log and in numbers: every tool call, and how it all ended. Never an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holodeck.gateway.metrics import Metrics
+from holodeck.lib import log
+from holodeck.models.events import Event, RunFinished, ToolFinished
+from holodeck.tools.toolbox import Toolbox
+
+UNKNOWN_TOOL = "unknown"
+"""A name that a model has made up can be anything: it is neither logged nor counted as it is."""
+
+
+def build_run_observer(
+    response_id: str, caller_id: str, model: str, toolbox: Toolbox, metrics: Metrics | None, *, has_request_log: bool
+) -> Callable[[Event], None]:
+    """Hears the events of a run. `model` is the name that clients say; `toolbox` knows which tools exist.
+
+    `has_request_log`: somebody waits for its answer, and the line of that request says how it ended, too.
+    """
+
+    def log_tool_call(event: ToolFinished) -> None:
+        server, tool = _tool_of(event, toolbox)
+        is_error = event.output.is_error
+        if metrics is not None:
+            metrics.count_tool_call(server, tool, event.seconds, is_error=is_error)
+        log.info(
+            "gateway.tool_call",
+            response=response_id,
+            caller=caller_id,
+            server=server or None,
+            tool=tool,
+            outcome="error" if is_error else "ok",
+            seconds=round(event.seconds, 4),
+        )
+
+    def log_run(event: RunFinished) -> None:
+        result = event.result
+        if metrics is not None:
+            metrics.count_run(model, result)
+        did: dict[str, object] = {
+            "turns": result.turns,
+            "tool_calls": result.tool_calls,
+            "input_tokens": result.usage.input_tokens,
+            "output_tokens": result.usage.output_tokens,
+        }
+        if result.missing_servers:
+            did["missing_servers"] = ",".join(server.name for server in result.missing_servers)
+        if has_request_log:
+            log.add_fields(model=model, run=result.status, **did)
+            return
+        ended = {"model": model, "status": result.status, **did, "seconds": round(result.seconds, 4)}
+        log.info("gateway.run", response=response_id, caller=caller_id, **ended)
+
+    def on_event(event: Event) -> None:
+        if isinstance(event, ToolFinished):
+            log_tool_call(event)
+        elif isinstance(event, RunFinished):
+            log_run(event)
+
+    return on_event
+
+
+def _tool_of(event: ToolFinished, toolbox: Toolbox) -> tuple[str, str]:
+    """The server, if any, and the tool of a call, by names that the operator or a server gave."""
+    metadata = event.metadata
+    if "server" in metadata:
+        return str(metadata["server"]), str(metadata.get("tool", event.name))
+    is_ours = toolbox.find_spec(event.name) is not None and not toolbox.is_client_function(event.name)
+    return "", event.name if is_ours else UNKNOWN_TOOL

@@ -1,0 +1,170 @@
+"""A run as a client of `/v1/chat/completions` sees it: one message, in chunks or whole. Our own tools stay unseen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from holodeck.gateway.wire.chat.chat_messages import REASONING_FIELD
+from holodeck.gateway.wire.chat.request import ChatRequest
+from holodeck.gateway.wire.response.endings import ending_of
+from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, RunFinished, RunResult, TextAdded
+from holodeck.models.items import FunctionCall, Message, Usage
+
+_MESSAGE_SEPARATOR = "\n\n"  # what the model says before and after a tool is one message here
+_FINISH_REASONS = {"content_filter": "content_filter"}
+
+
+def encode_chat_sse(chunk: bytes) -> bytes:
+    """A chunk as server-sent events have it; this API gives them no names."""
+    return b"data: %b\n\n" % chunk
+
+
+class ChatWriter:
+    """Writes one completion. `feed` it every event of the run, in order; a silent one only keeps the completion."""
+
+    def __init__(
+        self, request: ChatRequest, *, completion_id: str, created_at: float, model: str = "", is_silent: bool = False
+    ) -> None:
+        self._request = request
+        self.is_silent = is_silent
+        self._common_fields = {
+            "id": completion_id,
+            "created": int(created_at),
+            "model": model or request.response.model or "",
+            "service_tier": "default",
+            "system_fingerprint": None,
+        }
+        self._chunks: list[bytes] = []
+        self._texts: list[str] = []
+        self._refusals: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: dict[str, dict[str, Any]] = {}
+        self._latest_item_id = ""
+        self._unmatched_texts: list[str] = []  # of this turn, and not yet accounted for by a finished message
+        self._finish_reason = ""
+        self._usage = Usage()
+        self.error: dict[str, Any] | None = None
+        """What went wrong, when the run failed."""
+        self._head = orjson.dumps({**self._common_fields, "object": "chat.completion.chunk"})[:-1]
+        self._emit_delta({"role": "assistant", "content": "", "refusal": None})
+
+    def build_completion(self) -> dict[str, Any]:
+        """The whole answer."""
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(self._texts) or (None if self._calls or self._refusals else ""),
+            "refusal": "".join(self._refusals) or None,
+            "annotations": [],
+        }
+        if self._thoughts:
+            message[REASONING_FIELD] = "".join(self._thoughts)
+        if self._calls:
+            message["tool_calls"] = list(self._calls.values())
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": self._finish_reason}
+        return {
+            **self._common_fields,
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": _usage_to_chat_json(self._usage),
+        }
+
+    def feed(self, event: Event) -> list[bytes]:
+        """The chunks that this event makes, often none."""
+        match event:
+            case TextAdded(is_refusal=True):
+                self._unmatched_texts.append(event.text)
+                self._refusals.append(event.text)
+                self._emit_delta({"refusal": event.text})
+            case TextAdded():
+                self._add_text(event.item_id, event.text)
+            case ReasoningAdded():
+                self._thoughts.append(event.text)
+                self._emit_delta({REASONING_FIELD: event.text})
+            case CallAdded() if self._request.response.is_client_function(event.name):
+                self._add_call(event.call_id, event.name, event.arguments)
+            case ItemFinished(item=Message() as message):
+                self._finish_message(message)
+            case ItemFinished(item=FunctionCall(name=name) as call) if self._request.response.is_client_function(name):
+                if call.call_id not in self._calls:
+                    self._add_call(call.call_id, name, call.arguments)
+            case RunFinished():
+                self._finish_run(event.result)
+            case _:
+                pass
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def _add_text(self, item_id: str, text: str) -> None:
+        self._unmatched_texts.append(text)
+        if item_id != self._latest_item_id and self._texts:
+            text = _MESSAGE_SEPARATOR + text
+        self._latest_item_id = item_id
+        self._texts.append(text)
+        self._emit_delta({"content": text})
+
+    def _finish_message(self, item: Message) -> None:
+        """What was streamed stands; a provider that does not stream is heard now."""
+        if not any(self._unmatched_texts) and item.text:
+            self._add_text(item.id, item.text)
+        spoken = "".join(self._unmatched_texts)
+        self._unmatched_texts = [spoken[len(item.text) :]] if spoken.startswith(item.text) else []
+
+    def _add_call(self, call_id: str, name: str, arguments: str) -> None:
+        known = self._calls.get(call_id)
+        if known is None:
+            function = {"name": name, "arguments": arguments}
+            self._calls[call_id] = {"id": call_id, "type": "function", "function": function}
+            index = len(self._calls) - 1
+            self._emit_delta(
+                {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}
+            )
+        elif arguments:
+            known["function"]["arguments"] += arguments
+            index = list(self._calls).index(call_id)
+            self._emit_delta({"tool_calls": [{"index": index, "function": {"arguments": arguments}}]})
+
+    def _finish_run(self, result: RunResult) -> None:
+        self._usage = result.usage
+        ending = ending_of(result, needs_only_approval=False)
+        if ending.error is not None or ending.status == "cancelled":
+            error = ending.error or {"code": "cancelled", "message": "The run was cancelled."}
+            self.error = {"type": ending.error_type, "param": None, **error}
+            self._emit_chunk(orjson.dumps({"error": self.error}))
+            return
+        if ending.status == "incomplete":
+            self._finish_reason = _FINISH_REASONS.get(ending.incomplete or "", "length")
+        else:
+            self._finish_reason = "tool_calls" if self._calls else "stop"
+        self._emit_delta({}, self._finish_reason)
+        if self._request.needs_usage:
+            self._emit_chunk(
+                b'%b,"choices":[],"usage":%b}' % (self._head, orjson.dumps(_usage_to_chat_json(self._usage)))
+            )
+
+    def _emit_delta(self, delta: dict[str, Any], finish: str | None = None) -> None:
+        if self.is_silent:
+            return
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        usage = b',"usage":null' if self._request.needs_usage else b""
+        self._emit_chunk(b'%b,"choices":[%b]%b}' % (self._head, orjson.dumps(choice), usage))
+
+    def _emit_chunk(self, chunk: bytes) -> None:
+        if not self.is_silent:
+            self._chunks.append(chunk)
+
+
+def _usage_to_chat_json(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.total_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens, "audio_tokens": 0},
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning_tokens,
+            "audio_tokens": 0,
+            "accepted_prediction_tokens": 0,
+            "rejected_prediction_tokens": 0,
+        },
+    }

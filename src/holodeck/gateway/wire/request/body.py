@@ -1,0 +1,204 @@
+"""The body of `POST /v1/responses`: every parameter is honoured, or refused by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import field, replace
+
+from holodeck.gateway.wire.request.input import read_input
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_unsupported
+from holodeck.gateway.wire.request.options import (
+    GenerationOptions,
+    read_generation_options,
+    read_include,
+    read_metadata,
+)
+from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
+from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.request.tools import RequestToolChoice, RequestTools, read_tool_choice, read_tools
+from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
+from holodeck.lib.types import record
+from holodeck.models.items import Item
+from holodeck.models.model_io import ModelRequest, ToolChoice
+
+SERVICE_TIERS = ("auto", "default", "flex", "priority", "scale", "standard", "fast", "ultrafast", "batch")
+_NOT_SUPPORTED = "This gateway does not have it."
+_NO_CACHE = "This gateway has no prompt cache of its own."
+_UNSUPPORTED_FIELDS = {
+    **dict.fromkeys(("prompt", "moderation", "image", "access_programs", "context_management"), _NOT_SUPPORTED),
+    **dict.fromkeys(("prompt_cache_options", "prompt_cache_retention"), _NO_CACHE),
+}
+_SOCKET_FIELDS = ("type", "generate", "stream", "stream_options", "background", "stream_id")
+_STREAM_ID = re.compile(r"[A-Za-z0-9_.-]{1,256}")  # as OpenAI's own packages have it
+
+
+@record
+class ResponseRequest:
+    """A request for a response, whichever way it came."""
+
+    model: str | None
+    input: Input
+    tools: RequestTools = field(default_factory=RequestTools)
+    tool_choice: RequestToolChoice = field(default_factory=RequestToolChoice)
+    options: GenerationOptions = field(default_factory=GenerationOptions)
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation_id: str | None = None
+    parallel_tool_calls: bool = True
+    max_tool_calls: int | None = None
+    truncation: str = "disabled"
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    include: frozenset[str] = frozenset()
+    store: bool = True
+    stream: bool = False
+    background: bool = False
+    is_obfuscated: bool = False
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    user: str | None = None
+    needs_model: bool = True
+    """False for one that only prepares the next: the model is not asked."""
+
+    @property
+    def has_mcp_declarations(self) -> bool:
+        """True when the client speaks of MCP itself, and so expects OpenAI's items for it."""
+        return bool(self.tools.declarations)
+
+    @property
+    def has_secrets(self) -> bool:
+        """True when it brings credentials, which are never kept. The address of a server may hold one, too."""
+        return any(each.has_credentials or each.server_url is not None for each in self.tools.declarations)
+
+    def is_client_function(self, name: str) -> bool:
+        """True for a function that the client runs, unless the choice of tools leaves it out."""
+        allowed = () if self.tool_choice.mode == "none" else self.tool_choice.allowed
+        return any(spec.name == name for spec in self.tools.functions) and (allowed is None or name in allowed)
+
+    def build_model_request(
+        self, context: tuple[Item, ...], choice: ToolChoice, *, instructions: str | None = None
+    ) -> ModelRequest:
+        """The first turn: what came before, then this input. The request's instructions replace an agent's own."""
+        return self.options.build_model_request(
+            items=(*context, *self.input.items),
+            instructions=instructions if self.instructions is None else self.instructions,
+            tool_choice=choice,
+            parallel_tool_calls=self.parallel_tool_calls,
+        )
+
+
+def read_request(
+    body: object,
+    *,
+    find_item: FindItem = find_nothing,
+    tool_name_of: ToolNameOf = plain_tool_name,
+    sealed: SealedInput | None = None,
+) -> ResponseRequest:
+    """Read a body. Raises `BadRequestError`, which names the field."""
+    fields = JSONFields(body)
+    if not fields.has_none_of(_UNSUPPORTED_FIELDS):
+        for key, reason in _UNSUPPORTED_FIELDS.items():
+            fields.refuse_present(reason, key)
+    given = fields.pop("input")
+    previous = fields.get_text("previous_response_id")
+    conversation = _read_conversation_id(fields)
+    if previous is not None and conversation is not None:
+        message = "Mutually exclusive parameters: give only one of 'previous_response_id' and 'conversation'."
+        refuse(message, "previous_response_id", "mutually_exclusive_parameters")
+    if previous is None and conversation is None:
+        if given is None:
+            fields.refuse_missing("input")
+        if given == []:
+            refuse("Invalid 'input': empty array. There is nothing that a model could answer.", "input", "empty_array")
+    store, background = fields.get_flag("store"), fields.get_flag("background") or False
+    if background and store is False:
+        refuse("A background response is always stored: 'store' must not be false.", "store", "invalid_value")
+    stream = fields.get_flag("stream") or False
+    fields.get_mapping("client_metadata")  # what Codex says of itself, for whoever runs the models
+    fields.get_choice("service_tier", SERVICE_TIERS)  # the tier that was used is in the response, as the API has it
+    request = ResponseRequest(
+        model=fields.get_text("model"),
+        input=Input()
+        if given is None
+        else read_input(given, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
+        tools=read_tools(fields),
+        tool_choice=read_tool_choice(fields.pop("tool_choice")),
+        options=read_generation_options(fields),
+        instructions=_read_instructions(fields),
+        previous_response_id=previous,
+        conversation_id=conversation,
+        parallel_tool_calls=fields.get_flag("parallel_tool_calls") is not False,
+        max_tool_calls=fields.get_integer("max_tool_calls", minimum=1),
+        truncation=fields.get_choice("truncation", ("auto", "disabled")) or "disabled",
+        metadata=read_metadata(fields),
+        include=read_include(fields),
+        store=store is not False,
+        stream=stream,
+        background=background,
+        is_obfuscated=_read_obfuscation(fields, stream=stream),
+        safety_identifier=fields.get_text("safety_identifier", max_length=MAX_IDENTIFIER_CHARS),
+        prompt_cache_key=fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS),
+        user=fields.get_text("user", max_length=MAX_INPUT_TEXT_CHARS),
+    )
+    fields.refuse_unread()
+    return request
+
+
+def read_socket_message(
+    body: object,
+    *,
+    find_item: FindItem = find_nothing,
+    tool_name_of: ToolNameOf = plain_tool_name,
+    sealed: SealedInput | None = None,
+) -> ResponseRequest:
+    """The same as a WebSocket message of the type `response.create`, without what only HTTP has."""
+    fields = JSONFields(body)
+    if fields.get_choice("type", ("response.create",)) is None:
+        fields.refuse_missing("type")
+    if fields.get_flag("stream") is False:  # clients that build a body for HTTP leave a true one in it
+        refuse_unsupported("stream", "A WebSocket always streams.")
+    if fields.get_flag("background") or fields.has("stream_options"):
+        key = "stream_options" if fields.has("stream_options") else "background"
+        refuse_unsupported(key, "A WebSocket has no use for it.")
+    lane = fields.get_text("stream_id")
+    if lane is not None and not _STREAM_ID.fullmatch(lane):
+        words = "Expected 1 to 256 letters, digits, underscores, hyphens or periods."
+        refuse(f"Invalid 'stream_id': {words}", "stream_id", "invalid_value")
+    generates = fields.get_flag("generate") is not False
+    body = {key: value for key, value in fields.value.items() if key not in _SOCKET_FIELDS}
+    return replace(
+        read_request(body, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed), needs_model=generates
+    )
+
+
+def stream_id_of(body: object) -> str | None:
+    """The lane of a connection that a message belongs to; all that is answered to it says so. None: to none."""
+    lane = body.get("stream_id") if isinstance(body, dict) else None
+    return lane if isinstance(lane, str) and _STREAM_ID.fullmatch(lane) else None
+
+
+def _read_conversation_id(fields: JSONFields) -> str | None:
+    """An id, or an object that has it."""
+    if not isinstance(fields.value.get("conversation"), dict):
+        return fields.get_text("conversation")
+    inner = fields.get_object("conversation")
+    if inner is None:  # pragma: no cover - it is an object, as seen above
+        return None
+    conversation_id = inner.require_text("id", may_be_empty=False)
+    inner.refuse_unread()
+    return conversation_id
+
+
+def _read_instructions(fields: JSONFields) -> str | None:
+    return fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)
+
+
+def _read_obfuscation(fields: JSONFields, *, stream: bool) -> bool:
+    options = fields.get_object("stream_options")
+    if options is None:
+        return False
+    if not stream:
+        refuse("'stream_options' is only for 'stream': true.", "stream_options", "invalid_value")
+    is_wanted = options.get_flag("include_obfuscation") or False
+    options.refuse_unread()
+    return is_wanted

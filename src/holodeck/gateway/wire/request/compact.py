@@ -1,0 +1,71 @@
+"""The body of `POST /v1/responses/compact`, and the resource that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holodeck.gateway.sealing import Seal
+from holodeck.gateway.wire.compaction_item import build_compaction_item
+from holodeck.gateway.wire.request.body import SERVICE_TIERS
+from holodeck.gateway.wire.request.input import read_input
+from holodeck.gateway.wire.request.json_fields import JSONFields
+from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
+from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.gateway.wire.response.resource import usage_to_json
+from holodeck.lib.ids import new_id
+from holodeck.lib.limits import MAX_IDENTIFIER_CHARS, MAX_INPUT_TEXT_CHARS
+from holodeck.models.items import Item, Usage
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactRequest:
+    """What shall be folded."""
+
+    model: str
+    input: Input
+    previous_response_id: str | None = None
+    instructions: str | None = None
+
+
+def read_compact_request(
+    body: object,
+    *,
+    sealed: SealedInput | None = None,
+    find_item: FindItem = find_nothing,
+    tool_name_of: ToolNameOf = plain_tool_name,
+) -> CompactRequest:
+    """Raises `BadRequestError`."""
+    fields = JSONFields(body)
+    given, previous = fields.pop("input"), fields.get_text("previous_response_id")
+    model = fields.require_text("model", may_be_empty=False)
+    if given is None and previous is None:
+        fields.refuse_missing("input")
+    fields.get_text("prompt_cache_key", max_length=MAX_IDENTIFIER_CHARS)  # there is no cache that it could name
+    fields.refuse_present(
+        "This gateway has no prompt cache of its own.", "prompt_cache_retention", "prompt_cache_options"
+    )
+    fields.refuse_present("This gateway does not have it.", "image")
+    fields.get_choice("service_tier", SERVICE_TIERS)  # no model is asked
+    instructions = fields.get_text("instructions", max_length=MAX_INPUT_TEXT_CHARS)
+    fields.refuse_unread()
+    return CompactRequest(
+        model=model,
+        input=Input()
+        if given is None
+        else read_input(given, find_item=find_item, tool_name_of=tool_name_of, sealed=sealed),
+        previous_response_id=previous,
+        instructions=instructions,
+    )
+
+
+def build_compaction(items: Sequence[Item], *, seal: Seal, created_at: float, usage: Usage) -> dict[str, Any]:
+    """The whole conversation as one item: a client sends it back instead of everything that it stands for."""
+    return {
+        "id": new_id("resp"),
+        "object": "response.compaction",
+        "created_at": int(created_at),
+        "output": [build_compaction_item(items, seal)],
+        "usage": usage_to_json(usage),
+    }

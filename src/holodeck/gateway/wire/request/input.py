@@ -1,0 +1,148 @@
+"""Every form of `input` that clients send becomes items for the engine, and items that the client may list again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TypeGuard
+
+from holodeck.gateway.continuation.approvals import remove_answered_requests
+from holodeck.gateway.wire.request.input_items import ITEM_READERS
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
+from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
+from holodeck.gateway.wire.request.sealed_input import SealedInput
+from holodeck.lib.ids import new_id
+from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_INPUT_TEXT_CHARS
+from holodeck.models.items import text_message
+
+
+def read_input(
+    value: object,
+    *,
+    find_item: FindItem = find_nothing,
+    tool_name_of: ToolNameOf = plain_tool_name,
+    sealed: SealedInput | None = None,
+    path: str = "input",
+) -> Input:
+    """Read all of it. Raises `BadRequestError` with the path of the first field that is wrong."""
+    into = Input(find_item=find_item, tool_name_of=tool_name_of, sealed=sealed)
+    if isinstance(value, str):
+        if len(value) > MAX_INPUT_TEXT_CHARS:
+            message = f"Invalid '{path}': string too long. Expected at most {MAX_INPUT_TEXT_CHARS} characters."
+            refuse(message, path, "string_above_max_length")
+        _read_text(value, into)
+        return into
+    if not isinstance(value, list):
+        refuse_type(path, "a string or an array of input items", value)
+    if len(value) > MAX_INPUT_ITEMS:
+        message = f"Invalid '{path}': array too long. Expected at most {MAX_INPUT_ITEMS} elements."
+        refuse(message, path, "array_above_max_length")
+    for index, entry in enumerate(value):
+        _read_item(entry, f"{path}[{index}]", into)
+    remove_answered_requests(into)
+    return into
+
+
+def check_unique_ids(
+    items: Iterable[Mapping[str, Any]], existing_ids: Collection[str] = (), path: str = "input"
+) -> None:
+    """Refuse an item that a conversation has already, or that is given twice: its id would name two of them."""
+    known = set(existing_ids)
+    for index, item in enumerate(items):
+        if item["id"] in known:
+            message = f"Duplicate item found with id '{item['id']}'. Leave it out, or leave its id out."
+            refuse(message, f"{path}[{index}].id", "duplicate_item")
+        known.add(item["id"])
+
+
+def list_references(value: object) -> list[str]:
+    """The ids of all items that an input only refers to, so that they can be fetched before it is read."""
+    entries = value if isinstance(value, list) else []
+    return [entry["id"] for entry in entries if is_reference(entry)]
+
+
+def list_calls_without_result(value: object) -> list[str]:
+    """The ids of the calls at servers of which an input does not say what came: some clients send no more of them."""
+    entries = value if isinstance(value, list) else []
+    return [entry["id"] for entry in entries if is_call_without_result(entry)]
+
+
+def is_call_without_result(entry: object) -> TypeGuard[dict[str, Any]]:
+    """True for a call at a server that comes back with neither its output nor its error."""
+    if not isinstance(entry, dict) or entry.get("type") != "mcp_call" or not isinstance(entry.get("id"), str):
+        return False
+    return entry.get("output") is None and entry.get("error") is None
+
+
+def is_reference(entry: object) -> TypeGuard[dict[str, Any]]:
+    """True for an entry of an input that only names an item."""
+    return isinstance(entry, dict) and _entry_type(entry) == "item_reference" and isinstance(entry.get("id"), str)
+
+
+def resolve_references(body: object, find_item: FindItem) -> object:
+    """A body with the items that it only refers to, or sends in part, as far as they are found."""
+    if not isinstance(body, dict) or not isinstance(body.get("input"), list):
+        return body
+    return {**body, "input": resolve_entries(body, find_item)}
+
+
+def resolve_entries(body: object, find_item: FindItem) -> list[object]:
+    """The entries of the input of a body as they will be read: those that it only refers to as they are found."""
+    value = body.get("input") if isinstance(body, dict) else None
+    return [_find_entry(entry, find_item) or entry for entry in value] if isinstance(value, list) else []
+
+
+def _find_entry(entry: object, find_item: FindItem) -> Mapping[str, Any] | None:
+    return find_item(entry["id"]) if is_reference(entry) or is_call_without_result(entry) else None
+
+
+def _read_text(text: str, into: Input) -> None:
+    message = text_message("user", text)
+    item_id = new_id("msg")
+    into.items.append(message)
+    content = [{"type": "input_text", "text": text}]
+    into.wire_items.append(
+        {"id": item_id, "type": "message", "status": "completed", "role": "user", "content": content}
+    )
+
+
+def _read_item(entry: object, path: str, into: Input, *, is_found: bool = False) -> None:
+    fields = JSONFields(entry, path)
+    kind = _entry_type(fields.value)
+    if kind is None:
+        fields.refuse_missing("type")
+    if kind == "item_reference":
+        _read_reference(fields, into, is_found=is_found)
+        return
+    if (
+        not is_found
+        and is_call_without_result(fields.value)
+        and (kept := into.find_item(fields.value["id"])) is not None
+    ):
+        _read_item(dict(kept), path, into, is_found=True)
+        return
+    if not isinstance(kind, str) or kind not in ITEM_READERS:
+        refuse_choice(fields.path_of("type"), kind, (*ITEM_READERS, "item_reference"))
+    fields.pop("type")
+    fields.pop("created_by")
+    ITEM_READERS[kind](fields, into)
+    fields.refuse_unread()
+
+
+def _entry_type(entry: Mapping[str, Any]) -> Any:
+    """The type of an item; it may be left out of a message and of a reference."""
+    kind = entry.get("type")
+    if kind is not None:
+        return kind
+    if "role" in entry:
+        return "message"
+    return "item_reference" if set(entry) <= {"type", "id"} and "id" in entry else None
+
+
+def _read_reference(fields: JSONFields, into: Input, *, is_found: bool) -> None:
+    fields.pop("type")
+    item_id = fields.require_text("id", may_be_empty=False)
+    fields.refuse_unread()
+    found = None if is_found else into.find_item(item_id)
+    if found is None:
+        refuse(f"Item with id '{item_id}' not found.", fields.path_of("id"), "item_not_found")
+    _read_item(dict(found), fields.path, into, is_found=True)

@@ -1,0 +1,292 @@
+"""One reader for each type of input item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import orjson
+
+from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, is_sealed
+from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE
+from holodeck.gateway.wire.item_ids import call_id_of, item_id_of, mcp_id_of
+from holodeck.gateway.wire.request.content_parts import read_parts
+from holodeck.gateway.wire.request.guises import TOOL_SEARCH, model_tool_name, text_to_arguments
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
+from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
+from holodeck.gateway.wire.request.tools import read_found_tools
+from holodeck.gateway.wire.sealed_calls import read_sealed_call
+from holodeck.lib.ids import new_id
+from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS
+from holodeck.models.content import TextContent
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Message, Reasoning, Role
+
+_RESPONSES_PROVIDER_KEY = "responses"  # under which the provider of that dialect keeps reasoning that it can read again
+_ROLES = ("user", "assistant", "system", "developer")
+_STATUSES = ("in_progress", "completed", "incomplete")
+_MCP_STATUSES = (*_STATUSES, "calling", "failed")
+_UNKNOWN_RESULT = "This call has been run. What came of it is not known here."
+_NO_PROGRAMS = "This gateway runs no programs that call tools."
+
+
+def _read_message(fields: JSONFields, into: Input) -> None:
+    role = fields.get_choice("role", _ROLES) or fields.refuse_missing("role")
+    if not fields.has("content"):
+        fields.refuse_missing("content")
+    content, shown = read_parts(fields.pop("content"), fields.path_of("content"), is_assistant=role == "assistant")
+    item_id = fields.get_text("id") or new_id("msg")
+    status = fields.get_choice("status", _STATUSES) or "completed"
+    phase = fields.get_choice("phase", ("commentary", "final_answer"))
+    into.items.append(Message(role=cast(Role, role), content=content, id=item_id))
+    entry: dict[str, Any] = {"id": item_id, "type": "message", "status": status, "role": role, "content": shown}
+    into.wire_items.append({**entry, "phase": phase} if phase else entry)
+
+
+def _read_function_call(fields: JSONFields, into: Input) -> None:
+    _refuse_indirect_call(fields)
+    fields.pop("parsed_arguments")  # SDKs keep what they made of the arguments beside them, and send it along
+    given_id = fields.get_text("id")
+    item_id = given_id or new_id("fc")
+    if not given_id:
+        into.generated_ids.add(item_id)
+    name, namespace = _read_tool_name(fields)
+    call = FunctionCall(
+        call_id=fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False),
+        name=model_tool_name(name, namespace),
+        arguments=fields.require_text("arguments"),
+        id=item_id,
+    )
+    status = fields.get_choice("status", _STATUSES) or "completed"
+    into.items.append(call)
+    shown = {
+        "id": item_id,
+        "type": "function_call",
+        "status": status,
+        "call_id": call.call_id,
+        "name": name,
+        "arguments": call.arguments,
+    }
+    into.wire_items.append({**shown, "namespace": namespace} if namespace else shown)
+
+
+def _read_tool_name(fields: JSONFields) -> tuple[str, str | None]:
+    name = fields.require_text("name", max_length=2 * MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    return name, fields.get_text("namespace", max_length=MAX_TOOL_NAME_CHARS)
+
+
+def _read_custom_tool_call(fields: JSONFields, into: Input) -> None:
+    """A call of a tool that takes text: the model sees the function that it knows."""
+    _refuse_indirect_call(fields)
+    given_id = fields.get_text("id") or new_id("ctc")
+    name, namespace = _read_tool_name(fields)
+    call_id = fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
+    call = FunctionCall(
+        call_id=call_id,
+        name=model_tool_name(name, namespace),
+        arguments=text_to_arguments(fields.require_text("input", max_length=MAX_INPUT_TEXT_CHARS)),
+        id=item_id_of(given_id),
+    )
+    if not fields.has("id"):
+        into.generated_ids.add(call.id)
+    fields.get_choice("status", _STATUSES)
+    into.items.append(call)
+    into.wire_items.append({**fields.value, "type": "custom_tool_call", "id": given_id})
+
+
+def _read_function_call_output(fields: JSONFields, into: Input) -> None:
+    _refuse_indirect_call(fields)
+    kind = fields.value["type"]
+    fields.get_text("name")
+    fields.get_text("namespace")
+    item_id = fields.get_text("id") or new_id("out")
+    call_id = fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
+    if not fields.has("output"):
+        fields.refuse_missing("output")
+    output = fields.pop("output")
+    content, parts = read_parts(output, fields.path_of("output"))
+    status = fields.get_choice("status", _STATUSES) or "completed"
+    into.items.append(FunctionCallOutput(call_id=call_id, content=content, id=item_id))
+    shown = output if isinstance(output, str) else parts
+    into.wire_items.append({"id": item_id, "type": kind, "status": status, "call_id": call_id, "output": shown})
+
+
+def _read_tool_search_call(fields: JSONFields, into: Input) -> None:
+    item_id = fields.get_text("id") or new_id("tsc")
+    fields.get_choice("execution", ("client",))
+    fields.get_choice("status", _STATUSES)
+    call_id = fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
+    arguments = orjson.dumps(fields.pop("arguments")).decode()
+    into.items.append(FunctionCall(call_id=call_id, name=TOOL_SEARCH, arguments=arguments, id=item_id_of(item_id)))
+    into.wire_items.append({**fields.value, "id": item_id})
+
+
+def _read_tool_search_output(fields: JSONFields, into: Input) -> None:
+    """What was found is told to the model as it is; that it may call it is seen to later."""
+    item_id = fields.get_text("id") or new_id("tso")
+    fields.get_choice("execution", ("client",))
+    fields.get_choice("status", _STATUSES)
+    call_id = fields.require_text("call_id", max_length=MAX_CALL_ID_CHARS, may_be_empty=False)
+    tools = fields.value.get("tools") or []
+    read_found_tools(fields, {})
+    text = orjson.dumps({"tools": tools}).decode()
+    into.items.append(FunctionCallOutput(call_id=call_id, content=(TextContent(text=text),), id=item_id))
+    into.wire_items.append({**fields.value, "id": item_id})
+
+
+def _refuse_indirect_call(fields: JSONFields) -> None:
+    fields.refuse_present("Calls are answered in order.", "async")
+    caller = fields.get_object("caller")
+    if caller is not None and caller.pop("type") != "direct":
+        refuse_unsupported(fields.path_of("caller"), _NO_PROGRAMS)
+
+
+def _read_reasoning(fields: JSONFields, into: Input) -> None:
+    item_id = fields.get_text("id") or new_id("rs")
+    fields.get_choice("status", _STATUSES)
+    if not isinstance(fields.value.get("summary"), list):
+        refuse_type(fields.path_of("summary"), "an array", fields.value.get("summary"))
+    summary = _read_texts(fields, "summary", "summary_text")
+    text = _read_texts(fields, "content", "reasoning_text")
+    encrypted = fields.get_text("encrypted_content")
+    shown: dict[str, Any] = {
+        "id": item_id,
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": each} for each in summary],
+    }
+    if text:
+        shown["content"] = [{"type": "reasoning_text", "text": each} for each in text]
+    if encrypted is not None:
+        shown["encrypted_content"] = encrypted
+    opaque = {} if encrypted is None else _open_reasoning(encrypted, shown, fields, into)
+    if not read_sealed_call(opaque, into):
+        thought = Reasoning(text="".join(text), summary="\n\n".join(summary), opaque=opaque, id=item_id)
+        into.items.append(thought)
+    into.wire_items.append(shown)
+
+
+def _read_texts(fields: JSONFields, key: str, kind: str) -> list[str]:
+    texts = []
+    for part in fields.iter_objects(key):
+        if part.pop("type") not in (kind, "text"):
+            refuse_choice(part.path_of("type"), part.value.get("type"), (kind,))
+        texts.append(part.require_text("text", max_length=MAX_INPUT_TEXT_CHARS))
+        part.refuse_unread()
+    return texts
+
+
+def _open_reasoning(encrypted: str, shown: dict[str, Any], fields: JSONFields, into: Input) -> dict[str, Any]:
+    """What we sealed is opened; what another provider sealed is kept for it, as it came."""
+    if not is_sealed(encrypted):
+        return {_RESPONSES_PROVIDER_KEY: dict(shown)}
+    return cast(dict[str, Any], _require_sealed_content(REASONING_PURPOSE, encrypted, fields, into))
+
+
+def _require_sealed_content(purpose: str, encrypted: str, fields: JSONFields, into: Input) -> Any:
+    content = None if into.sealed is None else into.sealed.get(purpose, encrypted)
+    if content is None:
+        refuse(str(BrokenSealError()), fields.path_of("encrypted_content"), "invalid_encrypted_content")
+    return content
+
+
+def _read_compaction(fields: JSONFields, into: Input) -> None:
+    item_id = fields.get_text("id") or new_id("cmp")
+    encrypted = fields.require_text("encrypted_content", max_length=4 * MAX_INPUT_TEXT_CHARS)
+    into.items += _require_sealed_content(COMPACTION_PURPOSE, encrypted, fields, into)
+    into.wire_items.append({"id": item_id, "type": "compaction", "encrypted_content": encrypted})
+
+
+def _read_mcp_list_tools(fields: JSONFields, into: Input) -> None:
+    label = fields.require_text("server_label", may_be_empty=False)
+    if not fields.has("tools"):
+        fields.refuse_missing("tools")
+    for tool in fields.iter_objects("tools"):
+        tool.require_text("name", may_be_empty=False)
+        if tool.get_mapping("input_schema") is None:
+            tool.refuse_missing("input_schema")
+        tool.get_text("description")
+        tool.get_mapping("annotations")
+        tool.refuse_unread()
+    error = fields.get_text("error")
+    shown = {**fields.value, "id": fields.get_text("id") or new_id("mcpl")}
+    if error is None:
+        into.tool_lists[label] = shown
+    into.wire_items.append(shown)
+
+
+def _read_mcp_call(fields: JSONFields, into: Input) -> None:
+    """A call that was made in an earlier response: the model sees it as the call and the output that it was."""
+    approval = fields.get_text("approval_request_id")  # a client that keeps no ids of items still says what it approved
+    item_id = fields.get_text("id") or (mcp_id_of(approval) if approval else new_id("mcp"))
+    call = _read_server_call(fields, into, item_id)
+    status = fields.get_choice("status", _MCP_STATUSES)
+    output, error = fields.get_text("output"), fields.pop("error")
+    told = output if error is None else _error_text(error)
+    if told is None:
+        told, error = _UNKNOWN_RESULT if status == "completed" else "This call came to no result.", True
+    content = (TextContent(text=told),)
+    into.items += [
+        call,
+        FunctionCallOutput(call_id=call.call_id, content=content, is_error=error is not None, id=f"{item_id}_out"),
+    ]
+    into.wire_items.append({**fields.value, "id": item_id})
+
+
+def _read_mcp_approval_request(fields: JSONFields, into: Input) -> None:
+    call = _read_server_call(fields, into, fields.require_text("id", may_be_empty=False))
+    into.items.append(call)
+    into.pending_calls.append(call)
+    into.wire_items.append(dict(fields.value))
+
+
+def _read_server_call(fields: JSONFields, into: Input, item_id: str) -> FunctionCall:
+    label = fields.require_text("server_label", may_be_empty=False)
+    tool = fields.require_text("name", may_be_empty=False)
+    name = into.tool_name_of(label, tool)
+    arguments = fields.require_text("arguments")
+    into.targets[call_id_of(item_id)] = (label, tool)
+    return FunctionCall(call_id=call_id_of(item_id), name=name, arguments=arguments, id=item_id_of(item_id))
+
+
+def _error_text(error: Any) -> str:
+    """The error of a call in words, from each of the forms that clients have for it."""
+    if isinstance(error, str):
+        return error
+    if isinstance(error, dict):
+        told = error.get("message", error.get("content"))
+        if isinstance(told, list):
+            return "\n".join(str(part.get("text", "")) for part in told if isinstance(part, dict))
+        if isinstance(told, str):
+            return told
+    return orjson.dumps(error).decode()
+
+
+def _read_mcp_approval_response(fields: JSONFields, into: Input) -> None:
+    request_id = fields.require_text("approval_request_id", may_be_empty=False)
+    approve = fields.get_flag("approve")
+    if approve is None:
+        fields.refuse_missing("approve")
+    reason = fields.get_text("reason", max_length=MAX_INPUT_TEXT_CHARS)
+    param = fields.path_of("approval_request_id")
+    place = len(into.items)
+    into.approvals.append(
+        ApprovalAnswer(request_id=request_id, approve=approve, reason=reason, param=param, position=place)
+    )
+    item_id = fields.get_text("id") or new_id("mcpa")
+    into.wire_items.append({**fields.value, "id": item_id})
+
+
+ITEM_READERS: dict[str, Callable[[JSONFields, Input], None]] = {
+    "message": _read_message,
+    "function_call": _read_function_call,
+    "function_call_output": _read_function_call_output,
+    "custom_tool_call": _read_custom_tool_call,
+    "custom_tool_call_output": _read_function_call_output,
+    "tool_search_call": _read_tool_search_call,
+    "tool_search_output": _read_tool_search_output,
+    "reasoning": _read_reasoning,
+    "compaction": _read_compaction,
+    "mcp_list_tools": _read_mcp_list_tools,
+    "mcp_call": _read_mcp_call,
+    "mcp_approval_request": _read_mcp_approval_request,
+    "mcp_approval_response": _read_mcp_approval_response,
+}

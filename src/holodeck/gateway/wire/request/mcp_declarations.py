@@ -1,0 +1,199 @@
+"""`{"type": "mcp"}` in a request: which server, which of its tools, and which of them a person must approve."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
+from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_REQUEST_HEADERS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.secret import Secret
+from holodeck.tools.mcp.discovery import MCPToolInfo
+from holodeck.tools.mcp.tool_patterns import is_match
+
+_NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
+_NO_SEARCH = "This gateway offers all tools at once."
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_RESERVED_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect"}
+    | {"host", "keep-alive", "last-event-id", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_RESERVED_PREFIXES = ("mcp-", "proxy-")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolFilter:
+    """Some of a server's tools: those that a pattern matches, or those that only read, or those that do both."""
+
+    names: tuple[str, ...] | None = None
+    read_only: bool | None = None
+
+    def matches(self, server: str, tool: MCPToolInfo) -> bool:
+        if self.names is not None and not is_match(self.names, server, tool):
+            return False
+        return self.read_only is None or self.read_only is (tool.annotations.get("readOnlyHint") is True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApprovalRule:
+    """`default` is for a tool that neither filter matches; `never` wins for a tool that both match."""
+
+    default: Literal["always", "never"] = "always"
+    always: ToolFilter | None = None
+    never: ToolFilter | None = None
+
+    def needs_approval(self, server: str, tool: MCPToolInfo) -> bool:
+        """True when a person must approve a call of this tool first."""
+        if self.never is not None and self.never.matches(server, tool):
+            return False
+        if self.always is not None and self.always.matches(server, tool):
+            return True
+        return self.default == "always"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MCPDeclaration:
+    """A server that the request asks for. Without a URL it is one of the operator's."""
+
+    server_label: str
+    server_url: str | None = None
+    server_description: str | None = None
+    authorization: Secret | None = None
+    headers: Mapping[str, Secret] = field(default_factory=dict)
+    allowed: ToolFilter | None = None
+    approval: ApprovalRule = field(default_factory=ApprovalRule)
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    """The declaration as it is shown again: without credentials, and without the path of the URL."""
+    param: str = "tools"
+
+    @property
+    def has_credentials(self) -> bool:
+        return self.authorization is not None or bool(self.headers)
+
+    def is_allowed(self, tool: MCPToolInfo) -> bool:
+        return self.allowed is None or self.allowed.matches(self.server_label, tool)
+
+    def needs_approval(self, tool: MCPToolInfo) -> bool:
+        """True when the client wants a person to approve a call of this tool first."""
+        return self.approval.needs_approval(self.server_label, tool)
+
+
+def read_declaration(fields: JSONFields) -> MCPDeclaration:
+    """Raises `BadRequestError`."""
+    fields.pop("type")
+    fields.refuse_present(_NO_CONNECTORS, "connector_id", "tunnel_id")
+    if fields.get_flag("defer_loading"):
+        refuse(
+            f"Unsupported parameter: '{fields.path_of('defer_loading')}'. {_NO_SEARCH}", fields.path_of("defer_loading")
+        )
+    label = fields.require_text("server_label", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    url = _read_server_url(fields)
+    token = _read_token(fields)
+    headers = _read_headers(fields, has_token=token is not None)
+    description = fields.get_text("server_description", max_length=MAX_INPUT_TEXT_CHARS)
+    allowed = _read_tool_filter(fields, "allowed_tools")
+    approval = _read_approval_rule(fields)
+    if (callers := fields.get_strings("allowed_callers")) not in (None, ["direct"]):
+        refuse_choice(fields.path_of("allowed_callers"), callers, ("direct",))
+    fields.refuse_unread()
+    return MCPDeclaration(
+        server_label=label,
+        server_url=url,
+        server_description=description,
+        authorization=None if token is None else Secret(token),
+        headers=headers,
+        allowed=allowed,
+        approval=approval,
+        echo=_redact_declaration(fields.value, url),
+        param=fields.path,
+    )
+
+
+def _read_server_url(fields: JSONFields) -> str | None:
+    url = fields.get_text("server_url", max_length=MAX_INPUT_TEXT_CHARS)
+    if url is None:
+        return None
+    where = fields.path_of("server_url")
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in ("https", "http") and bool(parts.hostname)
+        has_password = parts.username is not None or parts.password is not None
+    except ValueError:
+        is_good, has_password = False, False
+    if not is_good:
+        refuse(f"Invalid '{where}': expected an http or https URL with a host.", where, "invalid_url")
+    if has_password:
+        refuse(f"Invalid '{where}': credentials belong into 'authorization' or 'headers'.", where, "invalid_url")
+    return url
+
+
+def _read_token(fields: JSONFields) -> str | None:
+    token, where = fields.get_text("authorization"), fields.path_of("authorization")
+    if token is None:
+        return None
+    token = token.removeprefix("Bearer ").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        refuse(f"Invalid '{where}': expected an access token.", where)
+    return token
+
+
+def _read_headers(fields: JSONFields, *, has_token: bool) -> dict[str, Secret]:
+    where = fields.path_of("headers")
+    headers: dict[str, Secret] = {}
+    given = fields.get_mapping("headers") or {}
+    if len(given) > MAX_REQUEST_HEADERS:
+        refuse(f"Invalid '{where}': at most {MAX_REQUEST_HEADERS} headers.", where, "object_above_max_properties")
+    for name, value in given.items():
+        if not isinstance(value, str):
+            refuse_type(f"{where}.{name}", "a string", value)
+        if any(char in value for char in "\r\n\0"):
+            refuse(f"Invalid '{where}.{name}': a header is one line.", f"{where}.{name}")
+        if not _HEADER_NAME.fullmatch(name):
+            refuse(f"Invalid '{where}': {name[:MAX_SHOWN_CHARS]!r} is not the name of a header.", where)
+        if name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_PREFIXES):
+            refuse(f"Invalid '{where}.{name}': this header is written by the gateway.", f"{where}.{name}")
+        if has_token and name.lower() == "authorization":
+            refuse(f"Give only one of '{fields.path_of('authorization')}' and '{where}.{name}'.", f"{where}.{name}")
+        headers[name] = Secret(value)
+    return headers
+
+
+def _read_tool_filter(fields: JSONFields, key: str) -> ToolFilter | None:
+    """A list of names, or an object."""
+    if isinstance(fields.value.get(key), list):
+        return ToolFilter(names=tuple(fields.get_strings(key) or ()))
+    if isinstance(fields.value.get(key), str):
+        refuse_type(fields.path_of(key), "an array of names or an object", fields.value[key])
+    inner = fields.get_object(key)
+    if inner is None:
+        return None
+    names, read_only = inner.get_strings("tool_names"), inner.get_flag("read_only")
+    inner.refuse_unread()
+    return ToolFilter(names=None if names is None else tuple(names), read_only=read_only)
+
+
+def _read_approval_rule(fields: JSONFields) -> ApprovalRule:
+    value = fields.value.get("require_approval")
+    if value is None or isinstance(value, str):
+        chosen = fields.get_choice("require_approval", ("always", "never"))
+        return ApprovalRule(default="never" if chosen == "never" else "always")
+    inner = fields.get_object("require_approval")
+    if inner is None:  # pragma: no cover - not null, as seen above
+        return ApprovalRule()
+    always, never = _read_tool_filter(inner, "always"), _read_tool_filter(inner, "never")
+    inner.refuse_unread()
+    # Only the tools that need approval are listed: then the others need none.
+    return ApprovalRule(default="never" if always and not never else "always", always=always, never=never)
+
+
+def _redact_declaration(value: Mapping[str, Any], url: str | None) -> dict[str, Any]:
+    shown = {key: value[key] for key in value if key not in ("authorization", "headers")}
+    shown.setdefault("allowed_tools", None)
+    shown.setdefault("require_approval", "always")
+    if url is not None:
+        parts = urlsplit(url)
+        shown["server_url"] = f"{parts.scheme}://{parts.netloc}/<redacted>"
+    return shown

@@ -1,0 +1,209 @@
+"""How the answer shall be: its format, its length, and how the model is to choose its words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any
+
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
+from holodeck.gateway.wire.request.schemas import RequestSchemas
+from holodeck.lib.limits import (
+    MAX_METADATA_KEY_CHARS,
+    MAX_METADATA_PAIRS,
+    MAX_METADATA_VALUE_CHARS,
+    MAX_PENALTY,
+    MAX_TEMPERATURE,
+    MAX_TOOL_NAME_CHARS,
+    MAX_TOP_LOGPROBS,
+    MIN_OUTPUT_TOKENS,
+)
+from holodeck.lib.types import record
+from holodeck.models.items import Item
+from holodeck.models.model_io import ModelRequest, ToolChoice
+
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
+_LOGPROBS = "message.output_text.logprobs"
+_INCLUDABLE = (
+    ENCRYPTED_REASONING,
+    _LOGPROBS,
+    "message.input_image.image_url",
+    # These are about tools that a request cannot ask for here, so there is never anything to include.
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+)
+_NO_LOGPROBS = "The models behind this gateway report no log probabilities."
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_SUMMARIES = ("auto", "concise", "detailed")
+_TEXT_FORMAT: Mapping[str, Any] = {"type": "text"}
+
+
+@record
+class GenerationOptions:
+    """None is the model's own choice."""
+
+    format: Mapping[str, Any] = field(default_factory=lambda: _TEXT_FORMAT)
+    """As it is shown again."""
+    schema: Mapping[str, Any] | None = None
+    """What the answer must fit."""
+    verbosity: str | None = None
+    effort: str | None = None
+    summary: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    max_output_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+
+    def build_model_request(
+        self, *, items: tuple[Item, ...], instructions: str | None, tool_choice: ToolChoice, parallel_tool_calls: bool
+    ) -> ModelRequest:
+        return ModelRequest(
+            items=items,
+            instructions=instructions,
+            tool_choice=tool_choice,
+            parallel_tool_calls=parallel_tool_calls,
+            response_format=self.schema,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=self.max_output_tokens,
+            effort=self.effort,
+            summary=self.summary,
+            verbosity=self.verbosity,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            stop=self.stop,
+            seed=self.seed,
+        )
+
+
+_DEFAULT_OPTIONS = GenerationOptions()
+_SAMPLING_FIELDS = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
+_OPTION_FIELDS = frozenset({"text", "reasoning", "top_logprobs", "max_output_tokens", *_SAMPLING_FIELDS})
+
+
+def read_generation_options(fields: JSONFields) -> GenerationOptions:
+    """`text`, `reasoning`, and the numbers."""
+    if fields.has_none_of(_OPTION_FIELDS):
+        return _DEFAULT_OPTIONS
+    shown, schema, verbosity = _read_text_options(fields)
+    effort, summary = _read_reasoning_options(fields)
+    if fields.get_integer("top_logprobs", minimum=0, maximum=MAX_TOP_LOGPROBS):
+        refuse_unsupported("top_logprobs", _NO_LOGPROBS)
+    return GenerationOptions(
+        format=shown,
+        schema=schema,
+        verbosity=verbosity,
+        effort=effort,
+        summary=summary,
+        max_output_tokens=fields.get_integer("max_output_tokens", minimum=MIN_OUTPUT_TOKENS),
+        **read_sampling_numbers(fields),
+    )
+
+
+def read_sampling_numbers(fields: JSONFields) -> dict[str, Any]:
+    """The numbers that both dialects have."""
+    return {
+        "temperature": fields.get_decimal("temperature", minimum=0, maximum=MAX_TEMPERATURE),
+        "top_p": fields.get_decimal("top_p", minimum=0, maximum=1),
+        "presence_penalty": fields.get_decimal("presence_penalty", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
+        "frequency_penalty": fields.get_decimal("frequency_penalty", minimum=-MAX_PENALTY, maximum=MAX_PENALTY),
+    }
+
+
+def read_metadata(fields: JSONFields) -> dict[str, str]:
+    given = fields.get_mapping("metadata") or {}
+    if not given:
+        return given
+    where = fields.path_of("metadata")
+    if len(given) > MAX_METADATA_PAIRS:
+        message = (
+            f"Invalid '{where}': too many properties. Expected at most {MAX_METADATA_PAIRS}, but got {len(given)}."
+        )
+        refuse(message, where, "object_above_max_properties")
+    for key, value in given.items():
+        if not isinstance(value, str):
+            refuse_type(f"{where}.{key[:MAX_METADATA_KEY_CHARS]}", "a string", value)
+        if len(key) > MAX_METADATA_KEY_CHARS or len(value) > MAX_METADATA_VALUE_CHARS:
+            limits = f"{MAX_METADATA_KEY_CHARS} characters for a key and {MAX_METADATA_VALUE_CHARS} for a value"
+            name = f"{where}.{key[:MAX_METADATA_KEY_CHARS]}"
+            refuse(f"Invalid '{name}': string too long. Expected at most {limits}.", name, "string_above_max_length")
+    return given
+
+
+def read_include(fields: JSONFields) -> frozenset[str]:
+    wanted = fields.get_strings("include")
+    if not wanted:
+        return frozenset()
+    for index, value in enumerate(wanted):
+        if value not in _INCLUDABLE:
+            refuse_choice(f"include[{index}]", value, _INCLUDABLE)
+        if value == _LOGPROBS:
+            refuse_unsupported(f"include[{index}]", _NO_LOGPROBS)
+    return frozenset(wanted)
+
+
+def read_json_schema(fields: JSONFields) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A named schema: as it is shown again, and as the model gets it."""
+    name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    schema = RequestSchemas().read(fields, "schema")
+    if schema is None:
+        fields.refuse_missing("schema")
+    strict = fields.get_flag("strict")
+    description = fields.get_text("description")
+    fields.refuse_unread()
+    shown = {
+        "type": "json_schema",
+        "name": name,
+        "description": description,
+        "schema": schema,
+        "strict": strict or False,
+    }
+    about = {"description": description} if description else {}
+    return shown, {"title": name, **about, **schema}
+
+
+def _read_text_options(fields: JSONFields) -> tuple[Mapping[str, Any], Mapping[str, Any] | None, str | None]:
+    text = fields.get_object("text")
+    if text is None:
+        return _TEXT_FORMAT, None, None
+    verbosity = text.get_choice("verbosity", ("low", "medium", "high"))
+    shown, schema = read_format(text, "format")
+    text.refuse_unread()
+    return shown, schema, verbosity
+
+
+def read_format(
+    fields: JSONFields, key: str, *, is_nested: bool = False
+) -> tuple[Mapping[str, Any], Mapping[str, Any] | None]:
+    """`text`, `json_object` or `read_json_schema`; the older API has the schema in an object of its own."""
+    inner = fields.get_object(key)
+    if inner is None:
+        return _TEXT_FORMAT, None
+    kind = inner.get_choice("type", ("text", "json_object", "json_schema")) or inner.refuse_missing("type")
+    if kind == "json_schema":
+        schema = inner.get_object("json_schema") or inner.refuse_missing("json_schema") if is_nested else inner
+        shown = read_json_schema(schema)
+        inner.refuse_unread()
+        return shown
+    inner.refuse_unread()
+    return {"type": kind}, {"type": "object"} if kind == "json_object" else None
+
+
+def _read_reasoning_options(fields: JSONFields) -> tuple[str | None, str | None]:
+    inner = fields.get_object("reasoning")
+    if inner is None:
+        return None, None
+    effort = inner.get_choice("effort", _EFFORTS)
+    older = inner.get_choice("generate_summary", _SUMMARIES)
+    summary = inner.get_choice("summary", _SUMMARIES) or older
+    for key, only in (("mode", "standard"), ("context", "auto")):
+        if inner.get_text(key) not in (None, only):
+            refuse_unsupported(inner.path_of(key), "The models behind this gateway have one way to reason.")
+    inner.refuse_unread()
+    return effort, summary

@@ -1,0 +1,28 @@
+"""JSON Schemas of one request: each within its limits, all of them within theirs, and none that refers elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
+from holodeck.lib.json.schema import SchemaBudget, SchemaError, SchemaTooLargeError
+from holodeck.lib.limits import MAX_REQUEST_SCHEMA_BYTES, MAX_REQUEST_SCHEMA_NODES
+
+
+class RequestSchemas:
+    """Reads the schemas among the fields of a request."""
+
+    def __init__(self) -> None:
+        self._budget = SchemaBudget(max_bytes=MAX_REQUEST_SCHEMA_BYTES, max_nodes=MAX_REQUEST_SCHEMA_NODES)
+
+    def read(self, fields: JSONFields, key: str) -> dict[str, Any] | None:
+        """The schema as it is; None when it is missing. Raises `BadRequestError`, which names the field."""
+        schema = fields.get_mapping(key)
+        if schema is None:
+            return None
+        try:
+            self._budget.add(schema)
+        except SchemaError as error:
+            code = "schema_above_max_size" if isinstance(error, SchemaTooLargeError) else "invalid_json_schema"
+            refuse(f"Invalid '{fields.path_of(key)}': {error}.", fields.path_of(key), code)
+        return schema

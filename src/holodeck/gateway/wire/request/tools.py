@@ -1,0 +1,297 @@
+"""`tools` and `tool_choice` of a request. A kind of tool that this gateway does not have is refused by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, replace
+from typing import Any, Literal, NoReturn, cast
+
+from holodeck.gateway.wire.request.guises import TOOL_SEARCH, ClientToolAlias, model_tool_name, text_tool_parameters
+from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
+from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration, read_declaration
+from holodeck.gateway.wire.request.schemas import RequestSchemas
+from holodeck.lib.limits import MAX_REQUEST_TOOLS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.types import record
+from holodeck.models.model_io import ToolChoice, ToolSpec
+
+_FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]+")
+_CHOICE_MODES = ("none", "auto", "required")
+_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+_NO_OPENAI_TOOLS = "This gateway runs none of OpenAI's own tools; an MCP server may do the same."
+_TOOL_TYPE_ADVICE = {
+    "": _NO_OPENAI_TOOLS,
+    "web_search": f'{_NO_OPENAI_TOOLS} In Codex, write web_search = "disabled" into config.toml.',
+    TOOL_SEARCH: "Only a search that the client itself makes ('execution': 'client') is known here.",
+}
+"""What to do about a kind of tool that is not here."""
+
+ServerNames = Callable[[str, str | None], Iterable[str]]
+"""From a server's label, and one of its tools or None for all, to the names that the model knows."""
+
+
+@record
+class RequestTools:
+    """The client's own functions, the MCP servers that it asks for, and both as they are shown again."""
+
+    functions: tuple[ToolSpec, ...] = ()
+    declarations: tuple[MCPDeclaration, ...] = ()
+    echo: tuple[Mapping[str, Any], ...] = ()
+    aliases: Mapping[str, ClientToolAlias] = field(default_factory=dict)
+    """How the client knows those functions, by their names, that it knows otherwise than the model."""
+
+
+@record
+class RequestToolChoice:
+    """A tool choice before the tools of the servers are known."""
+
+    mode: Literal["auto", "required", "none"] = "auto"
+    function: str | None = None
+    """The one function that must be called."""
+    target: tuple[str, str | None] | None = None
+    """The server, and perhaps the tool of it, that must be called."""
+    allowed: tuple[str | tuple[str, str | None], ...] | None = None
+    """Names of functions, and servers with a tool or with None for all of theirs."""
+    echo: str | Mapping[str, Any] = field(default="auto")
+
+    def resolve(self, names: ServerNames) -> ToolChoice:
+        """The choice for the engine. Raises `BadRequestError` when it forces a tool that nobody has."""
+        if self.function is not None:
+            return ToolChoice(mode="required", name=self.function)
+        if self.target is not None:
+            found = tuple(names(*self.target))
+            if not found:
+                message = f"Tool choice {self.target[1] or self.target[0]!r} not found in the tools of the request."
+                refuse(message, "tool_choice", "invalid_value")
+            if self.target[1] is not None:
+                return ToolChoice(mode="required", name=found[0])
+            return ToolChoice(mode="required", allowed=found)
+        if self.allowed is None:
+            return ToolChoice(mode=self.mode)
+        known: list[str] = []
+        for entry in self.allowed:
+            known += [entry] if isinstance(entry, str) else names(*entry)
+        return ToolChoice(mode=self.mode, allowed=tuple(dict.fromkeys(known)))
+
+
+_NO_TOOLS = RequestTools()
+_AUTO_CHOICE = RequestToolChoice()
+
+
+def read_tools(fields: JSONFields) -> RequestTools:
+    if fields.has_none_of(("tools",)):
+        return _NO_TOOLS
+    functions: list[ToolSpec] = []
+    declarations: list[MCPDeclaration] = []
+    echo: list[Mapping[str, Any]] = []
+    guises: dict[str, ClientToolAlias] = {}
+    schemas = RequestSchemas()
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            functions.append(_read_function_tool(entry, schemas))
+            echo.append(echo_function(entry.value))
+        elif kind == "mcp":
+            declarations.append(read_declaration(entry))
+            echo.append(declarations[-1].echo)
+        else:
+            functions += _read_aliased_tools(entry, kind, guises, schemas)
+            echo.append(dict(entry.value))
+    _check_unique_names([spec.name for spec in functions], "function name")
+    _check_unique_names([each.server_label for each in declarations], "server_label")
+    return RequestTools(functions=tuple(functions), declarations=tuple(declarations), echo=tuple(echo), aliases=guises)
+
+
+def read_found_tools(fields: JSONFields, aliases: dict[str, ClientToolAlias]) -> list[ToolSpec]:
+    """Tools of the client that a search has found."""
+    found: list[ToolSpec] = []
+    schemas = RequestSchemas()
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            found.append(_read_function_tool(entry, schemas, is_found=True))
+        else:
+            found += _read_aliased_tools(entry, kind, aliases, schemas, is_found=True)
+    return found
+
+
+def _read_aliased_tools(
+    fields: JSONFields,
+    kind: object,
+    aliases: dict[str, ClientToolAlias],
+    schemas: RequestSchemas,
+    *,
+    is_found: bool = False,
+) -> list[ToolSpec]:
+    """Tools that the model knows otherwise than the client."""
+    if kind == "custom":
+        return [_read_custom_tool(fields, None, aliases, schemas, is_found=is_found)]
+    if kind == TOOL_SEARCH and fields.value.get("execution") == "client" and not is_found:
+        return [_read_search_tool(fields, aliases, schemas)]
+    if kind != "namespace":
+        _refuse_tool_type(fields, kind)
+    return _read_namespace_tools(fields, aliases, schemas, is_found=is_found)
+
+
+def _read_search_tool(fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas) -> ToolSpec:
+    fields.pop("type")
+    fields.pop("execution")
+    about, parameters = fields.get_text("description") or "", schemas.read(fields, "parameters") or _NO_PARAMETERS
+    fields.refuse_unread()
+    aliases[TOOL_SEARCH] = ClientToolAlias(name=TOOL_SEARCH, form="search")
+    return ToolSpec(name=TOOL_SEARCH, description=about, parameters=parameters)
+
+
+def _read_namespace_tools(
+    fields: JSONFields, aliases: dict[str, ClientToolAlias], schemas: RequestSchemas, *, is_found: bool
+) -> list[ToolSpec]:
+    """The tools of a namespace: its name is part of theirs, and the first says what is said of all."""
+    fields.pop("type")
+    namespace = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    about = fields.get_text("description")
+    specs: list[ToolSpec] = []
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
+        kind = entry.value.get("type")
+        if kind == "function":
+            given = _read_function_tool(entry, schemas, is_found=is_found)
+            name = model_tool_name(given.name, namespace)
+            aliases[name] = ClientToolAlias(name=given.name, namespace=namespace)
+            specs.append(replace(given, name=name))
+        elif kind == "custom":
+            specs.append(_read_custom_tool(entry, namespace, aliases, schemas, is_found=is_found))
+        else:
+            entry.refuse_missing("type") if kind is None else refuse_choice(
+                entry.path_of("type"), kind, ("function", "custom")
+            )
+    fields.refuse_unread()
+    if about and specs:
+        told = f"About all tools whose names begin with {model_tool_name('', namespace)!r}: {about}"
+        specs[0] = replace(specs[0], description=f"{specs[0].description}\n\n{told}".strip())
+    return specs
+
+
+def _read_custom_tool(
+    fields: JSONFields,
+    namespace: str | None,
+    aliases: dict[str, ClientToolAlias],
+    schemas: RequestSchemas,
+    *,
+    is_found: bool,
+) -> ToolSpec:
+    """A tool that takes text: for the model, a function with one argument."""
+    fields.pop("type")
+    form = fields.get_mapping("format")
+    if fields.get_flag("defer_loading") and not is_found:
+        _refuse_unsupported_key(fields, "defer_loading", "This gateway offers all tools at once.")
+    given = read_function_spec(fields, schemas)
+    fields.refuse_unread()
+    name = model_tool_name(given.name, namespace)
+    aliases[name] = ClientToolAlias(name=given.name, namespace=namespace, form="custom")
+    return replace(given, name=name, parameters=text_tool_parameters(form))
+
+
+def _refuse_tool_type(fields: JSONFields, kind: object) -> NoReturn:
+    if kind is None:
+        fields.refuse_missing("type")
+    advice = _TOOL_TYPE_ADVICE.get(kind, _TOOL_TYPE_ADVICE[""]) if isinstance(kind, str) else ""
+    refuse_choice(fields.path_of("type"), kind, ("function", "custom", "namespace", "mcp"), advice=advice)
+
+
+def echo_function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A function tool as it is shown again: with all of its fields."""
+    return {
+        "type": "function",
+        "name": tool["name"],
+        "description": tool.get("description"),
+        "parameters": tool.get("parameters"),
+        "strict": tool.get("strict"),
+    }
+
+
+def read_function_spec(fields: JSONFields, schemas: RequestSchemas) -> ToolSpec:
+    """Name, description, parameters and `strict`, wherever the dialect keeps them."""
+    name = fields.require_text("name", max_length=MAX_TOOL_NAME_CHARS, may_be_empty=False)
+    if not _FUNCTION_NAME.fullmatch(name):
+        where = fields.path_of("name")
+        message = f"Invalid '{where}': string does not match pattern. Expected letters, digits, '_' and '-'."
+        refuse(message, where, "invalid_value")
+    return ToolSpec(
+        name=name,
+        description=fields.get_text("description") or "",
+        parameters=schemas.read(fields, "parameters") or _NO_PARAMETERS,
+        strict=fields.get_flag("strict") or False,
+    )
+
+
+def read_tool_choice(value: object) -> RequestToolChoice:
+    """`tool_choice` in each of its forms."""
+    if value is None:
+        return _AUTO_CHOICE
+    if isinstance(value, str):
+        if value not in _CHOICE_MODES:
+            refuse_choice("tool_choice", value, _CHOICE_MODES)
+        return RequestToolChoice(mode=cast(Literal["auto", "required", "none"], value), echo=value)
+    if not isinstance(value, dict):
+        refuse_type("tool_choice", "a string or an object", value)
+    fields = JSONFields(value, "tool_choice")
+    kind = fields.require_text("type")
+    if kind == "allowed_tools":
+        return _read_allowed_tools(fields, value)
+    found = _read_tool_reference(fields, kind, ("function", "custom", "mcp", "allowed_tools"))
+    echo = dict(value)
+    return (
+        RequestToolChoice(function=found, echo=echo)
+        if isinstance(found, str)
+        else RequestToolChoice(target=found, echo=echo)
+    )
+
+
+def _read_allowed_tools(fields: JSONFields, value: Mapping[str, Any]) -> RequestToolChoice:
+    mode = fields.get_choice("mode", _CHOICE_MODES) or "auto"
+    if not fields.has("tools"):
+        fields.refuse_missing("tools")
+    allowed = []
+    for entry in fields.iter_objects("tools", max_length=MAX_REQUEST_TOOLS):
+        allowed.append(_read_tool_reference(entry, entry.require_text("type"), ("function", "custom", "mcp")))
+    fields.refuse_unread()
+    if not allowed:
+        refuse("Invalid 'tool_choice.tools': empty array.", "tool_choice.tools", "empty_array")
+    mode = cast(Literal["auto", "required", "none"], mode)
+    return RequestToolChoice(mode=mode, allowed=tuple(allowed), echo={**value, "mode": mode})
+
+
+def _read_tool_reference(fields: JSONFields, kind: str, kinds: tuple[str, ...]) -> str | tuple[str, str | None]:
+    if kind in ("function", "custom"):
+        name = fields.require_text("name", may_be_empty=False)
+        found: str | tuple[str, str | None] = model_tool_name(name, fields.get_text("namespace"))
+    elif kind == "mcp":
+        found = (fields.require_text("server_label", may_be_empty=False), fields.get_text("name"))
+    else:
+        refuse_choice(fields.path_of("type"), kind, kinds)
+    fields.refuse_unread()
+    return found
+
+
+def _read_function_tool(fields: JSONFields, schemas: RequestSchemas, *, is_found: bool = False) -> ToolSpec:
+    fields.pop("type")
+    if fields.get_flag("defer_loading") and not is_found:
+        _refuse_unsupported_key(fields, "defer_loading", "This gateway offers all tools at once.")
+    if fields.get_flag("async"):
+        _refuse_unsupported_key(fields, "async", "Calls are answered in order.")
+    fields.refuse_present("What a function returns is not checked here.", "output_schema")
+    if (callers := fields.get_strings("allowed_callers")) not in (None, ["direct"]):
+        refuse_choice(fields.path_of("allowed_callers"), callers, ("direct",))
+    spec = read_function_spec(fields, schemas)
+    fields.refuse_unread()
+    return spec
+
+
+def _refuse_unsupported_key(fields: JSONFields, key: str, reason: str) -> NoReturn:
+    refuse(f"Unsupported parameter: '{fields.path_of(key)}'. {reason}", fields.path_of(key), "unsupported_parameter")
+
+
+def _check_unique_names(names: list[str], field_name: str) -> None:
+    twice = next((name for index, name in enumerate(names) if name in names[:index]), None)
+    if twice is not None:
+        refuse(f"Duplicate {field_name} in 'tools': {twice!r}.", "tools", "duplicate_value")

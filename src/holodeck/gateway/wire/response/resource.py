@@ -1,0 +1,96 @@
+"""The response resource: all of its fields, always, whatever the request left out and however the run ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holodeck.gateway.wire.client_kind import ClientKind
+from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.models.items import Usage
+
+_DEFAULT_TEMPERATURE = 1.0
+_DEFAULT_TOP_P = 1.0
+
+
+class ResponseResource:
+    """What stays the same for one response is made once; `build` adds how far it has come."""
+
+    def __init__(
+        self,
+        request: ResponseRequest,
+        *,
+        response_id: str,
+        created_at: float,
+        model: str,
+        client_kind: ClientKind = "openai",
+    ) -> None:
+        answer = request.options
+        self._head: dict[str, Any] = {"id": response_id, "object": "response", "created_at": int(created_at)}
+        self._tail: dict[str, Any] = {
+            "model": model,
+            "previous_response_id": request.previous_response_id,
+            "instructions": request.instructions,
+            "tools": list(request.tools.echo),
+            "tool_choice": request.tool_choice.echo,
+            "truncation": request.truncation,
+            "parallel_tool_calls": request.parallel_tool_calls,
+            "text": _text_to_json(request, client_kind),
+            "top_p": _DEFAULT_TOP_P if answer.top_p is None else answer.top_p,
+            "presence_penalty": answer.presence_penalty or 0.0,
+            "frequency_penalty": answer.frequency_penalty or 0.0,
+            "top_logprobs": 0,
+            "temperature": _DEFAULT_TEMPERATURE if answer.temperature is None else answer.temperature,
+            "reasoning": {"effort": answer.effort, "summary": answer.summary},
+            "max_output_tokens": answer.max_output_tokens,
+            "max_tool_calls": request.max_tool_calls,
+            "store": request.store,
+            "background": request.background,
+            "service_tier": "default",
+            "metadata": dict(request.metadata),
+            "safety_identifier": request.safety_identifier,
+            "prompt_cache_key": request.prompt_cache_key,
+        }
+        if request.conversation_id is not None:
+            self._tail["conversation"] = {"id": request.conversation_id}
+        if request.user is not None:
+            self._tail["user"] = request.user
+
+    def build(
+        self,
+        status: str,
+        output: Sequence[dict[str, Any]],
+        *,
+        completed_at: float | None = None,
+        error: dict[str, str] | None = None,
+        incomplete: str | None = None,
+        usage: Usage | None = None,
+    ) -> dict[str, Any]:
+        """The resource in a status, with what has been put out so far."""
+        return {
+            **self._head,
+            "completed_at": None if completed_at is None else int(completed_at),
+            "status": status,
+            "incomplete_details": None if incomplete is None else {"reason": incomplete},
+            "output": list(output),
+            "error": error,
+            "usage": None if usage is None else usage_to_json(usage),
+            **self._tail,
+        }
+
+
+def usage_to_json(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }
+
+
+def _text_to_json(request: ResponseRequest, client_kind: ClientKind) -> dict[str, Any]:
+    shown = dict(request.options.format)
+    if client_kind == "open_responses" and "schema" in shown:
+        shown["schema"] = None  # that contract has nothing else for it
+    return {"format": shown, "verbosity": request.options.verbosity or "medium"}

@@ -1,0 +1,229 @@
+"""A run as the client sees it: events go in, wire events come out, and the resource says exactly what was streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Literal
+
+import orjson
+
+from holodeck.gateway.sealing import Seal
+from holodeck.gateway.wire.client_kind import ClientKind
+from holodeck.gateway.wire.request.body import ResponseRequest
+from holodeck.gateway.wire.response.call_items import CallItems
+from holodeck.gateway.wire.response.endings import Ending, ending_of
+from holodeck.gateway.wire.response.event_encoder import EventEncoder
+from holodeck.gateway.wire.response.mcp_items import DeclaredServers, write_listing
+from holodeck.gateway.wire.response.output import OutputItems
+from holodeck.gateway.wire.response.resource import ResponseResource
+from holodeck.gateway.wire.response.sent_events import SentEvents
+from holodeck.gateway.wire.response.text_items import TextItems
+from holodeck.lib.clock import Clock, wall_clock
+from holodeck.models.events import (
+    CallAdded,
+    Event,
+    ItemFinished,
+    ReasoningAdded,
+    RunFinished,
+    RunResult,
+    RunStarted,
+    TextAdded,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+)
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+
+MCPItemsMode = Literal["portable", "openai"]
+
+
+def can_answer_approvals(request: ResponseRequest, mode: MCPItemsMode | Literal["auto"] | None) -> bool:
+    """True when the client knows requests for approval, and what to do with them."""
+    return request.has_mcp_declarations if mode in (None, "auto") else mode == "openai"
+
+
+def needs_openai_items(request: ResponseRequest, mode: MCPItemsMode | None, client_kind: ClientKind) -> bool:
+    """True when calls of MCP servers appear in OpenAI's own form.
+
+    Who takes every `function_call` for its own would look for functions that it does not have.
+    """
+    return client_runs_every_function_call(mode, client_kind) or can_answer_approvals(request, mode)
+
+
+def client_runs_every_function_call(mode: MCPItemsMode | None, client_kind: ClientKind) -> bool:
+    """True when no call of ours may appear as a `function_call`, not even one that is at no server."""
+    return mode == "openai" or (mode is None and client_kind == "openai_agents")
+
+
+class ResponseWriter:
+    """Writes one response. `feed` it every event of the run, in order; a silent one only keeps the resource."""
+
+    def __init__(
+        self,
+        request: ResponseRequest,
+        *,
+        response_id: str,
+        created_at: float,
+        model: str = "",
+        mode: MCPItemsMode | None = None,
+        servers: DeclaredServers | None = None,
+        pending: Sequence[FunctionCall] = (),
+        approved: Collection[str] = (),
+        listed_servers: Collection[str] | None = None,
+        client_kind: ClientKind = "openai",
+        seal: Seal | None = None,
+        is_silent: bool = False,
+        is_durable: bool = False,
+        sent_events: SentEvents | None = None,
+        clock: Clock = wall_clock,
+    ) -> None:
+        """`pending`: calls of an earlier response that run first; `approved`: the call ids that a person approved.
+
+        `listed_servers`: labels of servers whose tools are in the context already. `is_durable`: turns are kept, and
+        their items finish afterwards, so nothing is called done before. `sent_events`: what was told of it before.
+        """
+        self._resource = ResponseResource(
+            request,
+            response_id=response_id,
+            created_at=created_at,
+            model=model or request.model or "",
+            client_kind=client_kind,
+        )
+        self._servers = servers if needs_openai_items(request, mode, client_kind) else None
+        self._listed_servers: Collection[str] | None = (
+            request.input.tool_lists if listed_servers is None else listed_servers
+        )
+        self._clock = clock
+        self._encoder = EventEncoder(is_silent=is_silent, is_obfuscated=request.is_obfuscated, sent_events=sent_events)
+        self._output = OutputItems(self._encoder)
+        self._text_items = TextItems(self._output, request, client_kind=client_kind, seal=seal)
+        self._call_items = CallItems(
+            self._output,
+            request,
+            servers=self._servers,
+            pending=pending,
+            approved=approved,
+            default_label=(model or request.model or "")
+            if client_runs_every_function_call(mode, client_kind)
+            else None,
+            seal=seal,
+        )
+        self.is_silent = is_silent
+        self.is_stored = request.store
+        self._is_durable = is_durable
+        self._is_created = False
+        self._status = "queued"
+        self._ending_fields: dict[str, Any] = {}
+        self._encoded: bytes | None = None
+
+    def build_resource(self) -> dict[str, Any]:
+        """The response as it is now."""
+        return self._resource.build(self._status, self._output.list_finished(), **self._ending_fields)
+
+    def encode_resource(self, resource: dict[str, Any] | None = None) -> bytes:
+        """The same as JSON, made once when it is finished: what is stored and what is answered are the same bytes."""
+        if self._encoded is not None:
+            return self._encoded
+        encoded = orjson.dumps(self.build_resource() if resource is None else resource)
+        if self.is_finished:
+            self._encoded = encoded
+        return encoded
+
+    @property
+    def is_finished(self) -> bool:
+        return bool(self._ending_fields)
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next event."""
+        return self._encoder.sequence
+
+    def write_queued(self) -> list[bytes]:
+        """The first events of a response that has to wait for its turn."""
+        self._is_created = True
+        self._encoder.emit("response.created", response=self.build_resource())
+        self._encoder.emit("response.queued", response=self.build_resource())
+        return self._encoder.drain()
+
+    def feed(self, event: Event) -> list[bytes]:
+        """What this event means on the wire: complete payloads, often none."""
+        match event:
+            case TextAdded():
+                self._text_items.append_text(event.item_id, event.text, is_refusal=event.is_refusal)
+            case ReasoningAdded():
+                self._text_items.append_reasoning(event.item_id, event.text)
+            case CallAdded():
+                self._text_items.close_items()
+                self._call_items.append_arguments(event)
+            case ItemFinished():
+                self._encoder.flush_done()
+                self._finish_item(event.item, "incomplete" if event.is_cut else "completed")
+            case ToolStarted():
+                self._encoder.flush_done()
+                self._write_listings()
+                self._call_items.start_execution(event.call_id)
+            case ToolFinished():
+                self._call_items.finish_execution(event)
+            case RunStarted():
+                self._start_run()
+            case TurnStarted():
+                self._text_items.start_turn()
+                self._write_listings()
+                if not event.is_replayed:
+                    self._output.discard_sent_beyond()
+                    if self._is_durable:
+                        self._encoder.defer_done()
+            case RunFinished():
+                self._encoder.flush_done()
+                self._finish_run(event.result)
+        return self._encoder.drain()
+
+    def _start_run(self) -> None:
+        self._status = "in_progress"
+        if self.is_silent:
+            return
+        if not self._is_created:
+            self._encoder.emit("response.created", response=self.build_resource())
+        self._encoder.emit("response.in_progress", response=self.build_resource())
+
+    def _finish_item(self, item: Item, status: str) -> None:
+        match item:
+            case Message():
+                self._text_items.finish_message(item, status)
+            case Reasoning():
+                self._text_items.finish_reasoning(item, status)
+            case FunctionCall():
+                self._call_items.finish_call(item, status)
+            case FunctionCallOutput():
+                self._call_items.write_result(item)
+
+    def _write_listings(self) -> None:
+        """Once the tools are known: those of each declared server, unless the context has them."""
+        if self._listed_servers is None or self._servers is None:
+            return
+        for listing in self._servers.get_listings():
+            if listing.server_label not in self._listed_servers:
+                write_listing(listing, self._output)
+        self._listed_servers = None
+
+    def _finish_run(self, result: RunResult) -> None:
+        self._text_items.close_incomplete()
+        self._call_items.close_incomplete()
+        asks_person = self._call_items.request_approvals(result.pending)
+        ending = ending_of(result, needs_only_approval=asks_person and not self._call_items.has_client_calls)
+        self._write_ending(ending, result)
+
+    def _write_ending(self, ending: Ending, result: RunResult) -> None:
+        self._status = ending.status
+        self._ending_fields = {
+            "completed_at": self._clock() if ending.status == "completed" else None,
+            "error": ending.error,
+            "incomplete": ending.incomplete,
+            "usage": result.usage,
+        }
+        if self.is_silent:
+            return
+        if ending.error is not None:
+            flat = {"code": ending.error["code"], "message": ending.error["message"], "param": None}
+            self._encoder.emit("error", error={"type": ending.error_type, **flat}, **flat)
+        self._encoder.emit(ending.event, response=self.build_resource())

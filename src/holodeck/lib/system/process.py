@@ -1,0 +1,211 @@
+"""The one spawner: a child has its own session, is always drained, and is gone with its whole group after close()."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+from holodeck.lib.limits import (
+    CONTAINER_REMOVAL_TIMEOUT,
+    PROCESS_EOF_GRACE,
+    PROCESS_KILL_GRACE,
+    PROCESS_TERM_GRACE,
+    STDERR_RING_BYTES,
+)
+from holodeck.lib.system.private_memory import hide_memory
+from holodeck.lib.system.reaper import REAPER
+
+
+class Process:
+    """A running child. Make one with `spawn_process`; whoever made it closes it."""
+
+    def __init__(
+        self,
+        popen: subprocess.Popen[bytes],
+        *,
+        env: Mapping[str, str],
+        container: str | None = None,
+        on_exit: Callable[[], None] | None = None,
+    ) -> None:
+        self._popen = popen
+        self._env = env
+        self._notify_exit = on_exit
+        self._container = container
+        self._stderr = _TailBuffer()
+        self._stdin: asyncio.WriteTransport | None = None
+        self._transports: list[asyncio.BaseTransport] = []
+        self.exited = asyncio.Event()
+        self.was_killed = False
+        """Set when the child itself has ended; what it started is killed at that moment."""
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal, as in `subprocess`."""
+        return self._popen.returncode
+
+    @property
+    def stdin(self) -> asyncio.WriteTransport:
+        if self._stdin is None:
+            raise BrokenPipeError("the process has no standard input")
+        return self._stdin
+
+    def stderr_tail(self) -> bytes:
+        """The last of what it wrote to standard error."""
+        return self._stderr.tail
+
+    async def close(self) -> None:
+        """Ask (end of input), insist (TERM), make sure (KILL): each for a bounded time, and always the whole group.
+
+        Afterwards `was_killed` says whether it took the last of them.
+        """
+        try:
+            if self._stdin is not None:
+                self._stdin.close()
+            if not await self._wait_exited(PROCESS_EOF_GRACE):
+                self._signal(signal.SIGTERM)
+                if not await self._wait_exited(PROCESS_TERM_GRACE):
+                    self.was_killed = True
+                    self._signal(signal.SIGKILL)
+                    await self._wait_exited(PROCESS_KILL_GRACE)
+        finally:
+            self.kill()
+            for transport in self._transports:
+                transport.close()
+            if self._container is not None:
+                await _remove_container(self._container, self._env)
+
+    def kill(self) -> None:
+        """End the whole group now."""
+        if not self.exited.is_set():
+            self._signal(signal.SIGKILL)
+
+    async def _abandon(self) -> None:
+        """End it before it was of any use: no process, no pipe is left."""
+        self.kill()
+        await self._wait_exited(PROCESS_KILL_GRACE)
+        for transport in self._transports:
+            transport.close()
+        for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr)[len(self._transports) :]:
+            if pipe is not None:
+                pipe.close()
+
+    async def _wait_exited(self, seconds: float) -> bool:
+        # Never Popen.wait() or pipe EOF: a grandchild that holds the pipe would look like a hang.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.exited.wait()
+        return self.exited.is_set()
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._popen.pid, number)
+
+    async def _connect(self, stdout: asyncio.Protocol, stdin: asyncio.BaseProtocol) -> None:
+        loop = asyncio.get_running_loop()
+        self._watch_exit(loop)
+        popen = self._popen
+        self._stdin, _ = await loop.connect_write_pipe(lambda: stdin, popen.stdin)
+        self._transports.append(self._stdin)
+        reading, _ = await loop.connect_read_pipe(lambda: stdout, popen.stdout)
+        self._transports.append(reading)
+        errors, _ = await loop.connect_read_pipe(lambda: self._stderr, popen.stderr)
+        self._transports.append(errors)
+
+    def _watch_exit(self, loop: asyncio.AbstractEventLoop) -> None:
+        if hasattr(os, "pidfd_open"):
+            descriptor = os.pidfd_open(self._popen.pid)
+            loop.add_reader(descriptor, self._on_exit, loop, descriptor)
+        else:
+            threading.Thread(target=self._wait_in_thread, args=(loop,), daemon=True).start()
+
+    def _wait_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOWAIT)
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            loop.call_soon_threadsafe(self._on_exit, loop, None)
+
+    def _on_exit(self, loop: asyncio.AbstractEventLoop, descriptor: int | None) -> None:
+        if descriptor is not None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+        # The zombie still holds its number here, so the group cannot be somebody else's.
+        self._signal(signal.SIGKILL)
+        self._popen.wait()
+        REAPER.unwatch(self._popen.pid)
+        self.exited.set()
+        if self._notify_exit is not None:
+            self._notify_exit()
+
+
+async def spawn_process(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    stdout: asyncio.Protocol,
+    stdin: asyncio.BaseProtocol,
+    on_exit: Callable[[], None] | None = None,
+    container: str | None = None,
+) -> Process:
+    """Start a program with exactly this environment. Raises OSError as `subprocess` does."""
+    hide_memory()
+    popen = subprocess.Popen(  # noqa: ASYNC220 - it only waits for exec, and asyncio's own does just this
+        list(argv),
+        env=dict(env),
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        bufsize=0,
+    )
+    REAPER.watch(popen.pid, container)
+    process = Process(popen, env=env, container=container, on_exit=on_exit)
+    # A half-connected pipe has two owners who would both close it, so this step is never cancelled, only waited for.
+    connecting = asyncio.ensure_future(process._connect(stdout, stdin))
+    try:
+        await asyncio.shield(connecting)
+    except BaseException:
+        await asyncio.wait({connecting})
+        await process._abandon()
+        raise
+    return process
+
+
+class _TailBuffer(asyncio.Protocol):
+    """Keeps the end of a stream and forgets the rest."""
+
+    def __init__(self) -> None:
+        self.tail = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.tail = (self.tail + data)[-STDERR_RING_BYTES:]
+
+
+async def _remove_container(name: str, env: Mapping[str, str]) -> None:
+    """With the environment that started it. Best effort and bounded: usually it is gone, since it was run with --rm."""
+    try:
+        popen = subprocess.Popen(  # noqa: ASYNC220
+            ["docker", "rm", "-f", name],  # noqa: S607 - found on PATH, as the one that started it
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=dict(env),
+            start_new_session=True,
+        )
+    except OSError:
+        return
+    removal = Process(popen, env=env)
+    removal._watch_exit(asyncio.get_running_loop())
+    try:
+        await removal._wait_exited(CONTAINER_REMOVAL_TIMEOUT)
+    finally:
+        removal.kill()

@@ -1,0 +1,195 @@
+"""The rules between the fields of an MCP tool: from a mapping as written to the violations in it, each with its key."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from holodeck.lib.errors import MissingTransportFieldError, ValidationError
+from holodeck.models.file_model import as_written, quote_value
+from holodeck.models.rules import Violation
+from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, WEBSOCKET_REQUIRED, url_problem
+
+TRANSPORTS = ("stdio", "sse", "websocket", "http")
+COMMANDS = ("npx", "uvx", "docker")
+SCOPED_NPM_NAME = re.compile(r"@[a-z0-9~-][a-z0-9._~-]*/[a-z0-9~-][a-z0-9._~-]*(@[A-Za-z0-9._+~^-]+)?")
+
+_OTHER_NAMES = {"streamable-http": "http", "streamable_http": "http", "ws": "websocket", "https": "http"}
+_PROCESS = frozenset({"stdio"})
+_REMOTE = frozenset({"sse", "websocket", "http"})
+_STREAMING = frozenset({"sse", "http"})
+FIELD_TRANSPORTS: Mapping[str, frozenset[str]] = {
+    "command": _PROCESS,
+    "args": _PROCESS,
+    "env": _PROCESS,
+    "encoding": _PROCESS,
+    "cwd": _PROCESS,
+    "allow_unsafe_args": _PROCESS,
+    "url": _REMOTE,
+    "headers": _REMOTE,
+    "auth": _REMOTE,
+    "caller_authorization": _REMOTE,
+    "timeout": _REMOTE,
+    "sse_read_timeout": _STREAMING,
+    "terminate_on_close": frozenset({"http"}),
+    "allow_insecure_hosts": _STREAMING,
+}
+
+
+def find_violations(data: Mapping[str, Any]) -> list[Violation]:
+    """Every rule that this tool breaks."""
+    transport = data.get("transport") or "stdio"
+    if not isinstance(transport, str):
+        return []  # the field's own type says so
+    found: list[Violation] = []
+    if transport not in TRANSPORTS:
+        found.append(_unknown_transport_violation(transport))
+        return found
+    found += _check_foreign_fields(data, transport)
+    found += _check_server(data)
+    if "envFile" in data and "env_file" in data:
+        found.append(Violation(key="env_file", message="'envFile' and 'env_file' are the same key; give one of them"))
+    if data.get("enabled") is not False:
+        found += _check_command(data) if transport == "stdio" else _check_url(data, transport)
+    return found
+
+
+def is_legacy_npm(data: Mapping[str, Any]) -> bool:
+    """A stdio server without a command whose `server` is a scoped npm name: the format before there was a command."""
+    server = data.get("server")
+    return (
+        str(data.get("transport") or "stdio") == "stdio"
+        and data.get("command") is None
+        and isinstance(server, str)
+        and bool(SCOPED_NPM_NAME.fullmatch(server))
+    )
+
+
+def encoding_problem(name: str) -> str | None:
+    """Why this cannot be the encoding of a line-based text stream, or None."""
+    try:
+        is_text = codecs.lookup(name)._is_text_encoding  # not public, but what open() itself asks
+    except (LookupError, ValueError):
+        return "'encoding' is not an encoding that Python knows; 'utf-8' is the usual one"
+    if not is_text or "\n".encode(name) != b"\n":
+        return "'encoding' must be one in which a line ends with the byte 0x0A, such as 'utf-8' or 'latin-1'"
+    return None
+
+
+def _unknown_transport_violation(transport: str) -> Violation:
+    said = transport.lower()
+    meant = [_OTHER_NAMES[said]] if said in _OTHER_NAMES else difflib.get_close_matches(said, TRANSPORTS, n=1)
+    return Violation(
+        key="transport",
+        message="Unknown transport. Supported transports: " + ", ".join(TRANSPORTS),
+        fix=f"Did you mean '{meant[0]}'?" if meant else "",
+    )
+
+
+def _check_foreign_fields(data: Mapping[str, Any], transport: str) -> list[Violation]:
+    found = []
+    for key in data:
+        transports = FIELD_TRANSPORTS.get(key)
+        if transports is None or transport in transports or data[key] is None:
+            continue
+        where = ", ".join(name for name in TRANSPORTS if name in transports)
+        fix = f"Remove it, or set 'transport' to {where.replace(', ', ' or ')}."
+        if key == "url" and "command" not in data:
+            fix = "Set 'transport: http' (or sse, websocket) to reach a server by its URL."
+        found.append(
+            Violation(
+                key=key,
+                message=f"'{key}' has no meaning for {as_written(transport)} transport (only for {where})",
+                fix=fix,
+            )
+        )
+    return found
+
+
+def _check_server(data: Mapping[str, Any]) -> list[Violation]:
+    server = data.get("server")
+    if server is None and "server" not in data:
+        return []
+    if isinstance(server, str) and server.strip():
+        return []
+    return [
+        Violation(
+            key="server",
+            message="'server' must be a non-empty identifier",
+            fix="Name the package or service, or leave the key out when 'command' and 'args', or 'url', say it.",
+            kind=ValidationError,
+        )
+    ]
+
+
+def _check_command(data: Mapping[str, Any]) -> list[Violation]:
+    command = data.get("command")
+    if command is None:
+        if is_legacy_npm(data) or "url" in data:  # a URL on stdio is reported once, as a field of another transport
+            return []
+        return [
+            Violation(
+                key="command",
+                message="'command' is required for stdio transport",
+                kind=MissingTransportFieldError,
+                fix="Add 'command: npx', 'command: uvx' or 'command: docker'.",
+            )
+        ]
+    if command not in COMMANDS:
+        return [
+            Violation(
+                key="command",
+                message=f"Invalid command {quote_value(command)}. Supported commands: npx, uvx, docker",
+                fix=_command_fix(command),
+            )
+        ]
+    if not data.get("args") and not data.get("server"):
+        return [
+            Violation(
+                key="args",
+                message="neither 'server' nor 'args' says which server to start",
+                fix="Name the package in 'server', or write its arguments in 'args'.",
+            )
+        ]
+    return []
+
+
+def _command_fix(command: object) -> str:
+    if not isinstance(command, str):
+        return ""
+    if command.lower() in COMMANDS:
+        return f"Commands are case-sensitive: write '{command.lower()}'."
+    if command.split("/")[-1] in COMMANDS:
+        return f"Write '{command.split('/')[-1]}' without a path; it is looked up on PATH."
+    known = {
+        "python": "Run a Python server from its package with 'uvx <package>'.",
+        "python3": "Run a Python server from its package with 'uvx <package>'.",
+        "uv": "Use 'uvx <package>' instead of 'uv'.",
+        "node": "Run a Node.js server from its package with 'npx -y <package>'.",
+        "npm": "Use 'npx -y <package>' instead of 'npm'.",
+        "podman": "Use 'docker' (podman can provide it).",
+    }
+    return known.get(command, "Start the server through its npm package, its PyPI package or its image.")
+
+
+def _check_url(data: Mapping[str, Any], transport: str) -> list[Violation]:
+    url = data.get("url")
+    if url is None or (isinstance(url, str) and not url.strip()):
+        message = f"'url' is required for {as_written(transport)} transport"
+        return [Violation(key="url", message=message, kind=MissingTransportFieldError)]
+    if not isinstance(url, str):
+        return []  # the field's own type says so
+    hosts = data.get("allow_insecure_hosts")
+    insecure = [host for host in hosts if isinstance(host, str)] if isinstance(hosts, list) else []
+    problem = url_problem(url, websocket=transport == "websocket", allow_insecure_hosts=insecure)
+    if problem is None:
+        return []
+    fix = ""
+    if problem == HTTPS_REQUIRED:
+        fix = ALLOW_INSECURE
+    elif problem == WEBSOCKET_REQUIRED:
+        fix = "Use wss://, or another transport for this URL."
+    return [Violation(key="url", message=problem, fix=fix)]

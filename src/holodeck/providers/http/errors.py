@@ -1,0 +1,157 @@
+"""What went wrong with a model, in a sentence: who, what it said (never a secret), and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+
+from holodeck.lib.errors import BAD_QUESTION, RATE_LIMITED, UNAVAILABLE, ModelError
+from holodeck.providers.http.model_address import ModelAddress
+
+RETRYABLE_STATUSES = frozenset({408, 409, 429})
+_FINAL_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached"})  # a 429 that no waiting helps
+_TOO_LONG = "context_length_exceeded"
+_MEANINGS = {
+    RATE_LIMITED: RATE_LIMITED,
+    "rate_limit_error": RATE_LIMITED,
+    "overloaded_error": UNAVAILABLE,
+}
+"""What the codes of providers mean, where whoever asks can do something about it."""
+_OVERLOADED_STATUSES = frozenset({503, 529})  # the second is Anthropic's
+_BAD_QUESTIONS = frozenset({400, 413, 415, 422})
+_TOO_LONG_WORDS = ("context length", "context window", "context size", "prompt is too long", "input is too long")
+_RETRYABLE_CODES = frozenset(
+    {"server_error", "rate_limit_exceeded", "rate_limit_error", "overloaded_error", "api_error", "timeout_error"}
+)
+
+
+def refusal_error(
+    address: ModelAddress, status: int, headers: Mapping[str, str], body: bytes, *, proxy: str = ""
+) -> ModelError:
+    """The error for an answer with an HTTP status that is not success. `proxy`: the proxy that it came through."""
+    said, code = _parse_refusal_body(body)
+    wait = parse_retry_after(headers)
+    title = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "unknown status"
+    what = address.redact(f"it answered {status} {title}" + (f": {said}" if said else ""))
+    advice = _advice(address, status, wait, proxy)
+    return ModelError(
+        f"{address.description}: {what.rstrip('.')}." + (f" {advice}" if advice else ""),
+        provider=address.provider,
+        status=status,
+        retry_after=wait,
+        is_retryable=_is_retryable(status, headers, code),
+        code=_TOO_LONG
+        if status < HTTPStatus.INTERNAL_SERVER_ERROR and _is_too_long(said, code)
+        else _code_for_status(status),
+    )
+
+
+def _code_for_status(status: int) -> str:
+    """What whoever asks can do something about, in OpenAI's words; nothing for what is only the operator's business."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return RATE_LIMITED
+    if status in _OVERLOADED_STATUSES:
+        return UNAVAILABLE
+    return BAD_QUESTION if status in _BAD_QUESTIONS else ""
+
+
+def stream_error(address: ModelAddress, error: Any) -> ModelError:
+    """The error for an error that came inside a stream, in any of the shapes that servers use."""
+    said, code = _read_message_and_code(error)
+    return address.error(
+        f"it reported an error in the middle of its answer: {said or 'without a reason'}",
+        is_retryable=code in _RETRYABLE_CODES,
+        code=_TOO_LONG if _is_too_long(said, code) else _MEANINGS.get(code, ""),
+    )
+
+
+def _is_too_long(message: str, code: str) -> bool:
+    """Whether the conversation does not fit: one has a code for it, the others only words."""
+    words = message.lower()
+    return code == _TOO_LONG or any(each in words for each in _TOO_LONG_WORDS)
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the provider asks us to wait, as a number, a date or in milliseconds."""
+    milliseconds = _parse_seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    seconds = _parse_seconds(value)
+    if seconds is not None:
+        return seconds
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+def _parse_seconds(value: str | None) -> float | None:
+    try:
+        number = float(value) if value is not None else -1.0
+    except ValueError:
+        return None
+    return number if 0 <= number < float("inf") else None
+
+
+def _is_retryable(status: int, headers: Mapping[str, str], code: str) -> bool:
+    wish = headers.get("x-should-retry")
+    if wish in {"true", "false"}:
+        return wish == "true"
+    return (status in RETRYABLE_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR) and code not in _FINAL_CODES
+
+
+def _advice(address: ModelAddress, status: int, wait: float | None, proxy: str) -> str:
+    if status == HTTPStatus.FORBIDDEN and proxy:  # either of them may have said so
+        return f"Check the key in {address.key_source}, and whether the proxy at {proxy} lets this model be asked."
+    if status in {401, 403}:
+        return f"Check the key in {address.key_source}."
+    if status == HTTPStatus.NOT_FOUND:
+        if address.provider == "ollama":
+            return f"Check the name of the model ('ollama pull {address.model}' fetches it) and the endpoint."
+        return "Check the name of the model and the path of the endpoint (most servers want /v1 at its end)."
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return f"Ask again in {wait:.0f} s." if wait is not None else "Ask again later, or raise the limit there."
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return "The conversation with its images is too big for this server."
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+        return "Redirects are not followed: write the final address as the endpoint."
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "The fault is on its side: ask again later."
+    return ""
+
+
+def _parse_refusal_body(body: bytes) -> tuple[str, str]:
+    """The words and the code in the body of a refusal, which may be anything."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = body.decode("utf-8", "replace").strip()
+        return ("a web page instead of JSON" if text.startswith("<") else text), ""
+    if isinstance(document, list) and document:
+        document = document[0]  # Google's endpoints wrap the error in a list
+    if isinstance(document, dict):
+        return _read_message_and_code(document.get("error", document))
+    return _read_message_and_code(document)
+
+
+def _read_message_and_code(error: Any) -> tuple[str, str]:
+    if isinstance(error, str):
+        return error, ""
+    if not isinstance(error, dict):
+        return "", ""
+    said = next((error[key] for key in ("message", "detail", "msg", "error") if error.get(key)), "")
+    code = error.get("code") or error.get("type") or ""
+    words = said if isinstance(said, str) else orjson.dumps(said).decode()
+    if isinstance(code, str) and code and code not in words:
+        words = f"{words} ({code})" if words else code
+    return words, code if isinstance(code, str) else ""

@@ -1,0 +1,168 @@
+"""Which tools a request may mean: words of the request against names, descriptions, fields and values of the tools."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holodeck.lib.limits import MAX_REHEARSED_CHARS, MAX_SCHEMA_DEPTH
+from holodeck.models.model_io import ToolSpec
+from holodeck.providers.rehearsal.extract import Entity, EntityKind, find_entities
+from holodeck.providers.rehearsal.phrases import blank_entities
+from holodeck.providers.rehearsal.stemming import stem, stem_set, stems, synonyms_of
+
+# How much a word is worth where it stands. The name is what the author chose with most care.
+_NAME, _VALUE, _FIRST_SENTENCE, _FIELD, _REST = 3.0, 1.6, 1.5, 1.0, 0.4
+_SYNONYM = 0.55
+_COVERAGE = 3.5
+"""For a tool whose whole name is in the request: `list_directory` before `list_directory_with_sizes`."""
+_LEAD = 1.35
+"""For the first word of a request: it is mostly the verb, and the verb is the tool."""
+_DEPRECATED = 0.5
+_RARITY = 0.6
+_VERB = 5.5
+"""For a request and a description that begin with the same verb, unless every second description does."""
+_UNNAMED = 1.0
+"""Against each word of the tool's name that the request does not have."""
+_PLAIN_VERBS = stem_set("show get return list display give")
+_UNASKED = 4.0
+"""Against a tool that changes something when the request has no word for that."""
+_CHANGES = stem_set("create delete remove write move edit add update send commit reset toggle")
+_OPAQUE = frozenset({EntityKind.URL, EntityKind.EMAIL, EntityKind.PATH, EntityKind.QUOTED, EntityKind.ZONE})
+"""Things whose own words say nothing about the tool: `server.log` does not ask for a log."""
+_HINTS = {EntityKind.URL: "url", EntityKind.EMAIL: "email", EntityKind.ZONE: "timezone"}
+_ASKING = "when|what|which|who|whose|where|why|how|is|are|was|were|do|does|did|has|have"
+_QUESTION = re.compile(rf"\s*(?:{_ASKING})\b", re.IGNORECASE)
+_FILE_ENDING = re.compile(r"\w\.\w+$")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankedTool:
+    """A tool and how well it fits; the rest tells a real match from words that all texts share."""
+
+    tool: ToolSpec
+    score: float
+    matched: frozenset[str]
+    has_name: bool
+    """A word of the request is in the tool's name, itself or by another meaning."""
+    is_direct: bool
+    """... itself."""
+    is_unasked: bool
+    """The tool changes something, and the request is a question."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Query:
+    words: tuple[str, ...]
+    hints: tuple[str, ...]
+    """What the kinds of the things in the request say: an address asks for something that takes one."""
+    is_question: bool
+
+
+def shortlist_tools(query: str, tools: Sequence[ToolSpec], limit: int) -> list[ToolSpec]:
+    """The tools that fit a request best, best first; those without a word in common come last, in their order."""
+    return [ranked.tool for ranked in rank_tools(query, tools)[: max(limit, 0)]]
+
+
+def rank_tools(query: str, tools: Sequence[ToolSpec]) -> list[RankedTool]:
+    """Every tool with its score, best first."""
+    query = query[:MAX_REHEARSED_CHARS]
+    indexed = [_index_tool(tool) for tool in tools]
+    seen = Counter(word for words in indexed for word in words)
+    rarity = {word: 1 + _RARITY * math.log((1 + len(tools)) / (1 + count)) for word, count in seen.items()}
+    found = find_entities(query)
+    said = blank_entities(query, [each for each in found if each.kind in _OPAQUE])
+    hints = " ".join(map(_hint_of, found))
+    asked = _Query(
+        words=stems(said) or stems(query),
+        hints=stems(hints),
+        is_question=bool(_QUESTION.match(query)),
+    )
+    ranked = [_score_tool(tool, words, asked, rarity) for tool, words in zip(tools, indexed, strict=True)]
+    return sorted(ranked, key=lambda each: -each.score)
+
+
+def _score_tool(tool: ToolSpec, words: Mapping[str, float], query: _Query, rarity: Mapping[str, float]) -> RankedTool:
+    score, matched, hits = 0.0, set(), set()
+    for position, word in enumerate(dict.fromkeys(query.words)):
+        worth, hit = _score_word(word, words, rarity)
+        if hit:
+            score += worth * (_LEAD if position == 0 else 1)
+            matched.add(word)
+            hits.add(hit)
+    score += sum(_score_word(hint, words, rarity)[0] for hint in dict.fromkeys(query.hints))
+    name = set(stems(tool.name))
+    named = name & hits
+    score += _COVERAGE * len(named) / max(len(name), 1)
+    score -= _UNNAMED * len(name - hits - _PLAIN_VERBS)
+    score += _verb_worth(tool, query.words[0]) if query.words and not query.is_question else 0.0
+    if name & _CHANGES and not named & _CHANGES:
+        score -= _UNASKED
+    if "DEPRECATED" in tool.description:
+        score *= _DEPRECATED
+    return RankedTool(
+        tool=tool,
+        score=score,
+        matched=frozenset(matched),
+        has_name=bool(named),
+        is_direct=bool(named & matched),
+        is_unasked=query.is_question and bool(name & _CHANGES),
+    )
+
+
+def _hint_of(entity: Entity) -> str:
+    if entity.kind is EntityKind.PATH and _FILE_ENDING.search(entity.text):
+        return "file"
+    return _HINTS.get(entity.kind, "")
+
+
+def _verb_worth(tool: ToolSpec, lead: str) -> float:
+    """`Unstage` asks for what "Unstages all changes" says, not for a tool that is named after unstaged things."""
+    if lead in _PLAIN_VERBS:
+        return 0.0
+    verbs = {stem(word) for word in re.split(r"[^A-Za-z]+", tool.name) if not word.endswith("ed")}
+    verbs |= set(stems(tool.description)[:1])
+    return _VERB if lead in verbs else _VERB * _SYNONYM if verbs & set(synonyms_of(lead)) else 0.0
+
+
+def _score_word(word: str, words: Mapping[str, float], rarity: Mapping[str, float]) -> tuple[float, str]:
+    """What a word of the request is worth for a tool, itself or as one of its other meanings."""
+    candidates = [(words[word] * rarity[word], word)] if word in words else []
+    candidates += [(_SYNONYM * words[other] * rarity[other], other) for other in synonyms_of(word) if other in words]
+    return max(candidates, default=(0.0, ""))
+
+
+def _index_tool(tool: ToolSpec) -> dict[str, float]:
+    """The stems of a tool, each with the worth of the best place where it stands."""
+    first, *rest = _SENTENCE_END.split(tool.description.strip(), maxsplit=1)
+    places = [(_NAME, tool.name), (_FIRST_SENTENCE, first), *((_REST, text) for text in rest)]
+    places += list(_schema_texts(tool.parameters, MAX_SCHEMA_DEPTH))
+    words: dict[str, float] = {}
+    for worth, text in places:
+        for word in stems(text):
+            words[word] = max(words.get(word, 0.0), worth)
+    return words
+
+
+def _schema_texts(schema: object, depth: int) -> Iterator[tuple[float, str]]:
+    if not isinstance(schema, Mapping) or depth <= 0:
+        return
+    properties = schema.get("properties")
+    for name, field in properties.items() if isinstance(properties, Mapping) else ():
+        yield _FIELD, str(name)
+        yield from _schema_texts(field, depth - 1)
+    if isinstance(schema.get("description"), str):
+        yield _REST, schema["description"]
+    for value in _enum_texts(schema):
+        yield _VALUE, value
+    yield from _schema_texts(schema.get("items"), depth - 1)
+
+
+def _enum_texts(schema: Mapping[str, Any]) -> list[str]:
+    values = schema.get("enum")
+    return [value for value in values if isinstance(value, str)] if isinstance(values, list) else []

@@ -1,0 +1,138 @@
+"""Tool calls out of fragments: several at once, interleaved, without ids, in one piece, or under one number."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from holodeck.lib.json.parse import parse_json
+from holodeck.models.items import FunctionCall
+from holodeck.models.model_io import CallDelta, ModelRequest
+
+NO_ARGUMENTS = "{}"
+
+
+@dataclass(kw_only=True, slots=True)
+class _AssembledCall:
+    index: int
+    call_id: str
+    original_id: str
+    item_id: str = ""
+    name: str = ""
+    fragments: list[str] = field(default_factory=list)
+    is_announced: bool = False
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.fragments)
+
+    @property
+    def item(self) -> FunctionCall:
+        arguments = self.arguments or NO_ARGUMENTS
+        return FunctionCall(call_id=self.call_id, name=self.name, arguments=arguments, id=self.item_id)
+
+
+class ToolCallAssembler:
+    """The tool calls of one answer. Ids that a server leaves out are made up, the same again for the same items."""
+
+    def __init__(self, request: ModelRequest) -> None:
+        self._used_ids = {item.call_id for item in request.items if isinstance(item, FunctionCall)}
+        self._item_count = len(request.items)
+        self._calls: list[_AssembledCall] = []
+        self._by_key: dict[Hashable, _AssembledCall] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._by_key
+
+    def start(self, key: Hashable, *, call_id: str = "", name: str = "", item_id: str = "") -> None:
+        """A new call, which later fragments name by `key`."""
+        call = _AssembledCall(
+            index=len(self._calls), call_id=self._unique_id(call_id), original_id=call_id, name=name, item_id=item_id
+        )
+        self._calls.append(call)
+        self._by_key[key] = call
+
+    def append(self, key: Hashable, *, name: str = "", arguments: str = "") -> Iterator[CallDelta]:
+        """A fragment. Nothing is told of a call before its name is known."""
+        call = self._by_key[key]
+        call.name = call.name or name
+        call.fragments.append(arguments)
+        if call.is_announced:
+            if arguments:
+                yield CallDelta(index=call.index, arguments=arguments)
+        elif call.name:
+            yield self._announce(call)
+
+    def append_missing(self, key: Hashable, arguments: str) -> Iterator[CallDelta]:
+        """All of the arguments at the end: tells what the fragments did not."""
+        known = self._by_key[key].arguments
+        if arguments.startswith(known):
+            yield from self.append(key, arguments=arguments[len(known) :])
+
+    def is_new_call(self, key: Hashable, *, call_id: str, name: str) -> bool:
+        """Whether a fragment under a known key begins a new call: some servers number every call 0."""
+        call = self._by_key[key]
+        if not name or not call.name:
+            return False
+        if call_id:
+            return call_id != call.original_id
+        return name != call.name or _is_complete(call.arguments)
+
+    def announce_remaining(self) -> Iterator[CallDelta]:
+        """Calls that never got a name: the reader is told of them in the end, without one."""
+        for call in self._calls:
+            if not call.is_announced:
+                yield self._announce(call)
+
+    def item(self, key: Hashable) -> FunctionCall:
+        """One call, whole."""
+        return self._by_key[key].item
+
+    def items(self) -> tuple[FunctionCall, ...]:
+        """The calls, whole, in the order in which they began."""
+        return tuple(call.item for call in self._calls)
+
+    @staticmethod
+    def _announce(call: _AssembledCall) -> CallDelta:
+        call.is_announced = True
+        return CallDelta(index=call.index, call_id=call.call_id, name=call.name, arguments=call.arguments)
+
+    def _unique_id(self, call_id: str) -> str:
+        number = len(self._calls)
+        while not call_id or call_id in self._used_ids:
+            call_id = f"call_{self._item_count}_{number}"
+            number += 1
+        self._used_ids.add(call_id)
+        return call_id
+
+
+def arguments_text(arguments: Any) -> str:
+    """The text of arguments that may have come as an object."""
+    if arguments is None:
+        return ""
+    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+
+
+def arguments_object(arguments: str) -> dict[str, Any]:
+    """The object that a call's text stands for; text that is none is kept whole, under a key that says so."""
+    if not arguments.strip():
+        return {}
+    try:
+        value = parse_json(arguments)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {"invalid_arguments": arguments}
+
+
+def _is_complete(arguments: str) -> bool:
+    try:
+        orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return False
+    return True

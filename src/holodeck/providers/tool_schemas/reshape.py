@@ -1,0 +1,147 @@
+"""A schema in the shape that a dialect accepts, built beside the route that leads its arguments back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holodeck.providers.tool_schemas.argument_route import ArgumentRestorer
+from holodeck.providers.tool_schemas.changes import ChangeNotes
+from holodeck.providers.tool_schemas.merge import merge_all_of
+from holodeck.providers.tool_schemas.normalize import normalize_schema
+from holodeck.providers.tool_schemas.rules import COMBINATIONS, IDENTITIES, SchemaRules
+from holodeck.providers.tool_schemas.strict import to_strict
+
+_ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
+_ONE_SCHEMA = ("not", "if", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties")
+_ELLIPSIS = " ..."
+
+
+class Shaper:
+    """Shapes one schema. References are gone before it starts."""
+
+    def __init__(self, rules: SchemaRules, names: Mapping[str, str], notes: ChangeNotes) -> None:
+        self._rules, self._names, self._notes = rules, names, notes
+
+    def shape(self, schema: Any, path: str = "", depth: int = 0) -> tuple[dict[str, Any], ArgumentRestorer]:
+        """The schema, and the way back for what fits it."""
+        if schema is False:
+            return {"not": {}}, ArgumentRestorer()
+        if not isinstance(schema, Mapping):
+            schema = {}
+        if depth > self._rules.max_depth:
+            self._notes.add("cut: nested too deep", path, is_looser=True)
+            kind = schema.get("type")
+            schema = {"type": kind} if isinstance(kind, str) else {}
+        route = ArgumentRestorer()
+        result = self._remove_refused(normalize_schema(schema, path, self._notes), path)
+        self._shorten_texts(result, path)
+        self._shape_combinations(result, route, path, depth)
+        self._shape_object(result, route, path, depth)
+        self._shape_array(result, route, path, depth)
+        for key in _ONE_SCHEMA:
+            if key in result:
+                result[key], branch = self.shape(result[key], f"{path}/{key}", depth)
+                route.branches.append(branch)
+        return (to_strict(result, route, path, self._notes) if self._rules.is_strict else result), route
+
+    def _remove_refused(self, schema: dict[str, Any], path: str) -> dict[str, Any]:
+        for key in [key for key in schema if key in self._rules.refused]:
+            del schema[key]
+            if key not in IDENTITIES:
+                self._notes.add(f"left out: '{key}'", path, is_looser=key not in _ANNOTATIONS)
+        return schema
+
+    def _shorten_texts(self, schema: dict[str, Any], path: str) -> None:
+        limit = self._rules.max_field_description
+        if len(schema.get("description", "")) > limit:
+            schema["description"] = schema["description"][: limit - len(_ELLIPSIS)] + _ELLIPSIS
+            self._notes.add("shortened: a description", path)
+        if len(schema.get("enum", ())) > self._rules.max_enum:
+            self._notes.add(f"left out: an enumeration of {len(schema['enum'])} values", path, is_looser=True)
+            del schema["enum"]
+
+    def _shape_combinations(self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int) -> None:
+        for key in COMBINATIONS:
+            if key not in schema:
+                continue
+            shaped = [self.shape(each, f"{path}/{key}/{at}", depth) for at, each in enumerate(schema[key])]
+            schema[key] = [each for each, _ in shaped]
+            restorer.branches += [branch for _, branch in shaped]
+
+    def _shape_object(self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int) -> None:
+        if "properties" in schema or schema.get("type") == "object":
+            shaped: dict[str, Any] = {}
+            for name, inner in schema.get("properties", {}).items():
+                new = self._rename_property(name, restorer, path)
+                shaped[new], restorer.fields[new] = self.shape(inner, f"{path}/properties/{name}", depth + 1)
+            schema["properties"] = shaped
+        if "required" in schema:
+            schema["required"] = [self._rename_property(name, restorer, path) for name in schema["required"]]
+        if "dependentRequired" in schema:
+            schema["dependentRequired"] = {
+                self._names.get(name, name): [self._names.get(each, each) for each in needed]
+                for name, needed in schema["dependentRequired"].items()
+            }
+        if "dependentSchemas" in schema:
+            for name, inner in dict(schema.pop("dependentSchemas")).items():
+                shaped_inner, branch = self.shape(inner, f"{path}/dependentSchemas/{name}", depth)
+                schema.setdefault("dependentSchemas", {})[self._names.get(name, name)] = shaped_inner
+                restorer.branches.append(branch)
+        self._shape_unnamed_properties(schema, restorer, path, depth)
+
+    def _shape_unnamed_properties(
+        self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int
+    ) -> None:
+        """Properties that are described without a name."""
+        others: list[ArgumentRestorer] = []
+        if isinstance(schema.get("additionalProperties"), dict):
+            inner = schema["additionalProperties"]
+            schema["additionalProperties"], way = self.shape(inner, f"{path}/additionalProperties", depth + 1)
+            others.append(way)
+        if "patternProperties" in schema:
+            shaped = {}
+            for pattern, inner in schema["patternProperties"].items():
+                shaped[pattern], way = self.shape(inner, f"{path}/patternProperties/{pattern}", depth + 1)
+                others.append(way)
+            schema["patternProperties"] = shaped
+        if others:
+            restorer.others = ArgumentRestorer(branches=others)
+
+    def _shape_array(self, schema: dict[str, Any], restorer: ArgumentRestorer, path: str, depth: int) -> None:
+        ways: list[ArgumentRestorer] = []
+        if "prefixItems" in schema:
+            shaped = [
+                self.shape(each, f"{path}/prefixItems/{at}", depth + 1) for at, each in enumerate(schema["prefixItems"])
+            ]
+            schema["prefixItems"] = [each for each, _ in shaped]
+            ways += [way for _, way in shaped]
+        if isinstance(schema.get("items"), dict):
+            schema["items"], way = self.shape(schema["items"], f"{path}/items", depth + 1)
+            ways.append(way)
+        elif schema.get("items") is False and "prefixItems" not in schema:
+            schema["items"] = {"not": {}}
+        elif self._rules.needs_items and schema.get("type") == "array" and not isinstance(schema.get("items"), bool):
+            schema["items"] = {}
+            self._notes.add("added: empty 'items'", path)
+        if schema.get("items") is True:
+            schema["items"] = {}
+        if ways:
+            restorer.items = ArgumentRestorer(branches=ways)
+
+    def _rename_property(self, name: str, restorer: ArgumentRestorer, path: str) -> str:
+        new = self._names.get(name, name)
+        if new != name:
+            restorer.names[new] = name
+            self._notes.add(f"renamed: '{name}' is '{new}'", path)
+        return new
+
+
+def merge_root(schema: dict[str, Any], notes: ChangeNotes) -> dict[str, Any]:
+    """A root that says `allOf` of plain objects, as one object."""
+    if "allOf" not in schema:
+        return schema
+    whole = merge_all_of(schema)
+    if whole is not None:
+        notes.add("merged: 'allOf'", "")
+    return whole if whole is not None else schema

@@ -1,0 +1,478 @@
+"""Responses in PostgreSQL, so that several gateways share them. It is restarted under us without losing what we said.
+
+How safe an acknowledged write is against a loss of power is the server's own `synchronous_commit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
+
+from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, POSTGRES_TIMEOUT, SEARCH_BATCH
+from holodeck.storage import item_search
+from holodeck.storage.base import (
+    Conversation,
+    ConversationContents,
+    ConversationItem,
+    Order,
+    PendingCall,
+    StoredResponse,
+)
+from holodeck.storage.postgres.liveness import IS_ALIVE
+from holodeck.storage.postgres.pool import Connection, PostgresPool
+from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
+from holodeck.storage.sql.in_progress import IS_UNFINISHED
+
+_COLUMN_NAMES = (
+    *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),
+    *("resource", "input_items", "items", "pending", "events"),
+)
+_COLUMNS = ", ".join(_COLUMN_NAMES)
+_PLACEHOLDERS = ", ".join(f"${number}" for number in range(1, len(_COLUMN_NAMES) + 2))
+_UPDATED_COLUMNS = ", ".join(f"{name} = EXCLUDED.{name}" for name in (*_COLUMN_NAMES[1:], "keeper"))
+_INSERT_ON_CONFLICT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_PLACEHOLDERS}) ON CONFLICT (id) DO"  # noqa: S608
+_INSERT_QUEUED = f"""
+INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ${len(_COLUMN_NAMES) + 2})
+ON CONFLICT (id) DO NOTHING"""  # noqa: S608
+QUOTA_LOCKS = 0x686F6C71  # "holq": apart from every other advisory lock in the database
+_LOCK_QUOTA = f"SELECT pg_advisory_xact_lock({QUOTA_LOCKS}, hashtext($1))"
+"""The requests of an owner are let in one after the other, wherever they come: else all would count the same."""
+_SELECT_RESPONSE = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
+_IS_ORPHAN = f"{IS_UNFINISHED} AND NOT {IS_ALIVE}"
+_SELECT_TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
+_FIND_ITEM = """
+SELECT i.id, i.data FROM conversation_items i JOIN conversations c ON c.id = i.conversation_id
+WHERE i.id = $1 AND c.owner = $2 ORDER BY c.created_at DESC LIMIT 1"""
+_INSERT_ITEM = """
+INSERT INTO conversation_items (conversation_id, position, id, data) VALUES ($1, $2, $3, $4)
+ON CONFLICT (conversation_id, id) DO NOTHING"""
+_READ_CONVERSATION = conversations.conversation_query(IS_ALIVE)
+_FIND_CONVERSATION = "SELECT 1 FROM conversations WHERE id = $1 AND owner = $2"
+
+
+class PostgresStore:
+    """One pool of connections. Reads and saves are repeated when the server was lost under them."""
+
+    def __init__(self, url: str) -> None:
+        self._pool = PostgresPool(url)
+        self._quota_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def gateway_id(self) -> int:
+        return self._pool.liveness.number
+
+    @property
+    def unavailable_reason(self) -> str:
+        return ""  # a server is asked
+
+    async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
+        values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
+
+        async def save(db: Connection) -> None:
+            if not in_progress.is_finished(record.status):
+                await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
+            # One that is finished when it is first kept, as most are, never had chunks: one statement is enough.
+            elif _count_changed(await db.execute(f"{_INSERT_ON_CONFLICT} NOTHING", *values)) == 0:
+                async with db.transaction():
+                    await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
+                    await db.execute(in_progress.DELETE_CHUNKS, record.id)
+
+        await self._pool.run(save, is_repeatable=True)
+
+    async def insert_within_quota(self, record: StoredResponse, *, quota: int, is_durable: bool) -> int | None:
+        values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
+
+        async def insert(db: Connection) -> int | None:
+            async with db.transaction():
+                await db.execute(_LOCK_QUOTA, record.owner)
+                turn = in_progress.next_queue_position(
+                    await db.fetchrow(in_progress.READ_QUEUE_STATE, record.owner, record.id), quota
+                )
+                if turn is not None:
+                    await db.execute(_INSERT_QUEUED, *values, turn if is_durable else None)
+                return turn
+
+        async with self._hold_quota_lock(record.owner):
+            return await self._pool.run(insert, is_repeatable=True)
+
+    async def count_unfinished(self, caller_id: str) -> int:
+        return int(
+            await self._pool.run(lambda db: db.fetchval(in_progress.COUNT_UNFINISHED, caller_id), is_repeatable=True)
+        )
+
+    @asynccontextmanager
+    async def _hold_quota_lock(self, caller_id: str) -> AsyncIterator[None]:
+        """Requests of an owner wait for each other here, and not with all the connections that others need."""
+        lock = self._quota_locks.setdefault(caller_id, asyncio.Lock())
+        try:
+            async with asyncio.timeout(POSTGRES_TIMEOUT):
+                await lock.acquire()
+        except TimeoutError:
+            raise StorageError("The database cannot be used: it does not answer those who came before.") from None
+        try:
+            yield
+        finally:
+            lock.release()
+
+    async def finish(self, record: StoredResponse) -> bool:
+        values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
+
+        async def finish(db: Connection) -> bool:
+            async with db.transaction():
+                row = await db.fetchrow(f"{in_progress.GET_GATEWAY_ID} FOR UPDATE", record.id)
+                if row is None or row["keeper"] != self.gateway_id:
+                    ended = (record.id, self.gateway_id, record.status, record.resource)
+                    return await db.fetchval(in_progress.FIND_FINISHED, *ended) is not None
+                await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
+                await db.execute(in_progress.DELETE_CHUNKS, record.id)
+                return True
+
+        return await self._pool.run(finish, is_repeatable=True)
+
+    async def get(self, response_id: str, caller_id: str) -> StoredResponse | None:
+        row = await self._pool.run(
+            lambda db: db.fetchrow(_SELECT_RESPONSE, _without_nul(response_id), caller_id), is_repeatable=True
+        )
+        return StoredResponse(**row) if row is not None else None
+
+    async def delete(self, response_id: str, caller_id: str) -> bool:
+        key = _without_nul(response_id)
+
+        async def remove(db: Connection) -> bool:
+            async with db.transaction():
+                # The response first: whoever is about to add a chunk to it waits, and then finds it gone.
+                done = await db.execute("DELETE FROM responses WHERE id = $1 AND owner = $2", key, caller_id)
+                if not _count_changed(done):
+                    return False
+                await db.execute(in_progress.DELETE_CHUNKS, key)
+                return True
+
+        return await self._pool.run(remove, is_repeatable=False)
+
+    async def read_context(
+        self, response_id: str, caller_id: str, *, max_bytes: int = DEFAULT_CONTEXT_BYTES
+    ) -> list[bytes] | None:
+        values = (_without_nul(response_id), caller_id, max_bytes)
+        rows = await self._pool.run(lambda db: db.fetch(conversations.READ_CONTEXT, *values), is_repeatable=True)
+        return [row[0] for row in rows] or None
+
+    async def find_responses_containing(self, ids: Collection[str], caller_id: str) -> list[tuple[bytes, bytes]]:
+        async def find(db: Connection) -> list[tuple[bytes, bytes]]:
+            search = item_search.ItemSearch(ids)
+            chosen = item_search.choose_newest(map(tuple, await db.fetch(item_search.READ_SIZES, caller_id)))
+            while chosen and not search.is_complete:
+                batch, chosen = chosen[:SEARCH_BATCH], chosen[SEARCH_BATCH:]
+                texts = {row[0]: (row[1], row[2]) for row in await db.fetch(_SELECT_TEXTS, batch)}
+                for response_id in batch:
+                    search.search_response(*texts.get(response_id, (b"", b"")))
+            return search.found
+
+        return await self._pool.run(find, is_repeatable=True)
+
+    async def read_orphans(self) -> list[StoredResponse]:
+        """Those of gateways that are gone; another that is alive finishes its own."""
+        sql = f"SELECT {_COLUMNS} FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - names of our own
+        rows = await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True)
+        return [StoredResponse(**row) for row in rows]
+
+    async def find_orphans(self) -> dict[str, int | None]:
+        sql = f"SELECT id, keeper FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - names of our own
+        return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
+
+    async def find_unfinished(self, ids: Collection[str]) -> set[str]:
+        sql = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608 - names of our own
+        rows = await self._pool.run(lambda db: db.fetch(sql, list(ids)), is_repeatable=True)
+        return {row[0] for row in rows}
+
+    async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
+        await self._execute(
+            in_progress.ASSIGN_GATEWAY, _without_nul(response_id), gateway_id or self.gateway_id, is_repeatable=True
+        )
+
+    async def append_events(
+        self,
+        response_id: str,
+        first_number: int,
+        events: Sequence[bytes],
+        *,
+        resource: bytes | None = None,
+        status: str | None = None,
+    ) -> bool:
+        async def append(db: Connection) -> bool:
+            async with db.transaction():
+                return await _append_events(
+                    db, self.gateway_id, _without_nul(response_id), first_number, events, resource, status
+                )
+
+        return await self._pool.run(append, is_repeatable=True)
+
+    async def read_events(self, response_id: str, caller_id: str, starting_after: int = -1) -> list[bytes] | None:
+        values = (_without_nul(response_id), caller_id, starting_after + 1)
+        rows = await self._pool.run(lambda db: db.fetch(in_progress.READ_CHUNKS, *values), is_repeatable=True)
+        return in_progress.events_after(starting_after, rows) if rows else None
+
+    async def request_cancel(self, response_id: str, caller_id: str) -> bool:
+        return (
+            await self._execute(in_progress.REQUEST_CANCEL, _without_nul(response_id), caller_id, is_repeatable=True)
+            > 0
+        )
+
+    async def read_cancel_requests(self) -> list[str]:
+        rows = await self._pool.run(
+            lambda db: db.fetch(in_progress.READ_CANCEL_REQUESTS, self.gateway_id), is_repeatable=True
+        )
+        return [row[0] for row in rows]
+
+    async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None:
+        values = (conversation.id, conversation.owner, conversation.created_at, conversation.metadata)
+        sql = "INSERT INTO conversations (id, owner, created_at, metadata) VALUES ($1, $2, $3, $4)"
+
+        async def create(db: Connection) -> None:
+            async with db.transaction():
+                await db.execute(sql, *values)
+                await _append_items(db, conversation.id, items)
+
+        await self._pool.run(create, is_repeatable=False)
+
+    async def get_conversation(self, conversation_id: str, caller_id: str) -> Conversation | None:
+        sql = "SELECT id, owner, created_at, metadata FROM conversations WHERE id = $1 AND owner = $2"
+        row = await self._pool.run(
+            lambda db: db.fetchrow(sql, _without_nul(conversation_id), caller_id), is_repeatable=True
+        )
+        return Conversation(**row) if row is not None else None
+
+    async def update_conversation(self, conversation_id: str, caller_id: str, metadata: bytes) -> bool:
+        sql = "UPDATE conversations SET metadata = $3 WHERE id = $1 AND owner = $2"
+        return await self._execute(sql, _without_nul(conversation_id), caller_id, metadata, is_repeatable=True) > 0
+
+    async def delete_conversation(self, conversation_id: str, caller_id: str) -> bool:
+        sql = "DELETE FROM conversations WHERE id = $1 AND owner = $2"
+        return await self._execute(sql, _without_nul(conversation_id), caller_id) > 0
+
+    async def add_items(
+        self,
+        conversation_id: str,
+        caller_id: str,
+        items: Sequence[ConversationItem],
+        *,
+        response_id: str | None = None,
+        pending_calls: bytes | None = None,
+    ) -> bool:
+        async def add(db: Connection) -> bool:
+            async with db.transaction():
+                # The row is locked, so that batches of two gateways do not take the same positions.
+                state = await db.fetchrow(
+                    f"{conversations.GET_LEASE} FOR UPDATE", _without_nul(conversation_id), caller_id
+                )
+                if state is None:
+                    return False
+                await _append_items(db, conversation_id, items)
+                if conversations.may_store_pending_calls(tuple(state), response_id, pending_calls):
+                    await db.execute(conversations.STORE_PENDING_CALLS, conversation_id, pending_calls)
+                return True
+
+        return await self._pool.run(add, is_repeatable=False)
+
+    async def read_conversation(
+        self, conversation_id: str, caller_id: str, *, limit: int, max_bytes: int = DEFAULT_CONTEXT_BYTES
+    ) -> ConversationContents | None:
+        values = (_without_nul(conversation_id), caller_id, limit, max_bytes)
+        rows = await self._pool.run(lambda db: db.fetch(_READ_CONVERSATION, *values), is_repeatable=True)
+        return conversations.conversation_of(map(tuple, rows), self.gateway_id)
+
+    async def lease_conversation(
+        self, conversation_id: str, caller_id: str, expected: ConversationContents, response_id: str
+    ) -> bool:
+        async def lease(db: Connection) -> bool:
+            async with db.transaction():
+                # The row first: what another adds meanwhile is seen by the statement after it.
+                state = await db.fetchrow(
+                    f"{conversations.GET_LEASE} FOR UPDATE", _without_nul(conversation_id), caller_id
+                )
+                end = await db.fetchval(conversations.GET_LAST_POSITION, _without_nul(conversation_id))
+                if not conversations.may_lease(tuple(state) if state is not None else None, end, expected, response_id):
+                    return False
+                await db.execute(conversations.LEASE_CONVERSATION, conversation_id, response_id, self.gateway_id)
+                return True
+
+        return await self._pool.run(lease, is_repeatable=True)
+
+    async def release_conversation(self, conversation_id: str, caller_id: str, response_id: str) -> None:
+        await self._execute(
+            conversations.RELEASE_CONVERSATION,
+            _without_nul(conversation_id),
+            caller_id,
+            response_id,
+            is_repeatable=True,
+        )
+
+    async def add_pending_calls(
+        self, caller_id: str, response_id: str, digests: Mapping[str, bytes], *, client_call_ids: Collection[str] = ()
+    ) -> None:
+        now = time.time()
+        calls = [(caller_id, _without_nul(call_id), now, digest) for call_id, digest in sorted(digests.items())]
+        paused = [(caller_id, _without_nul(call_id), response_id, now) for call_id in client_call_ids]
+
+        async def insert(db: Connection) -> None:
+            async with db.transaction():
+                await db.executemany(pending_calls.ADD_PENDING_CALL, calls)
+                await db.executemany(pending_calls.ADD_PAUSED_TURN, paused)
+
+        await self._pool.run(insert, is_repeatable=True)
+
+    async def read_pending_calls(self, caller_id: str, ids: Collection[str]) -> dict[str, PendingCall]:
+        return await self._pool.run(
+            lambda db: _read_pending_calls(db, pending_calls.FIND_PENDING_CALL, caller_id, ids), is_repeatable=True
+        )
+
+    async def claim_calls(self, caller_id: str, ids: Collection[str], response_id: str) -> dict[str, str]:
+        now = time.time()
+
+        async def claim(db: Connection) -> dict[str, str]:
+            async with db.transaction():
+                # In order, so that two that want the same calls wait for each other here and not crosswise.
+                rows = [(caller_id, _without_nul(call_id)) for call_id in sorted(ids)]
+                await db.executemany(pending_calls.ADD_PENDING_CALL, [(*row, now, None) for row in rows])
+                found = await _read_pending_calls(
+                    db, f"{pending_calls.FIND_PENDING_CALL} FOR UPDATE", caller_id, sorted(ids)
+                )
+                others = pending_calls.claims_of_others(found.items(), response_id)
+                if not others:
+                    await db.executemany(pending_calls.CLAIM_CALL, [(*row, response_id) for row in rows])
+                return others
+
+        return await self._pool.run(claim, is_repeatable=True)
+
+    async def release_calls(self, caller_id: str, response_id: str, ids: Collection[str] | None = None) -> None:
+        if ids is None:
+            await self._execute(pending_calls.RELEASE_ALL_CALLS, caller_id, response_id, is_repeatable=True)
+            return
+        rows = [(caller_id, _without_nul(call_id), response_id) for call_id in sorted(ids)]
+        await self._pool.run(lambda db: db.executemany(pending_calls.RELEASE_CALL, rows), is_repeatable=True)
+
+    async def find_paused_responses(self, caller_id: str, call_id: str) -> list[str]:
+        values = (caller_id, _without_nul(call_id))
+        rows = await self._pool.run(
+            lambda db: db.fetch(pending_calls.FIND_PAUSED_RESPONSES, *values), is_repeatable=True
+        )
+        return [row[0] for row in rows]
+
+    async def list_items(
+        self,
+        conversation_id: str,
+        caller_id: str,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        order: Order = "asc",
+        max_bytes: int = DEFAULT_CONTEXT_BYTES,
+    ) -> list[ConversationItem] | None:
+        sql = conversations.items_query(order, is_after=after is not None)
+        values = (
+            _without_nul(conversation_id),
+            limit,
+            max_bytes,
+            *((_without_nul(after),) if after is not None else ()),
+        )
+
+        async def read(db: Connection) -> list[ConversationItem] | None:
+            if await db.fetchval(_FIND_CONVERSATION, _without_nul(conversation_id), caller_id) is None:
+                return None
+            return [ConversationItem(**row) for row in await db.fetch(sql, *values)]
+
+        return await self._pool.run(read, is_repeatable=True)
+
+    async def get_item(self, conversation_id: str, caller_id: str, item_id: str) -> ConversationItem | None:
+        sql = f"""
+SELECT id, data FROM conversation_items
+WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_FIND_CONVERSATION})"""  # noqa: S608
+        values = (_without_nul(conversation_id), caller_id, _without_nul(item_id))
+        row = await self._pool.run(lambda db: db.fetchrow(sql, *values), is_repeatable=True)
+        return ConversationItem(**row) if row is not None else None
+
+    async def find_item(self, item_id: str, caller_id: str) -> ConversationItem | None:
+        row = await self._pool.run(
+            lambda db: db.fetchrow(_FIND_ITEM, _without_nul(item_id), caller_id), is_repeatable=True
+        )
+        return ConversationItem(**row) if row is not None else None
+
+    async def delete_item(self, conversation_id: str, caller_id: str, item_id: str) -> bool:
+        sql = f"DELETE FROM conversation_items WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_FIND_CONVERSATION})"  # noqa: S608
+        return await self._execute(sql, _without_nul(conversation_id), caller_id, _without_nul(item_id)) > 0
+
+    async def delete_older_than(self, before: float) -> int:
+        gone = 0
+        for sql in retention.DELETE_OLD:
+            while count := await self._execute(sql, before, is_repeatable=True):
+                gone += count
+        await self._execute(in_progress.DELETE_ORPHAN_CHUNKS, is_repeatable=True)
+        for statement in pending_calls.DELETE_OLD_CALLS:
+            await self._execute(statement, before, is_repeatable=True)
+        return gone
+
+    async def check_health(self) -> bool:
+        answer: int = await self._pool.run(lambda db: db.fetchval("SELECT 1"), is_repeatable=True, attempts=1)
+        return answer == 1
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def _execute(self, sql: str, *values: object, is_repeatable: bool = False) -> int:
+        """How many rows a statement has changed. A delete is not repeated: it would say that there was nothing."""
+        return _count_changed(await self._pool.run(lambda db: db.execute(sql, *values), is_repeatable=is_repeatable))
+
+
+def _count_changed(status: str) -> int:
+    """How many rows, from what the server says when it is done: `INSERT 0 1`."""
+    return int(status.rpartition(" ")[2])
+
+
+async def _append_events(
+    db: Connection,
+    gateway_id: int,
+    response_id: str,
+    first_number: int,
+    events: Sequence[bytes],
+    resource: bytes | None,
+    status: str | None,
+) -> bool:
+    # The row is locked: another writer waits here, and then finds what this one has added.
+    row = await db.fetchrow(f"{in_progress.GET_GATEWAY_ID} FOR UPDATE", response_id)
+    if row is None:
+        return False
+    chunk = (response_id, first_number, len(events), in_progress.join_events(events))
+    end = await db.fetchval(in_progress.NEXT_EVENT_NUMBER, response_id) or 0
+    if first_number != end:
+        return row["keeper"] == gateway_id and await db.fetchval(in_progress.FIND_CHUNK, *chunk) is not None
+    if events:
+        await db.execute(in_progress.ADD_CHUNK, *chunk)
+    if (row["keeper"], resource, status) != (gateway_id, None, None):
+        await db.execute(in_progress.UPDATE_UNFINISHED, response_id, resource, status, gateway_id)
+    return True
+
+
+async def _read_pending_calls(db: Connection, sql: str, caller_id: str, ids: Collection[str]) -> dict[str, PendingCall]:
+    found = {}
+    for call_id in ids:
+        row = await db.fetchrow(sql, caller_id, _without_nul(call_id))
+        if row is not None:
+            found[call_id] = pending_calls.pending_call_of(tuple(row))
+    return found
+
+
+async def _append_items(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:
+    sql = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = $1"
+    last = await db.fetchval(sql, conversation_id)
+    rows = [
+        (conversation_id, last + offset, _without_nul(item.id), item.data) for offset, item in enumerate(items, start=1)
+    ]
+    await db.executemany(_INSERT_ITEM, rows)
+
+
+def _without_nul(text: str) -> str:
+    """An id as somebody asks for it. PostgreSQL has no text with NUL in it, so nothing has such an id."""
+    return text.replace("\0", "\ufffd")

@@ -1,0 +1,75 @@
+"""What both databases are asked about responses in the making, and the rule of who may add to their streams.
+
+A stream in the making is kept in chunks. A chunk says how many events it has, so that the next one's place is known
+without reading any; the primary key is what keeps two writers from taking the same place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from holodeck.storage.base import UNFINISHED_STATUSES
+
+IS_UNFINISHED = "status IN ('queued', 'in_progress')"
+
+GET_GATEWAY_ID = f"SELECT keeper FROM responses WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608 - names of our own, as below
+FIND_FINISHED = "SELECT 1 FROM responses WHERE id = $1 AND keeper = $2 AND status = $3 AND resource = $4"
+NEXT_EVENT_NUMBER = "SELECT first + count FROM response_events WHERE response_id = $1 ORDER BY first DESC LIMIT 1"
+FIND_CHUNK = "SELECT 1 FROM response_events WHERE response_id = $1 AND first = $2 AND count = $3 AND events = $4"
+ADD_CHUNK = "INSERT INTO response_events (response_id, first, count, events) VALUES ($1, $2, $3, $4)"
+UPDATE_UNFINISHED = """
+UPDATE responses SET resource = COALESCE($2, resource), status = COALESCE($3, status), keeper = $4 WHERE id = $1"""
+READ_CHUNKS = """
+SELECT e.first, e.events FROM responses r LEFT JOIN response_events e ON e.response_id = r.id AND e.first >= COALESCE(
+    (SELECT MAX(c.first) FROM response_events c WHERE c.response_id = $1 AND c.first <= $3), 0)
+WHERE r.id = $1 AND r.owner = $2 ORDER BY e.first"""
+DELETE_CHUNKS = "DELETE FROM response_events WHERE response_id = $1"
+DELETE_ORPHAN_CHUNKS = f"""
+DELETE FROM response_events WHERE NOT EXISTS (
+    SELECT 1 FROM responses WHERE id = response_events.response_id AND {IS_UNFINISHED})"""  # noqa: S608
+REQUEST_CANCEL = f"UPDATE responses SET cancel_asked = TRUE WHERE id = $1 AND owner = $2 AND {IS_UNFINISHED}"  # noqa: S608
+READ_CANCEL_REQUESTS = f"SELECT id FROM responses WHERE keeper = $1 AND cancel_asked AND {IS_UNFINISHED}"  # noqa: S608
+ASSIGN_GATEWAY = f"UPDATE responses SET keeper = $2 WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608
+COUNT_UNFINISHED = f"SELECT COUNT(*) FROM responses WHERE owner = $1 AND {IS_UNFINISHED}"  # noqa: S608
+READ_QUEUE_STATE = f"""
+SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
+    (SELECT MAX(turn) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
+    (SELECT MAX(turn) FROM responses WHERE status = 'in_progress' AND {IS_UNFINISHED}),
+    (SELECT MIN(turn) FROM responses WHERE status = 'queued' AND {IS_UNFINISHED})"""  # noqa: S608
+"""What an owner has in the making, and the last turn among that; then how far the turns of all have come."""
+
+
+def next_queue_position(queue_state: Sequence[int | None], quota: int) -> int | None:
+    """The turn of one more response. None: there are too many.
+
+    It comes after all that its owner has, but not before what runs: who was away has not saved up turns.
+    """
+    count, own, running, waiting = queue_state
+    if count is None or count >= quota:
+        return None
+    return max(own or 0, running or 0, (waiting or 1) - 1) + 1
+
+
+def is_finished(status: str) -> bool:
+    return status not in UNFINISHED_STATUSES
+
+
+def join_events(events: Sequence[bytes]) -> bytes:
+    return b"\n".join(events)
+
+
+def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]]) -> list[bytes]:
+    """The events of chunks in order, without those up to a number. A chunk of None is what a join found nothing for."""
+    found: list[bytes] = []
+    for first, chunk in chunks:
+        if first is not None and chunk is not None:
+            found += chunk.split(b"\n")[max(0, number + 1 - first) :]
+    return found
+
+
+@cache
+def for_sqlite(statement: str) -> str:
+    """A statement with PostgreSQL's numbered places, as SQLite says them."""
+    return re.sub(r"\$(\d)", r"?\1", statement)

@@ -1,0 +1,74 @@
+"""A connection to a SQLite file, made and brought up to date, also when several processes open it at once."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from pathlib import Path
+from typing import Literal
+
+from holodeck.lib.limits import SQLITE_BUSY_SECONDS
+from holodeck.lib.system.busy_files import warn_if_waiting
+from holodeck.lib.system.private_files import create_private_file
+from holodeck.storage.migrations import migrations_after
+
+Durability = Literal["fast", "safe"]
+
+_BUSY_PAUSE = 0.01
+_PRIMARY_CODE = 0xFF  # of SQLite's codes; what is above it says more
+
+
+def connect_sqlite(path: str, durability: Durability, *, is_for_other_thread: bool = False) -> sqlite3.Connection:
+    """`is_for_other_thread`: to another thread, which is then the only one that uses it."""
+    if path != ":memory:":
+        create_private_file(Path(path))
+    connection = sqlite3.connect(
+        path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None, check_same_thread=not is_for_other_thread
+    )
+    try:
+        _configure_connection(connection, path, durability)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _configure_connection(connection: sqlite3.Connection, path: str, durability: Durability) -> None:
+    with warn_if_waiting(path, timeout=SQLITE_BUSY_SECONDS):
+        _use_wal(connection)
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'safe' else 'NORMAL'}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA cell_size_check = ON")
+    with warn_if_waiting(path, timeout=SQLITE_BUSY_SECONDS):
+        connection.execute("BEGIN IMMEDIATE")
+    _migrate(connection)
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Turn the journal over. SQLite does not wait when another connection does the same, so this does."""
+    deadline = time.monotonic() + SQLITE_BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode & _PRIMARY_CODE == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > deadline:  # a full disk is no less full for waiting
+                raise
+            time.sleep(_BUSY_PAUSE)
+        else:
+            return
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Bring the file up to date, in the transaction that is begun; several processes may try at once."""
+    try:
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        for step in migrations_after(version):
+            for statement in step:
+                db.execute(statement)
+            version += 1
+        db.execute(f"PRAGMA user_version = {version}")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")

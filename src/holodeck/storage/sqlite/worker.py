@@ -1,0 +1,206 @@
+"""A database connection on a thread of its own. Jobs that wait together share a transaction; a bad one fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from holodeck.lib.errors import StorageError
+from holodeck.lib.limits import GROUP_COMMIT_JOBS
+from holodeck.storage.sqlite.damage import FILE_DAMAGED, is_damage
+
+T = TypeVar("T")
+Job = tuple[Callable[[sqlite3.Connection], Any], bool, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+_CHECK_OWNER = (
+    "Check its owner and the folder's, and 'storage.url', which names it: absent, it is beside the gateway's file."
+)
+_REASONS = (
+    ("full", "the disk is full. Make room; nothing was half written."),
+    ("readonly", f"the file is read-only. {_CHECK_OWNER}"),
+    ("read-only", f"the file is read-only. {_CHECK_OWNER}"),
+    ("permission denied", f"this user may not write there. {_CHECK_OWNER}"),
+    ("locked", "another process keeps it locked. Stop that one, or use PostgreSQL for several gateways."),
+    ("not a database", "the file is not a database. Move it away, or use another path."),
+    ("unable to open", "the file cannot be opened. Check the path and its owner."),
+    ("disk i/o error", "the disk reports an error."),
+)
+
+
+def _ignore_damage(damage: str) -> None:
+    """The file is in memory."""
+
+
+class Worker:
+    """Runs jobs in order. The thread starts with the first one."""
+
+    def __init__(
+        self,
+        connect: Callable[[], sqlite3.Connection],
+        *,
+        is_writer: bool,
+        name: str,
+        on_damage: Callable[[str], None] = _ignore_damage,
+    ) -> None:
+        """`on_damage` is told, on this thread, what SQLite says of a file that is damaged."""
+        self._on_damage = on_damage
+        self._connect = connect
+        self._is_writer = is_writer
+        self.unavailable_reason = ""
+        """Why nothing is done for now."""
+        self._name = name
+        self._jobs: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
+        self._new_jobs: list[Job] = []
+        self._thread: threading.Thread | None = None
+
+    async def run(self, job: Callable[[sqlite3.Connection], T], *, is_one_statement: bool = False) -> T:
+        """Do a job on the connection. Raises `StorageError`, or what a job with a mistake raises by itself.
+
+        An acknowledged write is committed.
+
+        `is_one_statement`: the job is whole or not at all by itself, and needs nothing around it for that.
+        """
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run_thread, name=self._name, daemon=True)
+            self._thread.start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+        if not self._new_jobs or self._new_jobs[-1][2] is not loop:
+            loop.call_soon(self._send_jobs)  # waking the thread costs more than a job, so those of a moment go together
+        self._new_jobs.append((job, is_one_statement, loop, future))
+        result: T = await future
+        return result
+
+    async def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._send_jobs()
+            self._jobs.put(None)
+            await asyncio.to_thread(thread.join)
+
+    def _send_jobs(self) -> None:
+        jobs, self._new_jobs = self._new_jobs, []
+        if jobs:
+            self._jobs.put(jobs)
+
+    def _run_thread(self) -> None:
+        connection: sqlite3.Connection | None = None
+        jobs: list[Job] | None = []
+        while jobs is not None:
+            jobs = self._jobs.get()
+            batch = jobs or []
+            while jobs is not None and self._is_writer and len(batch) < GROUP_COMMIT_JOBS:
+                try:
+                    jobs = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                batch += jobs or []
+            if not batch:
+                continue
+            try:
+                connection = self._require_connection(connection)
+                outcomes = self._run_batch(connection, batch)
+            except (sqlite3.Error, OSError, StorageError) as error:
+                outcomes = [self._to_storage_error(error)] * len(batch)
+            except Exception as error:
+                # Without this thread, every later caller would wait for ever.
+                outcomes = [error] * len(batch)
+            _deliver_outcomes(batch, outcomes)
+        if connection is not None:
+            connection.close()
+
+    def _require_connection(self, connection: sqlite3.Connection | None) -> sqlite3.Connection:
+        if self.unavailable_reason:
+            raise StorageError(self.unavailable_reason)
+        return connection or self._connect()
+
+    def _run_batch(self, db: sqlite3.Connection, batch: list[Job]) -> list[Any]:
+        if not self._is_writer:
+            return [self._run_job(db, job) for job, *_ in batch]
+        is_alone = len(batch) == 1
+        if is_alone and batch[0][1]:
+            return [self._run_job(db, batch[0][0])]
+        outcomes = []
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if is_alone:  # a transaction of its own is all that it needs
+                outcome = self._run_job(db, batch[0][0])
+                db.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
+                return [outcome]
+            for job, is_one_statement, *_ in batch:
+                outcome = self._run_job(db, job) if is_one_statement else self._run_in_savepoint(db, job)
+                if isinstance(outcome, StorageError) and not db.in_transaction:
+                    # The disk was full, or the like: SQLite has undone everything.
+                    raise outcome  # noqa: TRY301 - what is left of the transaction ends in one place
+                outcomes.append(outcome)
+            db.execute("COMMIT")
+        except Exception:
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise
+        return outcomes
+
+    def _run_job(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
+        try:
+            return job(db)
+        except (sqlite3.Error, OSError) as error:
+            return self._to_storage_error(error)
+        except StopIteration as error:
+            # A future takes every exception but this one.
+            mistake = RuntimeError("A job of the storage raised StopIteration.")
+            mistake.__cause__ = error
+            return mistake
+        except Exception as error:
+            # A mistake in a job is an answer to its caller; this thread goes on with the others.
+            return error
+
+    def _run_in_savepoint(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
+        db.execute("SAVEPOINT job")
+        outcome = self._run_job(db, job)
+        if db.in_transaction:
+            db.execute("ROLLBACK TO job" if isinstance(outcome, Exception) else "RELEASE job")
+        return outcome
+
+    def _to_storage_error(self, error: Exception) -> StorageError:
+        if is_damage(error):
+            self._on_damage(str(error).partition(" with text")[0])
+            return StorageError(FILE_DAMAGED)
+        return _storage_error_of(error)
+
+
+def _deliver_outcomes(batch: list[Job], outcomes: list[Any]) -> None:
+    """Wake each loop once, whatever was done for it."""
+    told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    for (*_, loop, future), outcome in zip(batch, outcomes, strict=True):
+        told.setdefault(loop, []).append((future, outcome))
+    for loop, settled in told.items():
+        with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
+            loop.call_soon_threadsafe(_resolve_futures, settled)
+
+
+def _resolve_futures(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, outcome in outcomes:
+        _resolve_future(future, outcome)
+
+
+def _resolve_future(future: asyncio.Future[Any], outcome: Any) -> None:
+    if future.done():  # its caller was cancelled; the job was done all the same
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+        future.exception()  # a caller that was cancelled does not look at it
+    else:
+        future.set_result(outcome)
+
+
+def _storage_error_of(error: Exception) -> StorageError:
+    if isinstance(error, StorageError):
+        return error
+    text = (error.strerror or "" if isinstance(error, OSError) else str(error)).lower()  # never its path
+    reason = next((words for key, words in _REASONS if key in text), f"{text}.")
+    return StorageError(f"The database cannot be used: {reason}")

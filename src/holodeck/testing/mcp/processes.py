@@ -1,0 +1,69 @@
+"""What a misbehaving process does before it serves: dies, keeps helpers, ignores signals, hides behind a wrapper."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from holodeck.testing.mcp.faults import Fault
+from holodeck.testing.mcp.journal import Journal
+from holodeck.testing.mcp.sizes import CHILD_SECONDS
+from holodeck.testing.mcp.stdio_server import exit_now
+
+_MISSING_KEY = "FATAL: API_KEY is not set"
+_SILENT_CODE = 3
+
+
+def append_pid(pid_file: Path | None, pid: int) -> None:
+    """Add a process of this server's to the file, one per line; the first is the one that was started."""
+    if pid_file is not None:
+        with pid_file.open("a") as file:
+            file.write(f"{pid}\n")
+
+
+def read_pids(pid_file: Path) -> list[int]:
+    """Return the processes that a server has noted."""
+    return [int(line) for line in pid_file.read_text().split()]
+
+
+def run_start_fault(fault: Fault | None, pid_file: Path | None, journal: Journal | None) -> None:
+    """Do what the fault does before any request. May not return."""
+    match fault:
+        case Fault.DIES_AT_START:
+            exit_now(1, _MISSING_KEY, journal)
+        case Fault.DIES_AT_START_SILENTLY:
+            exit_now(_SILENT_CODE, "", journal)
+        case Fault.IGNORES_TERM:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        case Fault.LEAVES_CHILD:
+            append_pid(pid_file, _start_helper(holds_pipe=False))
+        case Fault.CHILD_HOLDS_PIPE:
+            append_pid(pid_file, _start_helper(holds_pipe=True))
+        case _:
+            return
+
+
+def run_wrapped(argv: list[str]) -> int:
+    """Be the parent of the real server, as npx and uvx are: same pipes, same group, its exit code."""
+    child = subprocess.Popen(argv)
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        return child.wait()
+
+
+def wrapped_argv() -> list[str]:
+    """Return the command of the real server behind this wrapper: ours, marked as the inner one."""
+    return [sys.executable, "-m", "holodeck.testing.faulty", *sys.argv[1:], "--inner"]
+
+
+def _start_helper(*, holds_pipe: bool) -> int:
+    elsewhere = None if holds_pipe else subprocess.DEVNULL
+    waits = f"import time; time.sleep({CHILD_SECONDS})"
+    helper = subprocess.Popen(
+        [sys.executable, "-S", "-c", waits], stdin=subprocess.DEVNULL, stdout=elsewhere, stderr=elsewhere
+    )
+    helper.returncode = 0  # it is left behind on purpose: nobody waits for it
+    return helper.pid

@@ -1,0 +1,196 @@
+"""The server's side of the protocol in both eras: a message in, actions out, nothing performed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from holodeck.testing.mcp.actions import Action, Listen, Message, Notify, Push, Reply, build_notification
+from holodeck.testing.mcp.distortions import distort
+from holodeck.testing.mcp.faults import Era, Fault
+from holodeck.testing.mcp.sizes import REGEX_CHARS
+from holodeck.testing.mcp.tool_lists import LISTS, REMOTE_SCHEMA_URL, Page, remote_schema_list
+from holodeck.testing.mcp.toolbox import (
+    INSTRUCTIONS,
+    LEGACY_VERSIONS,
+    MODERN_VERSION,
+    SERVER_INFO,
+    list_prompt_entries,
+    list_tool_entries,
+    prompt_text,
+    server_capabilities,
+)
+from holodeck.testing.mcp.tools import INVALID_PARAMS, CallRefused, ToolCall, answer_call
+
+META = "io.modelcontextprotocol/"
+METHOD_NOT_FOUND = -32601
+INVALID_REQUEST = -32600
+UNSUPPORTED_VERSION = -32022
+_TOPICS = {
+    "toolsListChanged": "notifications/tools/list_changed",
+    "promptsListChanged": "notifications/prompts/list_changed",
+}
+
+
+@dataclass(kw_only=True)
+class ServerSession:
+    """One client's view of the server: a connection or a session; in the modern era there is one for all."""
+
+    era: Era
+    version: str | None = None
+    """The newest version that a legacy server speaks."""
+    ttl_ms: int = 0
+    """For how long a modern client may keep a list."""
+    added_tools: list[str] = field(default_factory=list)
+    """The tools that were added while the server ran; several conversations may share the list."""
+    is_initialized: bool = False
+    client_capabilities: Message = field(default_factory=dict)
+    schema_url: str = REMOTE_SCHEMA_URL
+    """Where the schema is that nobody may fetch."""
+    _list_fault: Fault | None = None
+
+    def actions_for(self, message: Message, fault: Fault | None = None) -> list[Action]:
+        """Return what the server does about a request or a notification, distorted by the fault."""
+        if "method" not in message or "id" not in message:
+            return []
+        try:
+            actions = self._answer(message, fault)
+        except CallRefused as refusal:
+            actions = [error_reply(message["id"], refusal.code, str(refusal))]
+        return distort(fault, actions) if fault else actions
+
+    def _answer(self, message: Message, fault: Fault | None) -> list[Action]:
+        method, params = message["method"], message.get("params") or {}
+        if self.era == "modern":
+            self._check_modern(method, params)
+        elif not self.is_initialized and method not in ("initialize", "ping", "server/discover"):
+            raise CallRefused(INVALID_REQUEST, "The client has not initialized this session.")
+        answer = self._methods().get(method)
+        if answer is None:
+            raise CallRefused(METHOD_NOT_FOUND, f"Method not found: {method}")
+        if method == "tools/list":
+            self._list_fault = fault
+        return answer(message["id"], params)
+
+    def _methods(self) -> dict[str, Callable[[int | str, Message], list[Action]]]:
+        shared = {
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
+        }
+        if self.era == "modern":
+            return {**shared, "server/discover": self._discover, "subscriptions/listen": self._listen}
+        return {
+            **shared,
+            "initialize": self._initialize,
+            "ping": self._reply_empty,
+            "logging/setLevel": self._reply_empty,
+        }
+
+    def _check_modern(self, method: str, params: Message) -> None:
+        meta = params.get("_meta") or {}
+        version = meta.get(f"{META}protocolVersion")
+        if method == "initialize" or (version is not None and version != MODERN_VERSION):
+            raise CallRefused(UNSUPPORTED_VERSION, "Unsupported protocol version")
+        if version is None or f"{META}clientCapabilities" not in meta:
+            raise CallRefused(INVALID_PARAMS, "_meta needs protocolVersion and clientCapabilities.")
+        self.client_capabilities = meta[f"{META}clientCapabilities"]
+
+    def _reply(self, request: int | str, result: Message, *, cacheable: bool = False) -> Reply:
+        if self.era == "modern":
+            extra: Message = {"resultType": "complete", "_meta": {f"{META}serverInfo": SERVER_INFO}}
+            if cacheable:
+                extra |= {"ttlMs": self.ttl_ms, "cacheScope": "private"}
+            result = {**extra, **result}
+        return Reply({"jsonrpc": "2.0", "id": request, "result": result})
+
+    def _reply_empty(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, {})]
+
+    def _initialize(self, request: int | str, params: Message) -> list[Action]:
+        known = LEGACY_VERSIONS[: LEGACY_VERSIONS.index(self.version) + 1] if self.version else LEGACY_VERSIONS
+        asked = params.get("protocolVersion")
+        self.is_initialized, self.client_capabilities = True, params.get("capabilities") or {}
+        result = {
+            "protocolVersion": asked if asked in known else known[-1],
+            "capabilities": server_capabilities(),
+            "serverInfo": SERVER_INFO,
+            "instructions": INSTRUCTIONS,
+        }
+        return [self._reply(request, result)]
+
+    def _discover(self, request: int | str, params: Message) -> list[Action]:
+        result = {
+            "supportedVersions": [MODERN_VERSION],
+            "capabilities": server_capabilities(),
+            "instructions": INSTRUCTIONS,
+        }
+        return [self._reply(request, result, cacheable=True)]
+
+    def _listen(self, request: int | str, params: Message) -> list[Action]:
+        asked = params.get("notifications") or {}
+        honoured = {topic: True for topic in _TOPICS if asked.get(topic)}
+        ack = build_notification(
+            "notifications/subscriptions/acknowledged",
+            notifications=honoured,
+            _meta={f"{META}subscriptionId": request},
+        )
+        return [Notify(ack), Listen(request, frozenset(_TOPICS[topic] for topic in honoured))]
+
+    def _list_tools(self, request: int | str, params: Message) -> list[Action]:
+        own = list_tool_entries(self.era, self.added_tools)
+        pages: Page | None = LISTS.get(self._list_fault) if self._list_fault else None
+        if self._list_fault is Fault.REMOTE_REF:
+            pages = remote_schema_list(self.schema_url)
+        page = pages(own, params.get("cursor")) if pages else {"tools": own}
+        return [self._reply(request, page, cacheable=True)]
+
+    def _list_prompts(self, request: int | str, params: Message) -> list[Action]:
+        return [self._reply(request, {"prompts": list_prompt_entries()}, cacheable=True)]
+
+    def _get_prompt(self, request: int | str, params: Message) -> list[Action]:
+        name = str(params.get("name"))
+        said = prompt_text(name, params.get("arguments") or {})
+        if said is None:
+            raise CallRefused(INVALID_PARAMS, f"Unknown prompt or missing argument: {name}")
+        content = {"role": "user", "content": {"type": "text", "text": said}}
+        return [self._reply(request, {"description": name, "messages": [content]})]
+
+    def _call_tool(self, request: int | str, params: Message) -> list[Action]:
+        name = str(params.get("name"))
+        if name not in {each["name"] for each in list_tool_entries(self.era, self.added_tools)} and not name.startswith(
+            "tool_"
+        ):
+            raise CallRefused(INVALID_PARAMS, f"Unknown tool: {name}")
+        if name == "structured" and self._list_fault is Fault.SLOW_SCHEMA_REGEX:
+            hard: dict[str, Any] = {"content": [], "structuredContent": {"total": "a" * REGEX_CHARS}}
+            return [self._reply(request, hard)]
+        if name == "grow":
+            self.added_tools.append(f"grown_{len(self.added_tools) + 1}")
+        call = ToolCall(
+            id=request,
+            name=name,
+            arguments=params.get("arguments") or {},
+            params=params,
+            era=self.era,
+            client=self.client_capabilities,
+            reply=lambda result: self._reply(request, result),
+        )
+        return answer_call(call)
+
+
+def error_reply(request: int | str | None, code: int, message: str) -> Reply:
+    """Return an error answer; for an unsupported version with the versions that are."""
+    details: Message = {"code": code, "message": message}
+    if code == UNSUPPORTED_VERSION:
+        details["data"] = {"supported": [MODERN_VERSION], "requested": "unknown"}
+    return Reply({"jsonrpc": "2.0", "id": request, "error": details})
+
+
+def notification_of(push: Push, subscription: int | str | None = None) -> Message:
+    """Return the notification of a push, marked with the subscription where there is one."""
+    if subscription is None:
+        return build_notification(push.method)
+    return build_notification(push.method, _meta={f"{META}subscriptionId": subscription})

@@ -1,0 +1,63 @@
+"""What one network server knows: its plan, its sessions, who listens, and everything it has received."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from holodeck.testing.mcp.action_runner import ActionRunner
+from holodeck.testing.mcp.actions import Action
+from holodeck.testing.mcp.faults import Era
+from holodeck.testing.mcp.journal import ReceivedLog
+from holodeck.testing.mcp.plan import FaultSchedule
+from holodeck.testing.mcp.protocol import ServerSession
+from holodeck.testing.mcp.tool_lists import REMOTE_SCHEMA_URL
+
+NOT_FOUND = 404
+
+
+@dataclass(kw_only=True)
+class ServerState:
+    """Shared by the HTTP, SSE and WebSocket faces of one server."""
+
+    era: Era
+    schedule: FaultSchedule
+    token: str
+    version: str | None = None
+    ttl_ms: int = 0
+    always_sse: bool = False
+    schema_url: str = REMOTE_SCHEMA_URL
+    stale_status: int = NOT_FOUND
+    """The status for a session that the server does not know."""
+    received_log: ReceivedLog = field(default_factory=ReceivedLog)
+    action_runner: ActionRunner = field(default_factory=ActionRunner)
+    added_tools: list[str] = field(default_factory=list)
+    sessions: dict[str, ServerSession] = field(default_factory=dict)
+    resumable: dict[str, Sequence[Action]] = field(default_factory=dict)
+    """What a broken stream still owed, by the last event id of that stream."""
+
+    def __post_init__(self) -> None:
+        self.stateless = self.new_session()
+
+    def new_session(self) -> ServerSession:
+        """Return a new conversation; all of them offer the same tools."""
+        return ServerSession(
+            era=self.era,
+            version=self.version,
+            ttl_ms=self.ttl_ms,
+            added_tools=self.added_tools,
+            schema_url=self.schema_url,
+        )
+
+    def open_session(self) -> str:
+        """Return the id of a new session."""
+        session = uuid.uuid4().hex
+        self.sessions[session] = self.new_session()
+        return session
+
+    def store_unsent(self, actions: Sequence[Action]) -> str:
+        """Keep what a stream will not deliver, and return the event id under which it can be asked for."""
+        event = f"event-{len(self.resumable) + 1}"
+        self.resumable[event] = actions
+        return event

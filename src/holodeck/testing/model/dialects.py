@@ -1,0 +1,260 @@
+"""How a scripted turn is written in each dialect: the events of its stream, as the real services send them."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import orjson
+
+from holodeck.models.items import Usage
+from holodeck.models.model_io import FinishReason
+from holodeck.testing.model.script import Call, ErrorEvent, Say, Think, split_text
+
+Event = dict[str, Any]
+
+
+class Writer(Protocol):
+    """One answer, being written."""
+
+    def start(self) -> list[Event]: ...
+    def say(self, step: Say) -> list[Event]: ...
+    def think(self, step: Think) -> list[Event]: ...
+    def call(self, step: Call) -> list[Event]: ...
+    def error(self, step: ErrorEvent) -> list[Event]: ...
+    def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]: ...
+    def encode_event(self, event: Event) -> str:
+        """The lines of an event, each with its end."""
+        ...
+
+    def end_of_stream(self) -> str:
+        """What stands after the last event."""
+        ...
+
+
+class ChatWriter:
+    """Chat Completions."""
+
+    def __init__(self, model: str, chunk: int | None) -> None:
+        self._model, self._chunk = model, chunk
+        self._calls = 0
+
+    def start(self) -> list[Event]:
+        return [self._choice({"role": "assistant", "content": ""})]
+
+    def say(self, step: Say) -> list[Event]:
+        return [self._choice({"content": piece}) for piece in split_text(step.text, self._chunk)]
+
+    def think(self, step: Think) -> list[Event]:
+        return [self._choice({"reasoning_content": piece}) for piece in split_text(step.text, self._chunk)]
+
+    def call(self, step: Call) -> list[Event]:
+        index, self._calls = self._calls, self._calls + 1
+        head: Event = {"id": step.call_id, "type": "function", "function": {"name": step.name, "arguments": ""}}
+        fragments: list[Event] = [
+            {"function": {"arguments": piece}} for piece in split_text(step.arguments, self._chunk)
+        ]
+        return [self._choice({"tool_calls": [{"index": index, **part}]}) for part in (head, *fragments)]
+
+    def error(self, step: ErrorEvent) -> list[Event]:
+        return [{"error": {"message": step.message, "type": step.code, "code": step.code}}]
+
+    def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]:
+        reason = finish or ("tool_calls" if self._calls else "stop")
+        events = [self._event(choices=[{"index": 0, "delta": {}, "finish_reason": reason}])]
+        if usage is not None:
+            counted = {
+                "prompt_tokens": usage.input_tokens,
+                "completion_tokens": usage.output_tokens,
+                "total_tokens": usage.total_tokens,
+                "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+                "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+            }
+            events.append(self._event(choices=[], usage=counted))
+        return events
+
+    def encode_event(self, event: Event) -> str:
+        return f"data: {orjson.dumps(event).decode()}\n\n"
+
+    def end_of_stream(self) -> str:
+        return "data: [DONE]\n\n"
+
+    def _choice(self, delta: Event) -> Event:
+        return self._event(choices=[{"index": 0, "delta": delta, "finish_reason": None}])
+
+    def _event(self, **fields: Any) -> Event:
+        head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": self._model}
+        return {**head, **fields}
+
+
+class ResponsesWriter:
+    """The Responses API."""
+
+    def __init__(self, model: str, chunk: int | None) -> None:
+        self._model, self._chunk = model, chunk
+        self._output: list[Event] = []
+        self._number = -1
+
+    def start(self) -> list[Event]:
+        return [
+            self._event(f"response.{what}", response=self._response_resource("in_progress"))
+            for what in ("created", "in_progress")
+        ]
+
+    def say(self, step: Say) -> list[Event]:
+        part: Event = {"type": "output_text", "text": step.text, "annotations": [], "logprobs": []}
+        item = self._add_item("message", "msg", role="assistant", content=[part])
+        place = {"item_id": item["id"], "content_index": 0}
+        return self._wrap_in_item_events(
+            item,
+            {**item, "content": []},
+            [
+                self._item_event("response.content_part.added", **place, part={**part, "text": ""}),
+                *(
+                    self._item_event("response.output_text.delta", **place, delta=p)
+                    for p in split_text(step.text, self._chunk)
+                ),
+                self._item_event("response.output_text.done", **place, text=step.text),
+                self._item_event("response.content_part.done", **place, part=part),
+            ],
+        )
+
+    def think(self, step: Think) -> list[Event]:
+        content = [{"type": "reasoning_text", "text": step.text}]
+        item = self._add_item("reasoning", "rs", summary=[], content=content, **step.opaque)
+        place = {"item_id": item["id"], "content_index": 0}
+        deltas = [
+            self._item_event("response.reasoning_text.delta", **place, delta=p)
+            for p in split_text(step.text, self._chunk)
+        ]
+        return self._wrap_in_item_events(item, {**item, "content": []}, deltas)
+
+    def call(self, step: Call) -> list[Event]:
+        item = self._add_item("function_call", "fc", call_id=step.call_id, name=step.name, arguments=step.arguments)
+        kind, place = "response.function_call_arguments", {"item_id": item["id"]}
+        deltas = [
+            self._item_event(f"{kind}.delta", **place, delta=piece) for piece in split_text(step.arguments, self._chunk)
+        ]
+        done = self._item_event(f"{kind}.done", **place, arguments=step.arguments)
+        return self._wrap_in_item_events(item, {**item, "arguments": ""}, [*deltas, done])
+
+    def error(self, step: ErrorEvent) -> list[Event]:
+        return [self._event("error", code=step.code, message=step.message, param=None)]
+
+    def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]:
+        reasons = {"length": "max_output_tokens", "content_filter": "content_filter"}
+        status = "incomplete" if finish in reasons else "completed"
+        response = self._response_resource(status)
+        if status == "incomplete":
+            response["incomplete_details"] = {"reason": reasons[finish or ""]}
+        if usage is not None:
+            response["usage"] = {
+                "input_tokens": usage.input_tokens,
+                "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+                "output_tokens": usage.output_tokens,
+                "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+                "total_tokens": usage.total_tokens,
+            }
+        return [self._event(f"response.{status}", response=response)]
+
+    def encode_event(self, event: Event) -> str:
+        return _encode_named_event(event)
+
+    def end_of_stream(self) -> str:
+        return "data: [DONE]\n\n"
+
+    def _add_item(self, kind: str, prefix: str, **fields: Any) -> Event:
+        item = {"type": kind, "id": f"{prefix}_{len(self._output)}", "status": "completed", **fields}
+        self._output.append(item)
+        return item
+
+    def _wrap_in_item_events(self, item: Event, empty: Event, inner: list[Event]) -> list[Event]:
+        added = self._item_event("response.output_item.added", item={**empty, "status": "in_progress"})
+        return [added, *inner, self._item_event("response.output_item.done", item=item)]
+
+    def _item_event(self, kind: str, **fields: Any) -> Event:
+        return self._event(kind, output_index=len(self._output) - 1, **fields)
+
+    def _response_resource(self, status: str) -> Event:
+        return {
+            "id": "resp_1",
+            "object": "response",
+            "status": status,
+            "model": self._model,
+            "output": list(self._output),
+        }
+
+    def _event(self, kind: str, **fields: Any) -> Event:
+        self._number += 1
+        return {"type": kind, "sequence_number": self._number, **fields}
+
+
+class AnthropicWriter:
+    """Anthropic Messages."""
+
+    def __init__(self, model: str, chunk: int | None) -> None:
+        self._model, self._chunk = model, chunk
+        self._blocks = 0
+        self._calls = 0
+
+    def start(self) -> list[Event]:
+        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": self._model, "content": []}
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        return [
+            {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}},
+            {"type": "ping"},
+        ]
+
+    def say(self, step: Say) -> list[Event]:
+        deltas = [{"type": "text_delta", "text": piece} for piece in split_text(step.text, self._chunk)]
+        return self._block_events({"type": "text", "text": ""}, deltas)
+
+    def think(self, step: Think) -> list[Event]:
+        if "data" in step.opaque:
+            return self._block_events({"type": "redacted_thinking", **step.opaque}, [])
+        deltas: list[Event] = [{"type": "thinking_delta", "thinking": p} for p in split_text(step.text, self._chunk)]
+        if "signature" in step.opaque:
+            deltas.append({"type": "signature_delta", **step.opaque})
+        return self._block_events({"type": "thinking", "thinking": "", "signature": ""}, deltas)
+
+    def call(self, step: Call) -> list[Event]:
+        self._calls += 1
+        deltas = [
+            {"type": "input_json_delta", "partial_json": p} for p in ("", *split_text(step.arguments, self._chunk))
+        ]
+        return self._block_events({"type": "tool_use", "id": step.call_id, "name": step.name, "input": {}}, deltas)
+
+    def error(self, step: ErrorEvent) -> list[Event]:
+        return [{"type": "error", "error": {"type": step.code, "message": step.message}}]
+
+    def end(self, finish: FinishReason | None, usage: Usage | None) -> list[Event]:
+        names = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
+        reason = names[finish or ("tool_calls" if self._calls else "stop")]
+        counted: Event = {"output_tokens": 1}
+        if usage is not None:
+            counted = {
+                "input_tokens": usage.input_tokens - usage.cached_tokens,
+                "cache_read_input_tokens": usage.cached_tokens,
+                "cache_creation_input_tokens": 0,
+                "output_tokens": usage.output_tokens,
+                "output_tokens_details": {"thinking_tokens": usage.reasoning_tokens},
+            }
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        return [{"type": "message_delta", "delta": delta, "usage": counted}, {"type": "message_stop"}]
+
+    def encode_event(self, event: Event) -> str:
+        return _encode_named_event(event)
+
+    def end_of_stream(self) -> str:
+        return ""
+
+    def _block_events(self, block: Event, deltas: list[Event]) -> list[Event]:
+        index, self._blocks = self._blocks, self._blocks + 1
+        return [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+            {"type": "content_block_stop", "index": index},
+        ]
+
+
+def _encode_named_event(event: Event) -> str:
+    return f"event: {event.get('type')}\ndata: {orjson.dumps(event).decode()}\n\n"

@@ -1,0 +1,149 @@
+"""The only way auth reaches the network: https or loopback, no redirects, bounded, and no secret in its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+
+from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
+from holodeck.lib.net import aiohttp_client
+from holodeck.lib.net.ip_policy import IPPolicy, is_public
+from holodeck.lib.net.unreachable import unreachable_reason
+from holodeck.lib.net.urls import shown_origin
+from holodeck.lib.system.fd_limits import SHORTAGE_TEXT, is_file_shortage
+from holodeck.models.url import is_loopback, url_problem
+from holodeck.tools.mcp.auth.provider import auth_error
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthResponse:
+    """What an authorization server said."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+
+    def json(self) -> dict[str, Any] | None:
+        """The JSON object of the body, or None when it is anything else."""
+        try:
+            value = orjson.loads(self.body)
+        except orjson.JSONDecodeError:
+            return None
+        return value if isinstance(value, dict) else None
+
+
+class AuthHTTP(Protocol):
+    """How auth sends one request."""
+
+    async def __call__(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> AuthResponse: ...
+
+
+class AuthHTTPClient:
+    """One request per call, in a client of its own: they are rare, and nothing of one may show in the next."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        allow_insecure_hosts: Collection[str] = (),
+        timeout: float = AUTH_TIMEOUT,
+        server_url: str = "",
+        issuer: str | None = None,
+    ) -> None:
+        """`server_url`: the MCP server that names the other URLs; absent, the operator has named all of them.
+
+        A public server does not lead us to private addresses: only its own host, the pinned `issuer` and hosts of
+        `allow_insecure_hosts` may have one.
+        """
+        self._server = server
+        self._insecure = tuple(allow_insecure_hosts)
+        self._timeout = timeout
+        self._server_url = server_url
+        named = (_hostname(server_url), _hostname(issuer or ""), *(host.lower() for host in allow_insecure_hosts))
+        self._trusted = frozenset(named)
+
+    async def __call__(
+        self, method: str, url: str, *, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> AuthResponse:
+        problem = url_problem(url, websocket=False, allow_insecure_hosts=self._insecure)
+        if problem:
+            why = problem.replace("'url'", "it")
+            raise auth_error(self._server, f"{display_url(url)} is refused: {why}.")
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self._send(method, url, headers or {}, body)
+        except TimeoutError:
+            text = f"{display_url(url)} did not answer within {self._timeout:g} s."
+        except aiohttp_client.BodyTooLargeError:
+            text = f"{display_url(url)} sent more than {MAX_AUTH_BODY_BYTES} bytes."
+        except (aiohttp.ClientError, OSError) as error:
+            if is_file_shortage(error):
+                text = f"{display_url(url)} was not asked: {SHORTAGE_TEXT}. Try again in a moment."
+                raise auth_error(self._server, text, url=display_url(url), shortage=True) from error
+            # Their texts hold host and port, never headers or body.
+            text = f"{display_url(url)} cannot be reached: {_cause_of(error)}."
+        raise auth_error(self._server, text, url=display_url(url))
+
+    async def _send(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> AuthResponse:
+        way = aiohttp_client.find_proxy_route(url)
+        dialling = await self._choose_ip_policy(url)
+        if dialling is not None and way.proxy and not _may_be_public(url):
+            raise aiohttp_client.RefusedAddressError  # the proxy would dial it, unseen by us
+        async with (
+            aiohttp_client.create_http_client(connect_timeout=self._timeout, ip_policy=dialling) as client,
+            client.request(
+                method, url, headers={**headers, **way.headers}, data=body or None, allow_redirects=False, **way.options
+            ) as response,
+        ):
+            content = await aiohttp_client.read_body(response, MAX_AUTH_BODY_BYTES)
+            return AuthResponse(status=response.status, headers=dict(response.headers), body=content)
+
+    async def _choose_ip_policy(self, url: str) -> IPPolicy | None:
+        """Which addresses may be dialled for a URL; None for all of them."""
+        if not self._server_url or _hostname(url) in self._trusted:
+            return None
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(_hostname(self._server_url), None, type=socket.SOCK_STREAM)
+        except OSError:
+            return IPPolicy()  # behind a proxy, names of other networks are not known here
+        return IPPolicy() if all(is_public(str(address[0])) for *_, address in found) else None
+
+
+def display_url(url: str) -> str:
+    """A URL for messages."""
+    return shown_origin(url)
+
+
+def _hostname(url: str) -> str:
+    return (urlsplit(url).hostname or "").lower()
+
+
+def _may_be_public(url: str) -> bool:
+    """False for an address that is not public, and for names of this machine."""
+    host = _hostname(url)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return not is_loopback(host)
+    return is_public(host)
+
+
+def _cause_of(error: Exception) -> str:
+    refusal = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(refusal, aiohttp_client.RefusedAddressError):
+        return str(refusal.strerror)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return unreachable_reason(error.os_error)
+    text = str(error) or type(error).__name__
+    return text.splitlines()[0].rstrip(".")

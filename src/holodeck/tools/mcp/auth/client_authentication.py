@@ -1,0 +1,131 @@
+"""How a client proves itself at a token endpoint: a secret in header or form, a signature, or its name alone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import quote_plus
+
+from holodeck.lib.clock import Clock, wall_clock
+from holodeck.lib.limits import ASSERTION_LIFETIME, MAX_SECRET_FILE_BYTES
+from holodeck.lib.secret import Secret
+from holodeck.lib.system.regular_files import read_regular_file
+from holodeck.tools.mcp.auth.provider import auth_error
+
+ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+
+Form = dict[str, str]
+Headers = dict[str, str]
+
+
+class ClientIdentity(Protocol):
+    """Adds its proof to a token request."""
+
+    async def sign(self, form: Form, headers: Headers, *, audience: str) -> None: ...
+
+    def secrets(self) -> Iterable[Secret]:
+        """What must not be quoted back in an error."""
+        ...
+
+
+class PublicClient:
+    """A name and no secret."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+
+    async def sign(self, form: Form, headers: Headers, *, audience: str) -> None:
+        form["client_id"] = self._client_id
+
+    def secrets(self) -> Iterable[Secret]:
+        return ()
+
+
+class SecretInHeader:
+    """`client_secret_basic`: both parts are form-encoded first, as RFC 6749 2.3.1 asks."""
+
+    def __init__(self, client_id: str, secret: Secret) -> None:
+        self._client_id = client_id
+        self._secret = secret
+
+    async def sign(self, form: Form, headers: Headers, *, audience: str) -> None:
+        headers["Authorization"] = f"Basic {self._credentials()}"
+
+    def secrets(self) -> Iterable[Secret]:
+        return (self._secret, Secret(quote_plus(self._secret.reveal())), Secret(self._credentials()))
+
+    def _credentials(self) -> str:
+        pair = f"{quote_plus(self._client_id)}:{quote_plus(self._secret.reveal())}"
+        return base64.b64encode(pair.encode()).decode()
+
+
+class SecretInForm:
+    """`client_secret_post`."""
+
+    def __init__(self, client_id: str, secret: Secret) -> None:
+        self._client_id = client_id
+        self._secret = secret
+
+    async def sign(self, form: Form, headers: Headers, *, audience: str) -> None:
+        form["client_id"] = self._client_id
+        form["client_secret"] = self._secret.reveal()
+
+    def secrets(self) -> Iterable[Secret]:
+        return (self._secret, Secret(quote_plus(self._secret.reveal())))
+
+
+class SignedAssertion:
+    """`private_key_jwt`: the key stays here, a short-lived signature for one audience is sent."""
+
+    def __init__(
+        self, client_id: str, key: Path | Secret, *, algorithm: str, server: str, clock: Clock = wall_clock
+    ) -> None:
+        self._client_id = client_id
+        self._key = key
+        self._algorithm = algorithm
+        self._server = server
+        self._clock = clock
+
+    async def sign(self, form: Form, headers: Headers, *, audience: str) -> None:
+        form["client_id"] = self._client_id
+        form["client_assertion_type"] = ASSERTION_TYPE
+        # Reading the file at each renewal lets an operator rotate the key without a restart.
+        form["client_assertion"] = await asyncio.to_thread(self._assertion, audience)
+
+    def secrets(self) -> Iterable[Secret]:
+        return ()
+
+    def _assertion(self, audience: str) -> str:
+        import jwt
+
+        now = int(self._clock())
+        claims: dict[str, Any] = {
+            "iss": self._client_id,
+            "sub": self._client_id,
+            "aud": audience,
+            "iat": now,
+            "exp": now + int(ASSERTION_LIFETIME),
+            "jti": uuid.uuid4().hex,
+        }
+        try:
+            return jwt.encode(claims, self._pem(), algorithm=self._algorithm)
+        except (jwt.PyJWTError, ValueError, TypeError, NotImplementedError):
+            # The library's text may quote the key.
+            raise auth_error(
+                self._server,
+                f"the private key cannot sign with {self._algorithm}."
+                " 'private_key_file' must be an unencrypted PEM whose kind fits 'signing_algorithm'.",
+            ) from None
+
+    def _pem(self) -> str:
+        if isinstance(self._key, Secret):
+            return self._key.reveal()
+        try:
+            return read_regular_file(self._key, MAX_SECRET_FILE_BYTES).decode("ascii")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not a PEM file"
+            raise auth_error(self._server, f"the private key {self._key} cannot be read: {reason}.") from None

@@ -1,0 +1,173 @@
+"""What protected servers and authorization servers publish about themselves (RFC 9728, RFC 8414).
+
+A document is believed only about the URL that it was looked up for: the issuer in it must be the issuer that was asked
+for, and the resource in it must contain the MCP server. Everything else raises `MCPConnectionError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from holodeck.tools.mcp.auth.auth_http import AuthHTTP, display_url
+from holodeck.tools.mcp.auth.provider import auth_error
+from holodeck.tools.mcp.protocol.versions import MODERN_VERSIONS
+
+OK = 200
+_TOO_MANY_REQUESTS, _SERVER_ERROR = 429, 500
+_HEADERS = {"Accept": "application/json", "MCP-Protocol-Version": MODERN_VERSIONS[-1]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthorizationServer:
+    """The parts of an authorization server's metadata (RFC 8414) that clients use."""
+
+    issuer: str
+    token_endpoint: str
+    auth_methods: tuple[str, ...] = ("client_secret_basic",)
+    """How clients may authenticate at the token endpoint; the default is the standard's."""
+    authorization_endpoint: str | None = None
+    registration_endpoint: str | None = None
+    scopes: tuple[str, ...] | None = None
+    challenge_methods: tuple[str, ...] | None = None
+    """PKCE methods. None: the server does not say."""
+    can_use_metadata_urls: bool = False
+    """Whether a client may be known by the URL of its own metadata, without being registered."""
+    has_iss_parameter: bool = False
+    """Whether it promises to send its issuer with every authorization code (RFC 9207)."""
+
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> AuthorizationServer | None:
+        """None for a document without an issuer or a token endpoint."""
+        issuer, token_endpoint = _text_field(content, "issuer"), _text_field(content, "token_endpoint")
+        if issuer is None or token_endpoint is None:
+            return None
+        return cls(
+            issuer=issuer,
+            token_endpoint=token_endpoint,
+            auth_methods=_text_list_field(content, "token_endpoint_auth_methods_supported") or cls.auth_methods,
+            authorization_endpoint=_text_field(content, "authorization_endpoint"),
+            registration_endpoint=_text_field(content, "registration_endpoint"),
+            scopes=_text_list_field(content, "scopes_supported"),
+            challenge_methods=_text_list_field(content, "code_challenge_methods_supported"),
+            can_use_metadata_urls=content.get("client_id_metadata_document_supported") is True,
+            has_iss_parameter=content.get("authorization_response_iss_parameter_supported") is True,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectedResource:
+    """The parts of an MCP server's metadata (RFC 9728) that clients use."""
+
+    resource: str
+    authorization_servers: tuple[str, ...]
+    scopes: tuple[str, ...] | None = None
+
+    @classmethod
+    def parse(cls, content: dict[str, Any]) -> ProtectedResource | None:
+        """None for a document without a resource or an authorization server."""
+        resource, servers = _text_field(content, "resource"), _text_list_field(content, "authorization_servers")
+        if resource is None or not servers:
+            return None
+        return cls(
+            resource=resource, authorization_servers=servers, scopes=_text_list_field(content, "scopes_supported")
+        )
+
+
+async def discover_server(issuer: str, *, server: str, http: AuthHTTP) -> AuthorizationServer:
+    """Ask the well-known places of this issuer, and no other host."""
+    tried: list[str] = []
+    content = await find_server_metadata(issuer, http=http, tried=tried)
+    if content is None:
+        raise auth_error(
+            server,
+            f"the issuer {display_url(issuer)} publishes no metadata: {', '.join(tried)}."
+            " Check 'issuer', or give 'token_url'.",
+        )
+    return check_server_metadata(content, issuers=(issuer,), server=server)
+
+
+async def find_server_metadata(issuer: str, *, http: AuthHTTP, tried: list[str]) -> dict[str, Any] | None:
+    """The first JSON object at the well-known places of an issuer; `tried` gets the places that had none."""
+    for url in well_known_urls(issuer):
+        answer = await http("GET", url, headers=_HEADERS)
+        content = answer.json() if answer.status == OK else None
+        if content is not None:
+            return content
+        tried.append(f"{display_url(url)} ({answer.status})")
+    return None
+
+
+async def find_resource_metadata(challenge_url: str, url: str, *, server: str, http: AuthHTTP) -> dict[str, Any] | None:
+    """The metadata of the MCP server at `url`; `challenge_url` is where its challenge says they are, if it says so.
+
+    None when it publishes none. Raises when a place could not answer: that says nothing about whether there are any.
+    """
+    parts = urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-protected-resource"
+    failed = ""
+    for candidate in dict.fromkeys(filter(None, (challenge_url, f"{place}{parts.path.rstrip('/')}", place))):
+        answer = await http("GET", candidate, headers=_HEADERS)
+        content = answer.json() if answer.status == OK else None
+        found = ProtectedResource.parse(content) if content is not None else None
+        if content is not None and found is not None:
+            if not _is_same_or_below(found.resource, url):
+                other = display_url(found.resource)
+                text = f"the metadata at {display_url(candidate)} are of {other}, not of {display_url(url)}."
+                raise auth_error(server, text)
+            return content
+        if answer.status >= _SERVER_ERROR or answer.status == _TOO_MANY_REQUESTS:
+            failed = f"{display_url(candidate)} answered {answer.status}"
+    if failed:
+        raise auth_error(server, f"who may log in is not known: {failed}. Try again later.")
+    return None
+
+
+def check_server_metadata(content: dict[str, Any], *, issuers: Iterable[str], server: str) -> AuthorizationServer:
+    """The metadata, if they are of one of `issuers`, which are spellings of the one that was asked."""
+    accepted = tuple(issuers)
+    named = _text_field(content, "issuer")
+    if named not in accepted:
+        raise auth_error(
+            server,
+            f"the metadata are of the issuer '{display_url(named) if named else '(none)'}', not of '{accepted[0]}'."
+            " If both are the same server, write 'issuer' exactly as the metadata does.",
+        )
+    found = AuthorizationServer.parse(content)
+    if found is None:
+        raise auth_error(server, f"the metadata of the issuer '{accepted[0]}' name no token endpoint.")
+    return found
+
+
+def well_known_urls(issuer: str) -> tuple[str, ...]:
+    """RFC 8414 inserts the well-known part before the path, OpenID Connect appends it."""
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    if not path:
+        return (f"{origin}/.well-known/oauth-authorization-server", f"{origin}/.well-known/openid-configuration")
+    return (
+        f"{origin}/.well-known/oauth-authorization-server{path}",
+        f"{origin}/.well-known/openid-configuration{path}",
+        f"{origin}{path}/.well-known/openid-configuration",
+    )
+
+
+def _is_same_or_below(resource: str, url: str) -> bool:
+    """Whether `url` is the resource or lies below it, on the same origin."""
+    outer, inner = urlsplit(resource.lower()), urlsplit(url.lower())
+    if (outer.scheme, outer.netloc) != (inner.scheme, inner.netloc):
+        return False
+    outer_path, inner_path = urlsplit(resource).path, urlsplit(url).path
+    return f"{inner_path.rstrip('/')}/".startswith(f"{outer_path.rstrip('/')}/")
+
+
+def _text_field(content: dict[str, Any], key: str) -> str | None:
+    value = content.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _text_list_field(content: dict[str, Any], key: str) -> tuple[str, ...] | None:
+    value = content.get(key)
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else None

@@ -1,0 +1,35 @@
+"""Checks an answer against the schema that its server promised, within a time budget; a mismatch is a warning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holodeck.lib import log
+from holodeck.lib.json.schema import SchemaError
+from holodeck.lib.json.schema_worker import SchemaChecker, UncheckedError
+
+MISSING = "the tool promises structured content and gave none"
+
+
+class OutputChecker:
+    """The checks of one server's answers."""
+
+    def __init__(self) -> None:
+        self._checker = SchemaChecker()
+
+    async def close(self) -> None:
+        await self._checker.close()
+
+    async def find_problem(self, tool: str, schema: Mapping[str, Any], value: Any) -> str | None:
+        """What is wrong with the value, or why it was not checked. Never raises, never takes long."""
+        if value is None:
+            return MISSING
+        try:
+            violations = await self._checker.find_violations(schema, value)
+        except SchemaError as error:
+            return f"the structured content has a schema that cannot be used: {error}"
+        except UncheckedError as error:
+            log.warning("mcp.answer_unchecked", tool=tool, reason=error)
+            return f"the structured content was not checked: {error}"
+        return f"the structured content does not fit its schema: {violations[0].message}" if violations else None

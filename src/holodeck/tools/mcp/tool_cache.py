@@ -1,0 +1,108 @@
+"""Hears in either era that a server's lists changed, and fetches them again: once for many notices together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from holodeck.lib import log
+from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.limits import LIST_CHANGE_PAUSE, MAX_STREAM_RETRY, STREAM_RETRY
+from holodeck.tools.mcp.catalog import CachedList
+from holodeck.tools.mcp.connection.connection import Connection
+from holodeck.tools.mcp.protocol.jsonrpc import METHOD_NOT_FOUND, Message
+from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
+from holodeck.tools.mcp.transports.base import Delivery
+
+_LISTS_BY_NOTIFICATION = {"notifications/tools/list_changed": "tools", "notifications/prompts/list_changed": "prompts"}
+_ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
+
+
+class ListChangeWatcher:
+    """Keeps the catalogs of one server entry true."""
+
+    def __init__(
+        self, lists: dict[str, CachedList[Any]], listeners: dict[str, Callable[[], None] | None], *, server: str
+    ) -> None:
+        self._lists = lists
+        self._listeners = listeners
+        self._server = server
+        self._refreshing: set[str] = set()
+
+    def watch(self, connection: Connection) -> None:
+        """A new connection: what was known before may not be true any more."""
+        terms = connection.session.terms
+        if terms is None:
+            return
+        announced = {area for area in self._lists if terms.has_list_changed(area)}
+        for area, catalog in self._lists.items():
+            catalog.has_change_notices = terms.era is ProtocolEra.LEGACY and area in announced
+        if terms.era is ProtocolEra.MODERN and announced:
+            connection.spawn_task(self._subscribe(connection, announced))
+        elif terms.era is ProtocolEra.LEGACY and terms.has_capability("logging"):
+            connection.spawn_task(self._set_log_level(connection))
+
+    def apply_notification(self, connection: Connection, message: Message) -> None:
+        """A notification of the server; most are not about lists."""
+        method = message.get("method")
+        if method == _ACKNOWLEDGED:
+            honoured = mapping(mapping(message.get("params")).get("notifications"))
+            for area, catalog in self._lists.items():
+                catalog.has_change_notices = honoured.get(f"{area}ListChanged") is True
+        elif isinstance(method, str) and method in _LISTS_BY_NOTIFICATION:
+            self._schedule_refresh(connection, _LISTS_BY_NOTIFICATION[method])
+
+    def _schedule_refresh(self, connection: Connection, area: str) -> None:
+        catalog = self._lists.get(area)
+        if catalog is None:
+            return
+        catalog.mark_changed()
+        if area not in self._refreshing:
+            self._refreshing.add(area)
+            connection.spawn_task(self._refresh(connection, area)).add_done_callback(
+                lambda _: self._refreshing.discard(area)
+            )
+
+    async def _refresh(self, connection: Connection, area: str) -> None:
+        await asyncio.sleep(LIST_CHANGE_PAUSE)
+        self._refreshing.discard(area)  # a notice that comes from here on is about a list that this fetch may not see
+        await self._lists[area].refresh(connection.session)
+        log.debug("mcp.list_refreshed", server=self._server, list=area)
+        listener = self._listeners.get(area)
+        if listener is not None:
+            listener()
+
+    async def _subscribe(self, connection: Connection, areas: set[str]) -> None:
+        """A modern server says nothing unasked: keep a stream open on which it may, and open it again when it ends."""
+        wanted = {f"{area}ListChanged": True for area in sorted(areas)}
+        failures = 0
+        while True:
+            try:
+                await connection.session.request(
+                    "subscriptions/listen",
+                    {"notifications": wanted},
+                    seconds=None,
+                    delivery=Delivery(is_open_ended=True),
+                )
+                failures = 0
+            except MCPConnectionError as error:
+                if connection.session.transport.failure.done():
+                    return
+                failures += 1
+                log.debug("mcp.listen_lost", server=self._server, error=error, failures=failures)
+            except MCPError as error:
+                if error.details.get("code") == METHOD_NOT_FOUND:
+                    return
+                failures += 1
+                log.debug("mcp.listen_refused", server=self._server, error=error, failures=failures)
+            for area in areas:
+                self._lists[area].has_change_notices = False
+            await asyncio.sleep(min(STREAM_RETRY * 2 ** min(failures, 5), MAX_STREAM_RETRY))
+            for area in areas:  # what happened meanwhile is not told again
+                self._schedule_refresh(connection, area)
+
+    async def _set_log_level(self, connection: Connection) -> None:
+        await connection.session.request(
+            "logging/setLevel", {"level": connection.session.log_level()}, seconds=MAX_STREAM_RETRY
+        )

@@ -1,0 +1,182 @@
+"""Matches answers to questions where there is one stream in each direction. A call costs a future, not a task."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+
+import orjson
+
+from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.protocol.jsonrpc import Message, PrettyPrintedAnswer, RequestId, decode, sniff_id
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage
+
+
+class DuplexTransport(ABC):
+    """What stdio, SSE and WebSocket share. A subclass brings bytes in through `receive` and out in `_deliver`."""
+
+    def __init__(self, errors: ErrorFactory, on_message: OnMessage, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._loop = asyncio.get_running_loop()
+        self.failure: asyncio.Future[MCPConnectionError] = self._loop.create_future()
+        self._errors = errors
+        self._on_message = on_message
+        self._pending: dict[RequestId, asyncio.Future[Message]] = {}
+        self._reservations: dict[RequestId, Reservation] = {}
+        """For the answers that are waited for."""
+        self._open_ended: set[RequestId] = set()
+        self._highest_id = 0
+        self._received_at = 0.0
+        self._pretty = PrettyPrintedAnswer()
+        self.discarded_count = 0
+        """Messages that could not be read, or that nobody had asked for."""
+
+    @abstractmethod
+    async def open(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def _deliver(self, message: Message, delivery: Delivery) -> None:
+        """Bring the message out, marking `delivery` before the first byte may leave."""
+
+    def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
+        return
+
+    async def request(self, message: Message, delivery: Delivery) -> Message:
+        if self.failure.done():
+            raise self.failure.result()
+        request_id = message["id"]
+        future: asyncio.Future[Message] = self._loop.create_future()
+        self._pending[request_id] = future
+        returned = Reservation(self._budget)
+        self._reservations[request_id] = delivery.reserved or returned
+        if type(request_id) is int:
+            self._highest_id = request_id
+        if delivery.is_open_ended:
+            self._open_ended.add(request_id)
+        try:
+            await self._deliver(message, delivery)
+            return await future
+        finally:
+            returned.release()
+            del self._pending[request_id], self._reservations[request_id]
+            self._open_ended.discard(request_id)
+
+    async def send(self, message: Message) -> None:
+        if not self.failure.done():
+            await self._deliver(message, Delivery())
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        raise NotImplementedError
+
+    def end_request(self, request_id: RequestId, reason: str) -> None:
+        self._fail_request(request_id, self._errors.protocol("call", f"the server ended the request: {reason}"))
+
+    def is_stuck(self, since: float) -> bool:
+        return False
+
+    def last_received_at(self) -> float:
+        return self._received_at
+
+    def stderr_tail(self) -> str:
+        return ""
+
+    def receive(self, raw: bytes | bytearray) -> None:
+        """One message as it came."""
+        self._received_at = self._loop.time()
+        try:
+            # On the loop, whatever its size: the parser holds the interpreter, so that in a thread it holds the loop up
+            # just as long. Measured: 50 MB take 0.3 s as one string and 0.6 s as objects, here and there. What bounds
+            # it is 'max_result_bytes'.
+            message = orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            self._recover_unreadable(raw)
+            return
+        self._dispatch(self._errors.mask_message(message, raw), raw)
+
+    def fail(self, error: MCPConnectionError) -> None:
+        """Nothing more will come: everybody who waits is told why."""
+        if not self.failure.done():
+            self.failure.set_result(error)
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(error)
+
+    def _dispatch(self, message: object, raw: bytes | bytearray) -> None:
+        if type(message) is dict:
+            if "method" in message:
+                self._on_message(message)
+                return
+            if "id" in message and ("result" in message or "error" in message):
+                self._resolve_answer(message, raw)
+                return
+        elif type(message) is list:  # a batch, as 2025-03-26 allowed
+            for item in message:
+                self._dispatch(item, raw)
+            return
+        self._discard("not a JSON-RPC message", raw)
+
+    def _resolve_answer(self, message: Message, raw: bytes | bytearray) -> None:
+        request_id = message["id"]
+        if request_id not in self._pending and isinstance(request_id, str) and request_id.isdecimal():
+            request_id = int(request_id)  # some servers answer 7 with "7"
+        future = self._pending.get(request_id) if isinstance(request_id, int | str) else None
+        if future is None:
+            self._discard_unexpected(message["id"], message, raw)
+        elif not future.done():
+            try:
+                self._reservations[request_id].extend(len(raw))
+            except OverBudgetError:
+                self._fail_request(request_id, self._errors.over_budget("call"))
+            else:
+                future.set_result(message)
+
+    def _discard_unexpected(self, request_id: object, message: Message, raw: bytes | bytearray) -> None:
+        was_ours = isinstance(request_id, int) and 0 < request_id <= self._highest_id
+        calls = [waiting for waiting in self._pending if waiting not in self._open_ended]
+        if not was_ours and len(calls) == 1:
+            # It can only be meant for the one call that waits, and waiting on would not bring another answer.
+            waiting = calls[0]
+            cause = message.get("error") if request_id is None else f"the answer has id {request_id!r}, not {waiting!r}"
+            text = f"the answer does not belong to any request ({self._errors.excerpt(str(cause))})"
+            self._fail_request(waiting, self._errors.protocol("call", text, raw=self._errors.excerpt(raw)))
+        self._discard("nobody waits for this answer", raw)
+
+    def _recover_unreadable(self, raw: bytes | bytearray) -> None:
+        try:
+            self._dispatch(
+                self._errors.mask_message(decode(raw), raw), raw
+            )  # a byte order mark is the one thing that is forgiven
+        except ValueError as error:
+            raw = bytes(raw)
+            request_id = self._pretty.find_id(raw)
+            problem = "it is spread over several lines" if request_id is not None else str(error)
+            self.fail_unusable(request_id if request_id is not None else sniff_id(raw), problem, raw)
+
+    def fail_unusable(self, request_id: RequestId | None, problem: str, raw: bytes | bytearray) -> None:
+        """A message that cannot be used fails the call that it answers, if that can be told; all others go on."""
+        self._discard(problem, raw)
+        if request_id is not None:
+            excerpt = self._errors.excerpt(raw)
+            text = f"the answer is not a JSON message on one line ({problem}). It begins: {excerpt}"
+            self._fail_request(request_id, self._errors.protocol("call", text, raw=excerpt))
+
+    def _fail_request(self, request_id: RequestId, error: MCPError) -> None:
+        future = self._pending.get(request_id)
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def _discard(self, problem: str, raw: bytes | bytearray) -> None:
+        self.discarded_count += 1
+        log.debug(
+            "mcp.discarded",
+            server=self._errors.server,
+            problem=problem,
+            count=self.discarded_count,
+            raw=self._errors.excerpt(raw),
+        )

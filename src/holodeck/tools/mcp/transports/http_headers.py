@@ -1,0 +1,105 @@
+"""The headers by which a modern HTTP request can be routed without reading its body."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holodeck.tools.mcp.protocol.versions import mapping
+
+ANNOTATION = "x-mcp-header"
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_PLAIN = re.compile(r"[\x21-\x7E](?:[\x20-\x7E]*[\x21-\x7E])?")
+_SENTINEL = re.compile(r"=\?base64\?.*\?=")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_ANNOTATED_TYPES = frozenset({"string", "integer", "boolean"})
+
+# Where a schema has schemas inside it. Data (`default`, `enum`, `const`, `examples`) is not searched.
+_SCHEMA_KEYWORDS = (
+    "items",
+    "contains",
+    "additionalProperties",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+)
+_CONDITIONS = ("not", "if", "then", "else", "contentSchema")
+_SCHEMA_LIST_KEYWORDS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SCHEMA_MAP_KEYWORDS = ("patternProperties", "dependentSchemas", "$defs", "definitions")
+
+ArgumentPath = tuple[str, ...]
+
+
+class BadAnnotationError(ValueError):
+    """The schema of a tool asks for a header that must not exist; such a tool is not offered."""
+
+
+def build_routing_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    """`Mcp-Method`, and `Mcp-Name` where the request is about something that has a name."""
+    headers = {"Mcp-Method": method}
+    name = params.get(_NAMED_BY.get(method, ""))
+    if isinstance(name, str):
+        headers["Mcp-Name"] = encode_header_value(name)
+    return headers
+
+
+def encode_header_value(text: str) -> str:
+    """The text, wrapped if it would not survive as the value of a header."""
+    if not text or (_PLAIN.fullmatch(text) and not _SENTINEL.fullmatch(text)):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'surrogatepass')).decode('ascii')}?="
+
+
+def find_argument_headers(schema: Mapping[str, Any]) -> dict[ArgumentPath, str]:
+    """Which arguments are repeated in which headers. Raises BadAnnotationError."""
+    found: dict[ArgumentPath, str] = {}
+    for path, inner in _iterate_schemas(schema):
+        if ANNOTATION not in inner:
+            continue
+        token = inner[ANNOTATION]
+        if not path:
+            raise BadAnnotationError(f"{ANNOTATION} stands where no argument of its own is")
+        where = ".".join(path)
+        if not isinstance(token, str) or not _TOKEN.fullmatch(token):
+            raise BadAnnotationError(f"{ANNOTATION} of '{where}' is not the name of a header")
+        if inner.get("type") not in _ANNOTATED_TYPES:
+            raise BadAnnotationError(f"{ANNOTATION} of '{where}' needs the type string, integer or boolean")
+        if token.lower() in {other.lower() for other in found.values()}:
+            raise BadAnnotationError(f"{ANNOTATION} '{token}' is used twice")
+        found[path] = token
+    return found
+
+
+def build_argument_headers(annotations: Mapping[ArgumentPath, str], arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The `Mcp-Param-` headers of one call; an argument that is absent or null has none."""
+    headers: dict[str, str] = {}
+    for path, token in annotations.items():
+        value: Any = arguments
+        for key in path:
+            value = mapping(value).get(key)
+        if isinstance(value, bool):
+            headers[f"Mcp-Param-{token}"] = "true" if value else "false"
+        elif isinstance(value, str | int | float):
+            headers[f"Mcp-Param-{token}"] = encode_header_value(str(value))
+    return headers
+
+
+def _iterate_schemas(root: Mapping[str, Any]) -> Iterator[tuple[ArgumentPath | None, Mapping[str, Any]]]:
+    """Every schema inside a schema, with its path if it is reached through `properties` alone, else None."""
+    waiting: list[tuple[ArgumentPath | None, Any]] = [((), root)]
+    while waiting:
+        path, schema = waiting.pop()
+        if not isinstance(schema, dict):
+            continue
+        yield path, schema
+        for name, inner in mapping(schema.get("properties")).items():
+            waiting.append((None if path is None else (*path, name), inner))
+        for key in (*_SCHEMA_KEYWORDS, *_CONDITIONS):
+            waiting.append((None, schema.get(key)))
+        for key in _SCHEMA_LIST_KEYWORDS:
+            several = schema.get(key)
+            waiting.extend((None, inner) for inner in (several if isinstance(several, list) else ()))
+        for key in _SCHEMA_MAP_KEYWORDS:
+            waiting.extend((None, inner) for inner in mapping(schema.get(key)).values())

@@ -1,0 +1,143 @@
+"""The HTTP+SSE transport of 2024: one event stream brings every answer, and each request is a POST to where it says."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import urljoin
+
+import aiohttp
+
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
+from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.net import aiohttp_client
+from holodeck.lib.net.urls import shown_origin
+from holodeck.tools.mcp.faults import OVER_BUDGET
+from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage
+from holodeck.tools.mcp.transports.duplex import DuplexTransport
+from holodeck.tools.mcp.transports.errands import SideTasks
+from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
+from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
+
+_FIRST_ERROR_STATUS = 300
+_CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
+
+
+class SSETransport(DuplexTransport):
+    """A server at the URL of an event stream."""
+
+    def __init__(
+        self,
+        http: ServerHTTPClient,
+        *,
+        on_message: OnMessage,
+        limit: int,
+        connect_timeout: float,
+        read_timeout: float,
+        budget: ByteBudget,
+    ) -> None:
+        super().__init__(http.errors, on_message, budget)
+        self._http = http
+        self._limit = limit
+        self._connect_timeout = connect_timeout
+        self._read_timeout = read_timeout
+        self._version: str | None = None
+        self._endpoint: asyncio.Future[str] = self._loop.create_future()
+        self._stream: EventStream | None = None
+        self._side_tasks = SideTasks()
+
+    async def open(self) -> None:
+        try:
+            response = await self._http.send("GET", self._http.url, headers={"Accept": "text/event-stream"})
+        except (*_CONNECTION_ERRORS, TimeoutError) as error:
+            raise self._http.connection_error(error, "connect") from error
+        if response.status >= _FIRST_ERROR_STATUS:
+            try:
+                raise await self._http.read_failure(response, "connect")
+            finally:
+                response.close()
+        if response.content_type != "text/event-stream":
+            response.close()
+            text = f"the answer is {response.content_type}, not an event stream. Is 'transport: http' meant?"
+            raise self._errors.protocol("connect", text, content_type=response.content_type)
+        self._side_tasks.start(self._read(response))
+        either: list[asyncio.Future[Any]] = [self._endpoint, self.failure]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED, timeout=self._connect_timeout)
+        if self._endpoint.done():
+            return
+        if self.failure.done():
+            raise self.failure.result()
+        text = f"the event stream did not say within {self._connect_timeout:g} s where messages go. Is 'url' right?"
+        raise self._errors.timeout("connect", text)
+
+    async def close(self) -> None:
+        await self._side_tasks.close()
+        self.fail(self._errors.connection("close", "the connection was closed"))
+        await self._http.close()
+
+    def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
+        self._version = version
+
+    def is_stuck(self, since: float) -> bool:
+        return self._stream is not None and self._stream.is_stuck(since)
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        self._side_tasks.send_in_background(self.send, build_cancellation(request_id, reason))
+
+    async def _deliver(self, message: Message, delivery: Delivery) -> None:
+        """POST the message. A refusal fails this call only, and at once."""
+        phase = "call" if message.get("method") == "tools/call" else str(message.get("method", "answer"))
+        headers = {"Content-Type": "application/json"}
+        if self._version is not None:
+            headers["MCP-Protocol-Version"] = self._version
+        try:
+            response = await self._http.send(
+                "POST", self._endpoint.result(), headers=headers, body=encode(message), delivery=delivery
+            )
+            try:
+                if response.status >= _FIRST_ERROR_STATUS:
+                    raise await self._http.read_failure(response, phase)
+                await aiohttp_client.read_excerpt(response, self._limit)
+            finally:
+                response.release()
+        except aiohttp.ConnectionTimeoutError as error:
+            raise self._http.connection_error(error, phase, delivery) from error
+        except _CONNECTION_ERRORS as error:
+            raise self._http.connection_error(error, phase, delivery) from error
+
+    async def _read(self, response: aiohttp.ClientResponse) -> None:
+        stream = self._stream = EventStream(
+            response, read_timeout=self._read_timeout, limit=self._limit, budget=self._budget
+        )
+        text = "the server ended the event stream."
+        try:
+            while (event := await stream.next()) is not None:
+                if event.kind == "endpoint":
+                    self._set_endpoint(event.data)
+                elif event.kind == "message":
+                    self.receive(event.data)
+        except TimeoutError:
+            text = f"the event stream was silent for {self._read_timeout:g} s ('sse_read_timeout')."
+        except EventTooLargeError as error:
+            text = f"{error}; see 'max_result_bytes'."
+        except OverBudgetError:
+            text = OVER_BUDGET
+        except aiohttp.ClientPayloadError:
+            text = "the event stream was cut off."
+        except _CONNECTION_ERRORS as error:
+            text = f"the event stream broke ({error or type(error).__name__})."
+        except MCPConnectionError as error:
+            self.fail(error)
+        finally:
+            stream.close()
+            response.close()
+            self.fail(self._errors.connection("run", text, is_public=text is OVER_BUDGET or None))
+
+    def _set_endpoint(self, data: bytes) -> None:
+        target = urljoin(self._http.url, data.decode("utf-8", "replace").strip())
+        if not aiohttp_client.is_same_origin(target, self._http.url):
+            text = f"its messages should go to {shown_origin(target)}, which is another server. That is refused."
+            raise self._errors.connection("connect", text)
+        if not self._endpoint.done():
+            self._endpoint.set_result(target)

@@ -1,0 +1,226 @@
+"""Talks to a server that is a child process, line by line; its errors tell how the process ended and what it said."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget
+from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.limits import KIB, PROCESS_OUTPUT_GRACE, STDERR_LINES_SHOWN
+from holodeck.lib.line_splitter import LineSplitter
+from holodeck.lib.system.fd_limits import is_file_shortage
+from holodeck.lib.system.process import Process, spawn_process
+from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage
+from holodeck.tools.mcp.transports.child_environment import child_environment, withheld_variables
+from holodeck.tools.mcp.transports.duplex import DuplexTransport
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.launch import Launch
+
+_INSTALL = {
+    "npx": "Install Node.js (it brings npx)",
+    "uvx": "Install uv (it brings uvx)",
+    "docker": "Install Docker",
+}
+_MAX_STDERR_SHOWN = 4 * KIB
+
+
+class StdioTransport(DuplexTransport):
+    """A server started by us."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        *,
+        cwd: Path,
+        errors: ErrorFactory,
+        on_message: OnMessage,
+        encoding: str,
+        limit: int,
+        budget: ByteBudget,
+    ) -> None:
+        super().__init__(errors, on_message, budget)
+        self._launch = launch
+        self._cwd = cwd
+        self._limit = limit
+        self._encoding = codecs.lookup(encoding).name
+        self._process: Process | None = None
+        self._flow = _StdinFlow()
+        self._queued: list[bytes] = []
+        self._output_ended = asyncio.Event()
+        self._spawned = asyncio.Event()
+        self._end_task: asyncio.Task[None] | None = None
+        self._is_negotiated = False
+        self._splitter = LineSplitter(
+            limit=limit,
+            on_line=self.receive if self._encoding == "utf-8" else self._receive_recoded,
+            on_dropped=self._fail_dropped_line,
+            on_end=self._on_output_end,
+            budget=budget,
+        )
+
+    async def open(self) -> None:
+        withheld = withheld_variables(os.environ, self._launch.env)
+        if withheld:
+            name = self._errors.server
+            notice = f"{name} is started without {', '.join(withheld)}: there is a login in it. 'env' can pass it on."
+            log.info("mcp.variables_withheld", server=name, notice=notice)
+        try:
+            self._process = await spawn_process(
+                self._launch.argv,
+                env=child_environment(os.environ, self._launch.env),
+                cwd=str(self._cwd),
+                stdout=self._splitter,
+                stdin=self._flow,
+                on_exit=self._schedule_end_report,
+                container=self._launch.container,
+            )
+        except (OSError, ValueError) as error:
+            raise self._start_error(error) from error
+        finally:
+            self._spawned.set()
+
+    def set_protocol_version(self, version: str, *, is_modern: bool) -> None:
+        self._is_negotiated = True
+
+    async def close(self) -> None:
+        if self._end_task is not None:
+            self._end_task.cancel()
+        self.fail(self._errors.connection("close", "the connection was closed"))
+        if self._process is not None:
+            await self._process.close()
+            if self._process.was_killed:
+                text = "it went on after the end of its input and SIGTERM, and was killed."
+                raise self._errors.connection("close", text)
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        if not self.failure.done() and not self._flow.is_paused:
+            self._write(build_cancellation(request_id, reason))
+
+    def is_stuck(self, since: float) -> bool:
+        return self._flow.is_paused or self._splitter.is_stuck(since)
+
+    def stderr_tail(self) -> str:
+        if self._process is None:
+            return ""
+        lines = self._process.stderr_tail()[-_MAX_STDERR_SHOWN:].decode("utf-8", "replace").splitlines()
+        return self._errors.mask("\n".join([line for line in lines if line.strip()][-STDERR_LINES_SHOWN:]))
+
+    async def _deliver(self, message: Message, delivery: Delivery) -> None:
+        while self._flow.is_paused:
+            await self._flow.wait_resumed()
+        if self.failure.done():
+            raise self.failure.result()
+        delivery.may_have_been_sent = True
+        self._write(message)
+
+    def _write(self, message: Message) -> None:
+        if self._process is None:
+            return
+        line = (encode(message) if self._encoding == "utf-8" else encode_ascii(message)) + b"\n"
+        if len(self._pending) <= 1 and not self._queued:
+            self._process.stdin.write(line)
+            return
+        self._queued.append(line)  # calls that come together leave together: one system call for all
+        if len(self._queued) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        lines, self._queued = self._queued, []
+        if self._process is not None and not self.failure.done():
+            self._process.stdin.write(b"".join(lines))
+
+    def _receive_recoded(self, raw: bytes | bytearray) -> None:
+        self.receive(raw.decode(self._encoding, "replace").encode("utf-8", "replace"))
+
+    def _fail_dropped_line(self, head: bytes, tail: bytes, size: int) -> None:
+        request_id = sniff_id(head, tail)
+        if size > self._limit:
+            self.fail_unusable(
+                request_id, f"it has {size} bytes and the limit is {self._limit}; see 'max_result_bytes'", head
+            )
+        elif request_id is not None:
+            self._fail_request(request_id, self._errors.over_budget("call"))
+        else:
+            self._discard("there was no room for it", head)
+
+    def _schedule_end_report(self) -> None:
+        """The process or its output is over. The other, and the last words, follow a moment later, if at all."""
+        if self._end_task is None and not self.failure.done():
+            self._end_task = self._loop.create_task(self._report_end())
+
+    def _on_output_end(self) -> None:
+        self._output_ended.set()
+        self._schedule_end_report()
+
+    async def _report_end(self) -> None:
+        await self._spawned.wait()  # it may have ended before we were told that it had begun
+        try:
+            async with asyncio.timeout(PROCESS_OUTPUT_GRACE):
+                await self._output_ended.wait()
+                if self._process is not None:
+                    await self._process.exited.wait()
+        except TimeoutError:
+            pass
+        await asyncio.sleep(0)  # standard error may have ended in the same pass of the loop
+        if self._process is not None:
+            self.fail(self._exit_error(self._process))
+
+    def _exit_error(self, process: Process) -> MCPConnectionError:
+        code = process.exit_code
+        command = self._launch.argv[0]
+        who = "it" if self._is_negotiated else f"'{command}'"
+        if code is None:
+            how = f"{who} closed its output"
+        elif code < 0:
+            how = f"{who} was ended by signal {-code}"
+        else:
+            how = f"{who} ended with exit code {code}"
+        words = self.stderr_tail()
+        text = f"{how}." + (f" Its last words:\n{words}" if words else " It wrote nothing to standard error.")
+        phase = "run" if self._is_negotiated else "start"
+        return self._errors.connection(phase, text, exit_code=code, stderr=words, command=command)
+
+    def _start_error(self, error: Exception) -> MCPConnectionError:
+        command = self._launch.argv[0]
+        if is_file_shortage(error):
+            return self._errors.out_of_files("start")
+        if not self._cwd.is_dir():
+            text = f"the folder '{self._cwd}' to start it in does not exist. Correct 'cwd'."
+        elif isinstance(error, FileNotFoundError):
+            hint = _INSTALL.get(command, f"Install '{command}'")
+            text = f"'{command}' is not on PATH. {hint}, or use transport: http."
+        elif isinstance(error, PermissionError):
+            text = f"'{command}' may not be executed. Check its permissions."
+        else:
+            text = f"'{command}' could not be started: {error}."
+        return self._errors.connection("start", text, command=command)
+
+
+class _StdinFlow(asyncio.BaseProtocol):
+    """Whether the process still takes its input."""
+
+    def __init__(self) -> None:
+        self.is_paused = False
+        self._resumed = asyncio.Event()
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        self._resumed.clear()
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        self._resumed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.resume_writing()
+
+    async def wait_resumed(self) -> None:
+        await self._resumed.wait()

@@ -1,0 +1,213 @@
+"""MCP over a WebSocket: subprotocol `mcp`, one JSON-RPC message in each text frame, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, WebSocketException
+from websockets.frames import CloseCode
+from websockets.typing import Subprotocol
+
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
+from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.limits import NOTICE_TIMEOUT, WEBSOCKET_PING
+from holodeck.lib.net.proxies import find_proxy
+from holodeck.lib.net.tls import tls_context
+from holodeck.lib.net.urls import shown_origin
+from holodeck.lib.secret import Secret
+from holodeck.tools.mcp.faults import OVER_BUDGET, ErrorFactory
+from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage
+from holodeck.tools.mcp.transports.duplex import DuplexTransport
+from holodeck.tools.mcp.transports.errands import SideTasks
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+
+_REFUSED_STATUSES = (401, 403)
+
+
+class WebSocketTransport(DuplexTransport):
+    """A server at a WebSocket URL."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, Secret],
+        connect_timeout: float,
+        errors: ErrorFactory,
+        on_message: OnMessage,
+        limit: int,
+        budget: ByteBudget,
+        auth: MCPAuthProvider | None = None,
+    ) -> None:
+        super().__init__(errors, on_message, budget)
+        self._url = url
+        self._headers = headers
+        self._connect_timeout = connect_timeout
+        self._limit = limit
+        self._auth = auth
+        self._socket: _BudgetedConnection | None = None
+        self._side_tasks = SideTasks()
+
+    async def open(self) -> None:
+        try:
+            self._socket = await self._dial()
+        except InvalidStatus as error:
+            raise self._handshake_error(error) from error
+        except TimeoutError as error:
+            text = f"no connection to {shown_origin(self._url)} within {self._connect_timeout:g} s."
+            raise self._errors.timeout("connect", text) from error
+        except OSError as error:
+            raise self._errors.unreachable(self._url, error) from error
+        except (InvalidHandshake, WebSocketException, EOFError) as error:
+            text = f"{shown_origin(self._url)} does not speak WebSocket: {self._errors.excerpt(str(error))}"
+            raise self._errors.connection("connect", text) from error
+        self._socket.reserved = Reservation(self._budget)
+        self._side_tasks.start(self._read(self._socket))
+
+    async def close(self) -> None:
+        await self._side_tasks.close()
+        self.fail(self._errors.connection("close", "the connection was closed"))
+        if self._socket is not None:
+            await self._socket.close()
+
+    def is_stuck(self, since: float) -> bool:
+        return self._socket is not None and self._socket.is_stuck(since)
+
+    def cancel(self, request_id: RequestId, reason: str) -> None:
+        self._side_tasks.send_in_background(self.send, build_cancellation(request_id, reason))
+
+    async def _dial(self) -> _BudgetedConnection:
+        attempt = 0
+        while True:
+            attempt += 1
+            proof = dict(await self._auth.headers("GET", self._url)) if self._auth is not None else {}
+            self._errors.learn_token(proof)
+            sent = {name: value.reveal() for name, value in self._headers.items()} | proof
+            try:
+                socket = await _ConnectWithoutRedirects(
+                    self._url,
+                    create_connection=_BudgetedConnection,
+                    subprotocols=[Subprotocol("mcp")],
+                    additional_headers=sent,
+                    compression=None,
+                    open_timeout=self._connect_timeout,
+                    ping_interval=WEBSOCKET_PING,
+                    ping_timeout=WEBSOCKET_PING,
+                    close_timeout=NOTICE_TIMEOUT,
+                    max_size=self._limit,
+                    ssl=tls_context() if self._url.startswith("wss:") else None,
+                    proxy=find_proxy(self._url),
+                )
+            except InvalidStatus as error:
+                if attempt > 1 or not await self._renew_credentials(error, proof):
+                    raise
+            else:
+                assert isinstance(socket, _BudgetedConnection)  # noqa: S101 - it is what was asked for
+                return socket
+
+    async def _renew_credentials(self, error: InvalidStatus, proof: Mapping[str, str]) -> bool:
+        if self._auth is None or error.response.status_code not in _REFUSED_STATUSES:
+            return False
+        from holodeck.tools.mcp.auth.provider import AuthRefusal
+
+        headers = error.response.headers
+        return await self._auth.refused(
+            AuthRefusal(
+                status=error.response.status_code,
+                url=self._url,
+                method="GET",
+                www_authenticate=", ".join(headers.get_all("WWW-Authenticate")),
+                headers=dict(headers.raw_items()),
+                body=bytes(error.response.body or b""),
+                sent=proof,
+            )
+        )
+
+    async def _deliver(self, message: Message, delivery: Delivery) -> None:
+        if self._socket is None:
+            raise self._errors.connection("call", "there is no connection")
+        delivery.may_have_been_sent = True
+        try:
+            await self._socket.send(encode(message), text=True)
+        except ConnectionClosed as error:
+            self._fail_closed(error)
+            raise self.failure.result() from error
+
+    async def _read(self, socket: _BudgetedConnection) -> None:
+        try:
+            while True:
+                message = await socket.recv(decode=False)
+                socket.update_reservation()
+                self.receive(message)
+        except ConnectionClosed as error:
+            self._fail_closed(error)
+
+    def _fail_closed(self, error: ConnectionClosed) -> None:
+        reason = error.rcvd or error.sent
+        said = f"{reason.code} {reason.reason}".strip() if reason is not None else "without a reason"
+        if self._socket is not None and self._socket.is_over_budget:
+            self.fail(self._errors.connection("run", OVER_BUDGET, is_public=True))
+            return
+        hint = "; see 'max_result_bytes'" if reason is not None and reason.code == CloseCode.MESSAGE_TOO_BIG else ""
+        self.fail(self._errors.connection("run", f"the WebSocket was closed ({self._errors.excerpt(said)}){hint}."))
+
+    def _handshake_error(self, error: InvalidStatus) -> MCPConnectionError:
+        response = error.response
+        excerpt = self._errors.excerpt(bytes(response.body or b""))
+        text = f"HTTP {response.status_code} {response.reason_phrase} instead of a WebSocket. {excerpt}".rstrip()
+        return self._errors.connection(
+            "authorize" if response.status_code in _REFUSED_STATUSES else "connect",
+            text,
+            status=response.status_code,
+            body=excerpt,
+            retry_after=response.headers.get("Retry-After"),
+            www_authenticate=", ".join(response.headers.get_all("WWW-Authenticate")) or None,
+        )
+
+
+class _BudgetedConnection(ClientConnection):
+    """A connection that can tell a frame on its way from one that stopped in the middle."""
+
+    received_at = 0.0
+    reserved: Reservation | None = None
+    """Holds what has come and was not taken as a message. None during the handshake."""
+    is_over_budget = False
+
+    def data_received(self, data: bytes) -> None:
+        self.received_at = self.loop.time()
+        try:
+            if self.reserved is not None:
+                self.reserved.extend(len(data))
+        except OverBudgetError:
+            self.is_over_budget = True
+            self.transport.abort()
+            return
+        super().data_received(data)
+        if self.protocol.current_size is None:  # not in the middle of a message: its frames need no room
+            self.update_reservation()
+
+    def update_reservation(self) -> None:
+        """Hold only what is still to be taken."""
+        if self.reserved is not None:
+            waiting = sum(len(frame.data) for frame in self.recv_messages.frames.queue)
+            self.reserved.resize(len(self.protocol.reader.buffer) + waiting)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.reserved is not None:
+            self.reserved.release()
+
+    def is_stuck(self, since: float) -> bool:
+        return len(self.protocol.reader.buffer) > 0 and self.received_at < since
+
+
+class _ConnectWithoutRedirects(connect):
+    """A redirect is not followed: it would take our credentials to an address that nobody configured."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc

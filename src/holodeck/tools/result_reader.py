@@ -1,0 +1,119 @@
+"""Large results are shown to a model in part; the rest stays here, and `read_result` reads on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
+from holodeck.lib.limits import MAX_STORED_RESULTS, MODEL_RESULT_CHARS
+from holodeck.models.content import ContentBlock, TextContent
+from holodeck.models.model_io import ToolSpec
+from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+
+READ_RESULT = "read_result"
+_READ_RESULT_SPEC = ToolSpec(
+    name=READ_RESULT,
+    description="Read more of a tool result that was cut. Give the result's id, and lines or characters to read.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "id": {"type": "string", "description": "The id that the cut result names"},
+            "start_line": {"type": "integer", "minimum": 1, "description": "First line to read, counted from 1"},
+            "lines": {"type": "integer", "minimum": 1, "description": "How many lines (default 200)"},
+            "start_char": {"type": "integer", "minimum": 0, "description": "First character, instead of lines"},
+            "chars": {"type": "integer", "minimum": 1, "description": "How many characters"},
+        },
+        "required": ["id"],
+    },
+)
+_DEFAULT_LINES = 200
+
+
+class ResultReader:
+    """Keeps what was cut and executes the tool that reads it, which is offered once there is something to read."""
+
+    def __init__(self, *, limit: int = MODEL_RESULT_CHARS, budget: ByteBudget | None = None) -> None:
+        """`budget`: for what is kept until `close`. What does not fit is cut all the same, and cannot be read on."""
+        self._limit = limit
+        self._budget = budget or ByteBudget()
+        self._stored_texts: OrderedDict[str, str] = OrderedDict()
+
+    @property
+    def kind(self) -> ToolKind:
+        return ToolKind.BUILTIN
+
+    def close(self) -> None:
+        """Keep nothing any more: the run has ended. May be called twice."""
+        while self._stored_texts:
+            self._delete(next(iter(self._stored_texts)))
+
+    def _store(self, key: str, text: str) -> None:
+        self._budget.acquire(len(text))
+        self._delete(key)  # there are models that give one id to several calls
+        self._stored_texts[key] = text
+        while len(self._stored_texts) > MAX_STORED_RESULTS:
+            self._delete(next(iter(self._stored_texts)))
+
+    def _delete(self, key: str) -> None:
+        self._budget.release(len(self._stored_texts.pop(key, "")))
+
+    async def specs(self) -> Sequence[ToolSpec]:
+        return (_READ_RESULT_SPEC,) if self._stored_texts else ()
+
+    def can_execute(self, name: str) -> bool:
+        return name == READ_RESULT and bool(self._stored_texts)
+
+    def may_repeat(self, name: str) -> bool:
+        """Reading changes nothing."""
+        return name == READ_RESULT
+
+    def shorten_result(self, result: ToolResult) -> ToolResult:
+        """The result with its long texts cut and kept for reading on, under its call's id."""
+        if sum(len(block.text) for block in result.content if isinstance(block, TextContent)) <= self._limit:
+            return result
+        texts = [block for block in result.content if isinstance(block, TextContent) and len(block.text) > self._limit]
+        keys = {id(block): result.call_id + (f".{place}" if place else "") for place, block in enumerate(texts)}
+        return replace(
+            result, content=tuple(self._shorten_block(block, keys.get(id(block))) for block in result.content)
+        )
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        text = self._stored_texts.get(str(call.arguments.get("id")))
+        if text is None:
+            known = ", ".join(self._stored_texts) or "none"
+            return ToolResult.failure(call.call_id, f"There is no kept result of this id. Kept: {known}.")
+        return ToolResult(call_id=call.call_id, content=(TextContent(text=self._build_excerpt(text, call)),))
+
+    def _build_excerpt(self, text: str, call: ToolCall) -> str:
+        start_char = call.arguments.get("start_char")
+        if isinstance(start_char, int):
+            size = min(int(call.arguments.get("chars", self._limit)), self._limit)
+            part = text[start_char : start_char + size]
+            return f"{part}\n[characters {start_char} to {start_char + len(part)} of {len(text)}]"
+        lines = text.splitlines()
+        first = max(int(call.arguments.get("start_line", 1)), 1)
+        chosen = lines[first - 1 : first - 1 + int(call.arguments.get("lines", _DEFAULT_LINES))]
+        part = "\n".join(chosen)
+        note = f"[lines {first} to {first + len(chosen) - 1} of {len(lines)}]"
+        if len(part) > self._limit:
+            return f"{part[: self._limit]}\n{note} [cut: read characters instead, with start_char]"
+        return f"{part}\n{note}"
+
+    def _shorten_block(self, block: ContentBlock, key: str | None) -> ContentBlock:
+        if key is None or not isinstance(block, TextContent):
+            return block
+        try:
+            self._store(key, block.text)
+        except OverBudgetError:
+            note = (
+                f"[cut: the first {self._limit} of {len(block.text)} characters. There is no room for the others now.]"
+            )
+            return replace(block, text=f"{block.text[: self._limit]}\n{note}")
+        lines = block.text.count("\n") + 1
+        note = (
+            f"[cut: the first {self._limit} of {len(block.text)} characters ({lines} lines). "
+            f'Read on with {READ_RESULT}(id="{key}", start_char={self._limit}) or by start_line.]'
+        )
+        return replace(block, text=f"{block.text[: self._limit]}\n{note}")

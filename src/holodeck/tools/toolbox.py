@@ -1,0 +1,142 @@
+"""All tools of a run under one roof: merged, named once, and routed to whoever executes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from holodeck.lib import log
+from holodeck.models.events import MissingServer
+from holodeck.models.items import FunctionCall
+from holodeck.models.model_io import ToolSpec
+from holodeck.tools.arguments import ArgumentChecker
+from holodeck.tools.executor import ToolCall, ToolExecutor, ToolResult
+from holodeck.tools.result_reader import ResultReader
+
+_NAME_REASSIGNED = (
+    "The tool '{name}' was not run: its server is gone, or another server has the name now. "
+    "Look at the tools that are offered now."
+)
+
+
+class Toolbox:
+    """The client's own functions first, then each executor in order: the first that has a name keeps it.
+
+    A name means one tool for as long as this exists, which is one run. When the servers' lists change so that it
+    would mean another one, it is offered no more, and a call of it is answered with an error and not executed.
+    """
+
+    def __init__(
+        self,
+        executors: Sequence[ToolExecutor],
+        *,
+        checker: ArgumentChecker,
+        client_functions: Sequence[ToolSpec] = (),
+        reader: ResultReader | None = None,
+        needs_approval: Callable[[FunctionCall], bool] | None = None,
+    ) -> None:
+        """`needs_approval` says which calls wait for a person: a turn with one of them ends the run before anything is
+        run.
+
+        `checker` is shared with other runs, and closed by its owner.
+        """
+        self._checker = checker
+        self._needs_approval = needs_approval
+        self._reader = reader
+        self._executors: tuple[ToolExecutor, ...] = (*executors, reader) if reader is not None else tuple(executors)
+        self._client_functions: Mapping[str, ToolSpec] = {spec.name: spec for spec in client_functions}
+        self._routes: dict[str, ToolExecutor] = {}
+        self._specs: dict[str, ToolSpec] = dict(self._client_functions)
+        self._targets: dict[str, object] = {}
+        """What each name meant when it was first offered."""
+        self.missing: dict[str, MissingServer] = {}
+        """Servers that were not available at some time since this was made, by name."""
+
+    async def collect_specs(self) -> tuple[ToolSpec, ...]:
+        """What the model may be offered now. An executor that has nothing to offer is not an error."""
+        specs: dict[str, ToolSpec] = dict(self._client_functions)
+        routes: dict[str, ToolExecutor] = {}
+        for executor in self._executors:  # one after the other: only servers take time, and they are one executor
+            for spec in await executor.specs():
+                if spec.name in specs:
+                    if spec.name not in routes or routes[spec.name] is not executor:
+                        log.debug("tools.shadowed", tool=spec.name, kind=executor.kind)
+                    continue
+                target = _target_of(executor, spec.name)
+                if self._targets.setdefault(spec.name, target) != target:
+                    log.warning("tools.name_moved", tool=spec.name)
+                    continue
+                specs[spec.name] = spec
+                routes[spec.name] = executor
+        self._specs, self._routes = specs, routes
+        self.update_missing()
+        return tuple(specs.values())
+
+    def close(self) -> None:
+        """Let go of what was kept for this run. May be called twice."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def update_missing(self) -> None:
+        """Add the servers that are not available now to `missing`."""
+        for executor in self._executors:
+            for server in getattr(executor, "missing_servers", tuple)():
+                self.missing.setdefault(server.name, server)
+
+    def is_client_function(self, name: str) -> bool:
+        """True for a function that the client executes itself."""
+        return name in self._client_functions
+
+    def needs_approval(self, call: FunctionCall) -> bool:
+        """True for a call that a person must approve first."""
+        return self._needs_approval is not None and self._needs_approval(call)
+
+    def find_spec(self, name: str) -> ToolSpec | None:
+        return self._specs.get(name)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._specs.keys()
+
+    def may_repeat(self, name: str) -> bool:
+        """True for a tool that may be run twice without harm."""
+        asked = getattr(self._find_executor(name), "may_repeat", None)
+        return asked is not None and bool(asked(name))
+
+    async def check_arguments(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Raise `BadArgumentsError` when the arguments do not fit the tool's input schema."""
+        spec = self._specs.get(name)
+        if spec is not None:
+            await self._checker.check_arguments(name, spec.parameters, arguments)
+
+    async def ask_person(self, call: ToolCall) -> bool | None:
+        """Whether a person lets this call run. None: nobody needs to be asked before it is executed."""
+        ask = getattr(self._find_executor(call.name), "ask_person", None)
+        return None if ask is None else await ask(call)
+
+    async def execute(self, call: ToolCall) -> ToolResult:
+        """Execute a call where it belongs. Only cancellation is raised."""
+        executor = self._find_executor(call.name)
+        if executor is not None:
+            return await executor.execute(call)
+        if call.name in self._targets:
+            return ToolResult.failure(call.call_id, _NAME_REASSIGNED.format(name=call.name))
+        return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
+
+    def shorten_result(self, name: str, result: ToolResult) -> ToolResult:
+        """A result as the model gets it: of a long one the beginning, and how to read on."""
+        if self._reader is None or self._find_executor(name) is self._reader:
+            return result
+        return self._reader.shorten_result(result)
+
+    def _find_executor(self, name: str) -> ToolExecutor | None:
+        """None also for a name that means another tool now than when it was offered."""
+        executor = self._routes.get(name) or next((each for each in self._executors if each.can_execute(name)), None)
+        if executor is None or self._targets.get(name, target := _target_of(executor, name)) != target:
+            return None
+        return executor
+
+
+def _target_of(executor: ToolExecutor, name: str) -> object:
+    find = getattr(executor, "target_of", None)
+    return executor if find is None else find(name)
