@@ -22,7 +22,7 @@ from bench.table import print_table
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 from holodeck.testing import FaultyMCPServer, stand_in
-from holodeck.tools.mcp.connection.starts import StartLimits
+from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin

@@ -24,9 +24,9 @@ from holodeck.lib.net import aiohttp_client
 from holodeck.models.items import text_message
 from holodeck.models.model_io import ModelAnswer, ModelRequest
 from holodeck.providers.anthropic import Anthropic
-from holodeck.providers.chat_completions import ChatCompletions
-from holodeck.providers.provider import ModelProvider
-from holodeck.providers.responses import Responses
+from holodeck.providers.base import ModelProvider
+from holodeck.providers.openai_chat import ChatCompletions
+from holodeck.providers.openai_responses import Responses
 from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
 from holodeck.providers.wrappers.retry import Retrying
 from holodeck.providers.wrappers.timeout import Timeouts

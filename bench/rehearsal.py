@@ -17,8 +17,8 @@ from bench.table import print_table
 from holodeck.models.items import FunctionCall, Message, text_message
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.providers.rehearsal import Rehearsal, shortlist_tools
-from holodeck.providers.rehearsal.speech import find_asked_tool
-from holodeck.providers.rehearsal.zones import zone_names
+from holodeck.providers.rehearsal.extract import zone_names
+from holodeck.providers.rehearsal.model import find_asked_tool
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "providers" / "fixtures"
 

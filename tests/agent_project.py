@@ -13,7 +13,7 @@ from typing import Any, Unpack
 from holodeck_command import run_holodeck
 
 from holodeck.testing import FaultyMCPServer, read_pids, stand_in
-from holodeck.testing.mcp.command import CommandOptions
+from holodeck.testing.mcp.commands import CommandOptions
 from holodeck.testing.model.scripted import ScriptedModel
 from holodeck.testing.model.scripted_server import ScriptedServer
 

@@ -90,4 +90,4 @@ def test_the_public_names_are_few_and_sorted() -> None:
 
 
 def test_a_gateway_is_loaded_without_the_client_that_only_remote_servers_and_tokens_need() -> None:
-    assert "aiohttp" not in _imported("import holodeck.gateway.service, holodeck.gateway.wiring")
+    assert "aiohttp" not in _imported("import holodeck.gateway.service, holodeck.gateway.backends")

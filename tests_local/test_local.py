@@ -17,8 +17,8 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
+from holodeck.providers.base import ModelProvider
 from holodeck.providers.local import Local
-from holodeck.providers.provider import ModelProvider
 
 
 def _weights() -> Path:

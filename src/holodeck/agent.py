@@ -17,7 +17,7 @@ from holodeck.models.agent import Agent as AgentFile
 from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.models.items import Item, text_message
 from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor

@@ -20,7 +20,7 @@ from holodeck.tools.mcp import launch
 if TYPE_CHECKING:
     from holodeck.agent import Agent
     from holodeck.config.gateway_loader import LoadedGateway
-    from holodeck.providers.provider import ModelProvider
+    from holodeck.providers.base import ModelProvider
     from holodeck.tools.mcp.executor import Approver
     from holodeck.tools.mcp.plugin import MCPPlugin
     from holodeck.tools.mcp.protocol.server_requests import Callbacks

@@ -14,7 +14,7 @@ from agent_folder import AgentFolder
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holodeck.cli.commands.summary import agent_summary
+from holodeck.cli.commands.validate import agent_summary
 from holodeck.config.agent_loader import LoadedAgent
 from holodeck.lib.errors import ConfigError
 from holodeck.models.agent import Agent

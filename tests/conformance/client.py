@@ -30,9 +30,9 @@ from holodeck.tools.mcp.auth.client_authentication import PublicClient, SecretIn
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.dpop import ProofKey
 from holodeck.tools.mcp.auth.jwt_bearer import JwtBearer
-from holodeck.tools.mcp.auth.machine import TokenGrantAuth
 from holodeck.tools.mcp.auth.oauth_flow import Login
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider, NoAuth
+from holodeck.tools.mcp.auth.token import TokenGrantAuth
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.protocol.server_requests import Callbacks

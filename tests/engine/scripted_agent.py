@@ -12,7 +12,7 @@ import holodeck
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCallOutput
 from holodeck.models.model_io import ModelRequest
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 from holodeck.runtime import People, load_agent
 from holodeck.testing import FaultyMCPServer
 

@@ -18,8 +18,8 @@ from gateway.wire.open_responses_contract import contract_problems, event_contra
 from openai import AsyncOpenAI
 
 from holodeck.gateway.auth.callers import hash_key
+from holodeck.gateway.backends import build_backends
 from holodeck.gateway.service import Service
-from holodeck.gateway.wiring import build_backends
 from holodeck.runtime import read_gateway
 from holodeck.testing import FaultyMCPServer, ScriptedModel
 from holodeck.testing.model.scripted_server import ScriptedServer

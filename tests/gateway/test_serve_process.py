@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from async_tests import async_test
+from gateway import gateway_process
 from gateway.gateway_process import HOLODECK, GatewayProcess, wait_refused, write_gateway_file
 from gateway.running_gateway import parse_events
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from holodeck.gateway.http.room import GatewayBudget
+from holodeck.gateway.http.request_body import GatewayBudget
 from holodeck.gateway.server.ws_frames import FrameSplitter
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 300, 70_000])

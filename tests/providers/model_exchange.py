@@ -12,9 +12,9 @@ from holodeck.lib.secret import Secret
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, text_message
 from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, ReasoningDelta, TextDelta
 from holodeck.providers.anthropic import Anthropic
-from holodeck.providers.chat_completions import ChatCompletions
-from holodeck.providers.provider import ModelProvider
-from holodeck.providers.responses import Responses
+from holodeck.providers.base import ModelProvider
+from holodeck.providers.openai_chat import ChatCompletions
+from holodeck.providers.openai_responses import Responses
 from holodeck.testing.model.script import Turn
 from holodeck.testing.model.scripted import ScriptedModel
 from holodeck.testing.model.scripted_server import DialectName, Received, Writing

@@ -20,7 +20,7 @@ import uvloop
 from providers.model_exchange import TIMEOUT, collect_events, model_request
 
 from holodeck.models.model_io import TextDelta
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 
 AsyncTest = Callable[..., Coroutine[Any, Any, None]]
 MakeLoop = Callable[[], asyncio.AbstractEventLoop]

@@ -24,7 +24,7 @@ from providers.raw_server import (
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_CONNECT_TIMEOUT
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 
 BIG = "x" * 10_000_000
 

@@ -35,7 +35,7 @@ from providers.test_wrappers import Pauses
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import HTTP_KEEPALIVE, HTTP_READ_CHUNK
 from holodeck.lib.net.http1_pool import HTTP1Pool
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.retry import Retrying
 
 BIG = "x" * 10_000_000

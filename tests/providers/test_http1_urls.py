@@ -12,8 +12,8 @@ from providers.raw_server import Peer, RawServer, ask_text, both_loops, close_at
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
 from holodeck.providers.anthropic import Anthropic
-from holodeck.providers.chat_completions import ChatCompletions
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
+from holodeck.providers.openai_chat import ChatCompletions
 
 
 async def hello(peer: Peer) -> None:

@@ -21,8 +21,8 @@ from holodeck.models.llm import LLM, Provider
 from holodeck.models.model_io import ModelRequest, ToolSpec
 from holodeck.providers.factory import build_model_provider
 from holodeck.providers.local import Local
+from holodeck.providers.local.model import ChoiceParser
 from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result
-from holodeck.providers.local.writing import ChoiceParser
 
 READ = ToolSpec(
     name="read",

@@ -13,8 +13,8 @@ from providers.model_exchange import KEY, collect_events, exchange_error, model_
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
 from holodeck.models.model_io import ModelRequest, TextDelta
-from holodeck.providers.chat_completions import ChatCompletions
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
+from holodeck.providers.openai_chat import ChatCompletions
 from holodeck.testing.model.script import cut, error_event, page, raw, say, status, wait
 from holodeck.testing.model.scripted import ScriptedModel
 from holodeck.testing.model.scripted_server import DialectName

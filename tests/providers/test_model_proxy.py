@@ -18,7 +18,7 @@ from providers.raw_server import CHUNK, Peer, ask_text, both_loops, chat_event, 
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.secret import Secret
-from holodeck.providers.chat_completions import ChatCompletions
+from holodeck.providers.openai_chat import ChatCompletions
 from holodeck.providers.wrappers.retry import Retrying
 
 PLAIN, SECURE = "http://model.example/v1", "https://model.example/v1"

@@ -13,7 +13,7 @@ import yaml
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, text_message
 from holodeck.models.model_io import CallDelta, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolChoice, ToolSpec
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 from holodeck.providers.rehearsal import Rehearsal, shortlist_tools
 
 FIXTURES = Path(__file__).parent / "fixtures"

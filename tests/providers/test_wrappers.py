@@ -10,7 +10,7 @@ from providers.model_exchange import collect_events, model_at, model_request, ru
 
 from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelAnswer, ModelEvent, TextDelta
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.circuit_breaker import CircuitBreaker
 from holodeck.providers.wrappers.retry import Retrying
 from holodeck.providers.wrappers.timeout import Timeouts

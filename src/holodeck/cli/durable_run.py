@@ -8,15 +8,14 @@ from contextlib import suppress
 
 import click
 
-from holodeck.cli.interrupts import run_interruptible
+from holodeck.cli.ctrl_c import run_interruptible
 from holodeck.cli.load_agent import open_agent
 from holodeck.cli.output.show_run import OutputFormat, print_run
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import LoadedAgent
 from holodeck.durable_runs.local_state import LocalState, find_local_state
-from holodeck.durable_runs.records import RunInput, RunRecord, file_digest
+from holodeck.durable_runs.records import RunInput, RunRecord, RunStore, file_digest
 from holodeck.durable_runs.run import DurableRun
-from holodeck.durable_runs.shelf import RunStore
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import INTERRUPT_GRACE

@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from holodeck.config.known_keys import closest_match
-from holodeck.config.scalars import parse_scalar
-from holodeck.config.yaml_reader import KeyPath
+from holodeck.config.yaml_reader import KeyPath, parse_scalar
 from holodeck.lib.errors import Problem
 from holodeck.models.file_model import Substituted
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import KIB, MAX_FILE_BYTES, MIB
-from holodeck.lib.system.regular_files import NotRegularFileError, read_regular_file
+from holodeck.lib.system.files import NotRegularFileError, read_regular_file
 
 _MISSING = "Check the name."
 

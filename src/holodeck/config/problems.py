@@ -13,8 +13,7 @@ from holodeck.config.known_keys import closest_match, known_keys
 from holodeck.config.yaml_reader import Document, KeyPath, format_key_path
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem, Severity
 from holodeck.models.agent import Agent
-from holodeck.models.file_model import quote_value
-from holodeck.models.rules import Violation
+from holodeck.models.file_model import Violation, quote_value
 from holodeck.models.tool import TOOL_TYPES
 
 _SHAPES: Mapping[str, str] = {

@@ -42,9 +42,7 @@ from holodeck.lib.limits import (
     SQLITE_BUSY_SECONDS,
     STORE_RETRY_PAUSE,
 )
-from holodeck.lib.system.busy_files import warn_if_waiting
-from holodeck.lib.system.drafts import draft_of, remove_stale_drafts
-from holodeck.lib.system.private_files import create_private_file
+from holodeck.lib.system.files import create_private_file, draft_of, remove_stale_drafts, warn_if_waiting
 
 WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: work of another version is not picked up."""

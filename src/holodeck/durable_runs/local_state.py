@@ -11,7 +11,7 @@ from pathlib import Path
 from holodeck.durable.base import WorkArchive, WorkEngine
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint, is_installed
-from holodeck.lib.system.busy_files import warn_if_waiting
+from holodeck.lib.system.files import warn_if_waiting
 from holodeck.storage.liveness import FileLiveness
 
 _EXECUTOR_PREFIX = "holodeck-"

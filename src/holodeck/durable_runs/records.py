@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Self
 
-from holodeck.durable.base import DamagedWorkError, JSONObject, StoredWork
+from holodeck.durable.base import DamagedWorkError, JSONObject, StoredStep, StoredWork
+from holodeck.durable_runs.local_state import LocalState, is_executor_alive
+from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError
+from holodeck.lib.limits import DAY, MAX_RUNS_LISTED, STORED_RUN_DAYS
+from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
-from holodeck.models.items import Message
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Message
 from holodeck.models.items_json import decode_item, encode_item
 
 RunStatus = Literal["running", "interrupted", "completed", "incomplete", "requires_action", "failed", "cancelled"]
@@ -142,3 +148,154 @@ def _run_status(work: StoredWork, *, is_alive: bool) -> RunStatus:
         return "interrupted"
     status: RunStatus = work.outcome["status"] if work.outcome else "failed"
     return status
+
+
+NO_RUNS = "There are no durable runs yet. Begin one with: holodeck run --durable"
+
+
+class RunStore:
+    """`with Shelf(home) as shelf: ...`. Nothing on it is run."""
+
+    def __init__(self, state: LocalState) -> None:
+        """Raises `ExecutionError` when there is nothing to look at."""
+        if state.is_empty:
+            raise ExecutionError(NO_RUNS)
+        self._liveness = state.create_liveness()
+        with state.lock():
+            self._archive = state.open_archive()
+
+    def list_runs(self, limit: int = MAX_RUNS_LISTED) -> Sequence[RunRecord]:
+        """The newest first. Those that are damaged are left out, and the log names them."""
+        found = []
+        for work in self._archive.list_work(limit):
+            try:
+                found.append(self._record_of(work))
+            except DamagedWorkError as error:
+                log.warning("runs.damaged", run=work.id, error=error)
+        return sorted(found, key=lambda run: run.input.started_at, reverse=True)
+
+    def require_run(self, run_id: str) -> RunRecord:
+        """Raises `ExecutionError` when there is none, `DamagedWorkError` when it cannot be read."""
+        work = self._archive.find_work(run_id)
+        if work is None:
+            raise ExecutionError(f"There is no run '{run_id}'. See: holodeck runs list")
+        return self._record_of(work)
+
+    def require_last_interrupted(self) -> RunRecord:
+        """The newest run that can be gone on with."""
+        found = next((run for run in self.list_runs() if run.status == "interrupted"), None)
+        if found is None:
+            raise ExecutionError("No run was interrupted. See: holodeck runs list")
+        return found
+
+    def read_steps(self, run_id: str) -> Sequence[StoredStep]:
+        """Raises `DamagedWorkError` when one cannot be read."""
+        try:
+            return self._archive.read_steps(run_id)
+        except DamagedWorkError as error:
+            raise damaged_run_error(run_id) from error
+
+    def cancel(self, run: RunRecord) -> None:
+        """End a run for good, wherever it is. Raises `ExecutionError` when it has ended."""
+        if run.status not in {"running", "interrupted"}:
+            raise ExecutionError(f"{run.id} has ended already: {run.status}.")
+        self._archive.cancel(run.id)
+
+    def delete_old(self) -> int:
+        """Delete what ended long ago."""
+        return self._archive.delete_older_than(time.time() - STORED_RUN_DAYS * DAY)
+
+    def _record_of(self, work: StoredWork) -> RunRecord:
+        names = self._archive.list_step_names(work.id)
+        return run_record_of(work, names, is_alive=is_executor_alive(work.executor, self._liveness))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._archive.close()
+
+
+StepStatus = Literal["done", "failed", "refused", "unknown", "under way"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStep:
+    """A turn of the model, or a call of a tool."""
+
+    kind: Literal["turn", "call"]
+    name: str
+    """`1` for the first turn; the tool's name for a call."""
+    status: StepStatus
+    """`unknown`: the process ended before the call had an answer. `under way`: it was sent, and has no answer yet."""
+    started_at: float
+    seconds: float
+    arguments: str = ""
+    """The arguments of a call, as the model wrote them."""
+    result: str = ""
+    """What came of it."""
+
+
+def build_run_steps(stored: Sequence[StoredStep]) -> list[RunStep]:
+    """In the order in which they began."""
+    calls = {call.id: call for step in stored for call in _calls_in_step(step)}
+    ended = {step.name.partition(" ")[2] for step in stored if step.name.startswith("call ")}
+    steps: list[RunStep] = []
+    for step in stored:
+        kind, _, key = step.name.partition(" ")
+        if kind == "turn":
+            steps.append(_turn_step(step, key))
+        elif key in calls and (kind == "call" or key not in ended):
+            steps.append(_call_step(step, calls[key], is_answered=kind == "call"))
+    return steps
+
+
+def _turn_step(step: StoredStep, number: str) -> RunStep:
+    failure = step.result.get("failed")
+    messages = [item.text for item in _items_in_step(step) if isinstance(item, Message)]
+    calls = ", ".join(call.name for call in _calls_in_step(step))
+    said = " ".join([*messages, f"asks for {calls}" if calls else ""]).strip()
+    return RunStep(
+        kind="turn",
+        name=number,
+        status="failed" if failure else "done",
+        started_at=step.started_at,
+        seconds=step.ended_at - step.started_at,
+        result=str(failure) if failure else said,
+    )
+
+
+def _call_step(step: StoredStep, call: FunctionCall, *, is_answered: bool) -> RunStep:
+    status, said = _answered_outcome(step.result) if is_answered else _unanswered_outcome(step.result)
+    return RunStep(
+        kind="call",
+        name=call.name,
+        status=status,
+        started_at=step.started_at,
+        seconds=step.ended_at - step.started_at if is_answered else 0.0,
+        arguments=call.arguments,
+        result=said,
+    )
+
+
+def _answered_outcome(result: Mapping[str, Any]) -> tuple[StepStatus, str]:
+    output = decode_item(result["output"])
+    assert isinstance(output, FunctionCallOutput)  # noqa: S101 - it was written as one
+    said = "\n".join(part.text if isinstance(part, TextContent) else f"[{part.type}]" for part in output.content)
+    if result.get("metadata", {}).get("outcome") == "unknown":
+        return "unknown", said
+    return ("failed" if output.is_error else "done"), said
+
+
+def _unanswered_outcome(result: Mapping[str, Any]) -> tuple[StepStatus, str]:
+    return ("refused", str(result["refusal"])) if "refusal" in result else ("under way", "")
+
+
+def _calls_in_step(step: StoredStep) -> Iterator[FunctionCall]:
+    return (item for item in _items_in_step(step) if isinstance(item, FunctionCall))
+
+
+def _items_in_step(step: StoredStep) -> list[Any]:
+    return [decode_item(event["item"]) for event in step.result.get("events", ()) if event["type"] == "item.finished"]

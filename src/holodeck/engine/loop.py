@@ -35,7 +35,7 @@ from holodeck.models.events import (
 )
 from holodeck.models.items import FunctionCall, Item, Message, Usage, place_outputs_after_calls
 from holodeck.models.model_io import CUT_SHORT, ModelRequest, ToolChoice
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 from holodeck.tools.toolbox import Toolbox
 
 

@@ -10,7 +10,7 @@ from holodeck.lib.limits import MAX_SAMPLING_TOKENS
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.items import Message, Part, Role
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolChoice
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 
 _STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 

@@ -21,8 +21,7 @@ from holodeck.models.model_io import (
     ReasoningDelta,
     TextDelta,
 )
-from holodeck.providers.base import stream_in_batches
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider, stream_in_batches
 
 
 async def stream_turn(

@@ -15,9 +15,8 @@ from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.auth.hosts import HostPolicy
 from holodeck.gateway.http.errors import APIError, client_gone_error, reply_for, shutting_down_error, unauthorized_error
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
-from holodeck.gateway.http.request_body import BodyReader, is_small_body
+from holodeck.gateway.http.request_body import BodyReader, GatewayBudget, RequestReservation, is_small_body
 from holodeck.gateway.http.request_scope import RequestScope, open_socket_span, request_id_of
-from holodeck.gateway.http.room import GatewayBudget, RequestReservation
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.server.disconnect import CancelOnDisconnect, Client, Receive, find_client

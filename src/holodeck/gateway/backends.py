@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from holodeck.config.gateway_loader import LoadedGateway
 from holodeck.models.llm import LLM
-from holodeck.providers.provider import ModelProvider
+from holodeck.models.tool import MCPTool
+from holodeck.providers.base import ModelProvider
+from holodeck.runtime import build_agent, open_model
 from holodeck.tools.executor import ToolExecutor
 from holodeck.tools.mcp.executor import MCPExecutor
+from holodeck.tools.mcp.factory import create_mcp_plugin
+from holodeck.tools.mcp.plugin import MCPPlugin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +35,47 @@ class Backend:
     def to_resource(self) -> dict[str, Any]:
         """The model as `/v1/models` lists it."""
         return {"id": self.name, "object": "model", "created": self.created, "owned_by": "holodeck"}
+
+
+def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[str, Backend]:
+    """Backends by the names that clients say. The gateway's own MCP servers are shared by its models."""
+    folder, created = loaded.path.parent, int(time.time())
+    tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
+    patience = loaded.gateway.limits.discovery_seconds
+    servers = [create_mcp_plugin(tool, base_dir=folder, may_expose_causes=False) for tool in tools]
+    shared = MCPExecutor(servers, discovery_timeout=patience, can_revive=True)
+    backends: dict[str, Backend] = {}
+    for name, served in loaded.models.items():
+        backends[name] = Backend(
+            name=name,
+            created=created,
+            llm=served.model,
+            provider=open_model(served.model, environ),
+            mcp=shared if served.use_mcp else MCPExecutor([]),
+            instructions=served.instructions,
+            max_turns=loaded.gateway.limits.max_turns,
+        )
+    for name, agent in loaded.agents.items():
+        wired = build_agent(agent, environ=environ, discovery_timeout=patience, revives=True, tells_causes=False)
+        config = wired.config
+        backends[name] = Backend(
+            name=name,
+            created=created,
+            llm=config.model,
+            provider=wired.model,
+            mcp=wired.mcp,
+            functions=(wired.functions,),
+            instructions=config.instructions if isinstance(config.instructions, str) else None,
+            response_format=config.response_format if isinstance(config.response_format, dict) else None,
+            max_turns=config.max_turns,
+        )
+    _share_limits(server for backend in backends.values() for server in backend.mcp.servers.values())
+    return backends
+
+
+def _share_limits(servers: Iterable[MCPPlugin]) -> None:
+    """A server that several agents have gets as many calls at once as its definition says, not from each of them."""
+    first: dict[tuple[str, int], MCPPlugin] = {}
+    for server in servers:
+        if server.config.url is not None:  # what is started as a process is each agent's own
+            server.share_limit(first.setdefault((server.config.url, server.config.max_concurrent_calls), server))

@@ -22,7 +22,7 @@ from holodeck.gateway.auth.callers import APIKeys, CallerProvider, Callers
 from holodeck.gateway.auth.hosts import HostPolicy
 from holodeck.gateway.auth.jwt import JWTProvider
 from holodeck.gateway.backends import Backend
-from holodeck.gateway.continuation.recent import SocketHistories
+from holodeck.gateway.continuation.memory import SocketHistories
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.endpoints.admin import AdminEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
@@ -30,7 +30,7 @@ from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.endpoints.responses_ws import ResponseSockets
-from holodeck.gateway.http.room import GatewayBudget
+from holodeck.gateway.http.request_body import GatewayBudget
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.routes import build_routes
@@ -39,8 +39,7 @@ from holodeck.gateway.runs.background import Background
 from holodeck.gateway.runs.durable_engine import build_durable_engine
 from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.runs.run_builder import RunBuilder
-from holodeck.gateway.seal_keys import read_seal_keys
-from holodeck.gateway.sealing import SealKeys
+from holodeck.gateway.sealing import SealKeys, read_seal_keys
 from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
 from holodeck.lib import log

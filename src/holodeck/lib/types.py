@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
@@ -16,3 +18,11 @@ def record(kind: type[T]) -> type[T]:
     and a stream makes several for every word. Elsewhere `dataclass(frozen=True)` is right.
     """
     return dataclass(kw_only=True, slots=True, unsafe_hash=True)(kind)
+
+
+Clock = Callable[[], float]
+"""Seconds since 1970. By the wall clock: a laptop that slept has an old token, whatever a monotonic clock says."""
+
+
+def wall_clock() -> float:
+    return time.time()

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, ModelWrapValidatorHandler, Tag, model_validator
 
 from holodeck.lib.limits import DEFAULT_MAX_TURNS, MAX_MAX_TURNS, MAX_TOOLS
-from holodeck.models.file_model import FileModel, Integer, NonEmpty, text_or_mapping
+from holodeck.models.file_model import FileModel, Integer, NonEmpty, Violation, text_or_mapping, validate_with_rules
 from holodeck.models.llm import LLM
-from holodeck.models.rules import Violation, validate_with_rules
 from holodeck.models.tool import Tool
 
 

@@ -38,9 +38,17 @@ from holodeck.lib.limits import (
 )
 from holodeck.lib.net.ip_policy import parse_networks
 from holodeck.lib.secret import Secret
-from holodeck.models.file_model import Boolean, FileModel, Integer, NonEmpty, Number, quote_value
+from holodeck.models.file_model import (
+    Boolean,
+    FileModel,
+    Integer,
+    NonEmpty,
+    Number,
+    Violation,
+    quote_value,
+    validate_with_rules,
+)
 from holodeck.models.llm import LLM
-from holodeck.models.rules import Violation, validate_with_rules
 from holodeck.models.tool import Tool
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, is_sent_in_cleartext, url_problem
 

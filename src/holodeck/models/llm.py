@@ -10,8 +10,7 @@ from pydantic import Field, ModelWrapValidatorHandler, model_validator
 
 from holodeck.lib.limits import MAX_TIMEOUT
 from holodeck.lib.secret import Secret
-from holodeck.models.file_model import FileModel, Integer, NonEmpty, Number, as_written
-from holodeck.models.rules import Violation, validate_with_rules
+from holodeck.models.file_model import FileModel, Integer, NonEmpty, Number, Violation, as_written, validate_with_rules
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, BadURLError, is_sent_in_cleartext, parse_endpoint
 
 

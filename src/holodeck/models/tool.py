@@ -32,8 +32,15 @@ from holodeck.lib.limits import (
 from holodeck.lib.secret import Secret
 from holodeck.models import tool_rules
 from holodeck.models.auth import Auth
-from holodeck.models.file_model import Boolean, FileModel, Integer, NonEmpty, Number, text_or_mapping
-from holodeck.models.rules import validate_with_rules
+from holodeck.models.file_model import (
+    Boolean,
+    FileModel,
+    Integer,
+    NonEmpty,
+    Number,
+    text_or_mapping,
+    validate_with_rules,
+)
 
 TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holodeck.lib.errors import MissingTransportFieldError, ValidationError
-from holodeck.models.file_model import as_written, quote_value
-from holodeck.models.rules import Violation
+from holodeck.models.file_model import Violation, as_written, quote_value
 from holodeck.models.url import ALLOW_INSECURE, HTTPS_REQUIRED, WEBSOCKET_REQUIRED, url_problem
 
 TRANSPORTS = ("stdio", "sse", "websocket", "http")

@@ -5,13 +5,308 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
+from holodeck.lib.errors import ModelError
+from holodeck.lib.limits import DEFAULT_ANTHROPIC_MAX_TOKENS
 from holodeck.lib.secret import Secret
-from holodeck.models.model_io import ModelRequest
-from holodeck.providers.anthropic_answer import AnthropicDecoder
-from holodeck.providers.anthropic_request import build_anthropic_body
+from holodeck.models.content import TextContent
+from holodeck.models.items import (
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+    Usage,
+    text_message,
+)
+from holodeck.models.model_io import (
+    FinishReason,
+    ModelAnswer,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolSpec,
+)
+from holodeck.providers.encoding import NO_OUTPUT, describe_part, find_image, parse_data_url, select_tools
 from holodeck.providers.http.endpoint import Endpoint
+from holodeck.providers.http.errors import stream_error
 from holodeck.providers.http.model import HTTPModel
 from holodeck.providers.http.model_address import ModelAddress, append_path, host_of
+from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_object, arguments_text
+
+REASONING_KEY = "anthropic"
+"""Under this name `Reasoning.opaque` keeps the block as the provider sent it, with its signature."""
+
+Block = dict[str, Any]
+
+
+def build_anthropic_body(request: ModelRequest, *, model: str) -> dict[str, Any]:
+    """What is posted to `/v1/messages`."""
+    body: dict[str, Any] = {
+        "model": model,
+        "max_tokens": request.max_tokens or DEFAULT_ANTHROPIC_MAX_TOKENS,
+        "messages": _messages(request.items),
+        "stream": True,
+    }
+    system = _system(request)
+    if system:
+        body["system"] = system
+    options = {"temperature": request.temperature, "top_p": request.top_p, "stop_sequences": list(request.stop) or None}
+    body.update({name: value for name, value in options.items() if value is not None})
+    config = _output_config(request)
+    if config:
+        body["output_config"] = config
+    tools = select_tools(request)
+    if tools:
+        body["tools"] = [_tool(tool) for tool in tools]
+        body["tool_choice"] = _choice(request)
+    return body
+
+
+def _output_config(request: ModelRequest) -> dict[str, Any]:
+    """The format and the effort. What this API has no word for is refused, rather than left out."""
+    wishes = {
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "verbosity": request.verbosity,
+        "seed": request.seed is not None,
+    }
+    refused = [name for name, value in wishes.items() if value]
+    if refused:
+        message = f"Anthropic's models have no '{refused[0]}'. Leave it out."
+        raise ModelError(message, provider="anthropic", status=400, code="unsupported_parameter")
+    config: dict[str, Any] = {}
+    if request.response_format is not None:
+        config["format"] = {"type": "json_schema", "schema": dict(request.response_format)}
+    if request.effort not in (None, "none"):
+        config["effort"] = "low" if request.effort == "minimal" else request.effort
+    return config
+
+
+def _system(request: ModelRequest) -> str:
+    """All instructions, wherever they stood: this API has one place for them."""
+    spoken = [item.text for item in request.items if isinstance(item, Message) and item.role in {"system", "developer"}]
+    return "\n\n".join(text for text in (request.instructions or "", *spoken) if text)
+
+
+def _tool(tool: ToolSpec) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": tool.name, "input_schema": dict(tool.parameters)}
+    if tool.description:
+        found["description"] = tool.description
+    if tool.strict:
+        found["strict"] = True
+    return found
+
+
+def _choice(request: ModelRequest) -> dict[str, Any]:
+    choice = request.tool_choice
+    if choice.name is not None:
+        found: dict[str, Any] = {"type": "tool", "name": choice.name}
+    elif choice.mode == "none" or choice.allowed == ():
+        return {"type": "none"}
+    else:
+        found = {"type": "any" if choice.mode == "required" else "auto"}
+    return found if request.parallel_tool_calls else {**found, "disable_parallel_tool_use": True}
+
+
+def _messages(items: tuple[Item, ...]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for item in items:
+        if isinstance(item, Message) and item.role in {"system", "developer"}:
+            continue
+        role = _role(item)
+        blocks = _blocks(item)
+        if not blocks:
+            continue
+        if not messages or messages[-1]["role"] != role:
+            messages.append({"role": role, "content": []})
+        content: list[Block] = messages[-1]["content"]
+        # The results of a turn's calls must stand before anything else that the person says after them.
+        place = len(content)
+        if isinstance(item, FunctionCallOutput):
+            place = sum(block["type"] == "tool_result" for block in content)
+        content[place:place] = blocks
+    return messages
+
+
+def _role(item: Item) -> str:
+    if isinstance(item, Message):
+        return "assistant" if item.role == "assistant" else "user"
+    return "user" if isinstance(item, FunctionCallOutput) else "assistant"
+
+
+def _blocks(item: Item) -> list[Block]:
+    if isinstance(item, Message):
+        return [block for part in item.content for block in _part(part)]
+    if isinstance(item, FunctionCall):
+        arguments = arguments_object(item.arguments)
+        return [{"type": "tool_use", "id": item.call_id, "name": item.name, "input": arguments}]
+    if isinstance(item, FunctionCallOutput):
+        content = [block for part in item.content for block in _part(part)]
+        result: Block = {"type": "tool_result", "tool_use_id": item.call_id}
+        result["content"] = content or [{"type": "text", "text": NO_OUTPUT}]
+        return [{**result, "is_error": True} if item.is_error else result]
+    block = item.opaque.get(REASONING_KEY)
+    return [dict(block)] if isinstance(block, dict) else []
+
+
+def _part(part: Part) -> list[Block]:
+    if isinstance(part, TextContent):
+        return [{"type": "text", "text": part.text}] if part.text else []  # an empty block is refused
+    found = find_image(part)
+    if found:
+        return [{"type": "image", "source": {"type": "base64", "media_type": found.mime_type, "data": found.data}}]
+    if isinstance(part, ImageLink) and not part.url.startswith("data:"):
+        return [{"type": "image", "source": {"type": "url", "url": part.url}}]
+    if isinstance(part, FileData):
+        return [_document(part)]
+    return [{"type": "text", "text": describe_part(part)}]
+
+
+def _document(part: FileData) -> Block:
+    title = {"title": part.filename} if part.filename else {}
+    if not part.url.startswith("data:"):
+        return {"type": "document", "source": {"type": "url", "url": part.url}, **title}
+    data = parse_data_url(part.url)
+    if data is None or data.mime_type != "application/pdf":
+        return {"type": "text", "text": describe_part(part)}
+    source = {"type": "base64", "media_type": data.mime_type, "data": data.data}
+    return {"type": "document", "source": source, **title}
+
+
+_FINISHES: dict[str, FinishReason] = {
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+}
+
+
+class AnthropicDecoder:
+    """One answer. Blocks keep their order, and thoughts their signature."""
+
+    def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
+        self._address = address
+        self._calls = ToolCallAssembler(request)
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._deltas: dict[int, dict[str, list[str]]] = {}
+        self._usage: dict[str, Any] = {}
+        self._model = ""
+        self._stop_reason = ""
+        self._events: list[ModelEvent] = []
+        self.is_finished = False
+
+    def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
+        self._events = []
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            self._append_delta(event["index"], event["delta"])
+        elif kind == "content_block_start":
+            self._start_block(event["index"], event["content_block"])
+        elif kind == "message_start":
+            self._model = event["message"].get("model") or ""
+            self._update_usage(event["message"].get("usage"))
+        elif kind == "message_delta":
+            self._stop_reason = event["delta"].get("stop_reason") or self._stop_reason
+            self._update_usage(event.get("usage"))
+        elif kind == "message_stop":
+            self.is_finished = True
+        elif kind == "error" or event.get("error"):
+            raise stream_error(self._address, event.get("error"))
+        elif kind == "message":  # a server that does not stream
+            self._decode_message(event)
+        return self._events
+
+    def to_answered(self) -> ModelAnswer | None:
+        if not self.is_finished:
+            return None
+        finish = _FINISHES.get(self._stop_reason, "stop")
+        if self._calls and finish == "stop":
+            finish = "tool_calls"
+        return ModelAnswer(items=self._build_items(), finish=finish, usage=_build_usage(self._usage), model=self._model)
+
+    def _start_block(self, index: int, block: dict[str, Any]) -> None:
+        self._blocks[index] = dict(block)
+        self._deltas[index] = {}
+        kind = block.get("type")
+        if kind == "tool_use":
+            self._calls.start(index, call_id=block.get("id") or "", name=block.get("name") or "")
+            # The input of a start is an empty object that fragments replace; only some servers put all of it there.
+            self._events += self._calls.append(index, arguments=arguments_text(block.get("input") or None))
+        elif kind == "text" and block.get("text"):
+            self._events.append(TextDelta(text=block["text"]))
+        elif kind == "thinking" and block.get("thinking"):
+            self._events.append(ReasoningDelta(text=block["thinking"]))
+
+    def _append_delta(self, index: int, delta: dict[str, Any]) -> None:
+        kind = delta.get("type")
+        if kind == "text_delta":
+            self._deltas[index].setdefault("text", []).append(delta["text"])
+            self._events.append(TextDelta(text=delta["text"]))
+        elif kind == "input_json_delta":
+            self._events += self._calls.append(index, arguments=delta.get("partial_json") or "")
+        elif kind == "thinking_delta":
+            self._deltas[index].setdefault("thinking", []).append(delta["thinking"])
+            self._events.append(ReasoningDelta(text=delta["thinking"]))
+        elif kind == "signature_delta":
+            self._deltas[index].setdefault("signature", []).append(delta["signature"])
+
+    def _join_block(self, index: int) -> dict[str, Any]:
+        """A block with all that was added to it."""
+        block = self._blocks[index]
+        added = self._deltas[index].items()
+        return {**block, **{field: (block.get(field) or "") + "".join(parts) for field, parts in added}}
+
+    def _decode_message(self, message: dict[str, Any]) -> None:
+        for index, block in enumerate(message.get("content") or ()):
+            self._start_block(index, block)
+        self._model = message.get("model") or ""
+        self._stop_reason = message.get("stop_reason") or ""
+        self._update_usage(message.get("usage"))
+        self.is_finished = True
+
+    def _update_usage(self, usage: dict[str, Any] | None) -> None:
+        """Counts are totals so far; a later event repeats only some of them."""
+        self._usage.update({name: value for name, value in (usage or {}).items() if value is not None})
+
+    def _build_items(self) -> tuple[Item, ...]:
+        items: list[Item] = []
+        for index in sorted(self._blocks):
+            block = self._join_block(index)
+            kind = block.get("type")
+            if kind == "tool_use":
+                items.append(self._calls.item(index))
+            elif kind == "text" and block.get("text"):
+                _append_text(items, block["text"])
+            elif kind in {"thinking", "redacted_thinking"}:
+                opaque = {REASONING_KEY: block} if block.get("signature") or block.get("data") else {}
+                items.append(Reasoning(text=block.get("thinking") or "", opaque=opaque))
+        return tuple(items)
+
+
+def _build_usage(usage: dict[str, Any]) -> Usage:
+    """The three kinds of input add up here; elsewhere the cached part is within the input."""
+    cached = usage.get("cache_read_input_tokens") or 0
+    details = usage.get("output_tokens_details") or {}
+    return Usage(
+        input_tokens=(usage.get("input_tokens") or 0) + cached + (usage.get("cache_creation_input_tokens") or 0),
+        output_tokens=usage.get("output_tokens") or 0,
+        cached_tokens=cached,
+        reasoning_tokens=details.get("thinking_tokens") or 0,
+    )
+
+
+def _append_text(items: list[Item], text: str) -> None:
+    """Text blocks in a row are one message."""
+    last = items[-1] if items else None
+    if isinstance(last, Message):
+        items[-1] = text_message("assistant", last.text + text)
+    else:
+        items.append(text_message("assistant", text))
+
 
 ANTHROPIC_URL = "https://api.anthropic.com"
 API_VERSION = "2023-06-01"

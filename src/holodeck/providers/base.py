@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from typing import Generic, Protocol, TypeVar
 
 from holodeck.models.model_io import ModelEvent, ModelRequest
-from holodeck.providers.leaving import ClosingIterator
-from holodeck.providers.provider import ModelProvider
+
+T = TypeVar("T")
+
+
+class ClosingIterator(Generic[T]):
+    """Closes the iterator on the way out, if it can be closed: `async for` alone leaves that to the collector."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self, events: AsyncIterator[T]) -> None:
+        self._events = events
+
+    async def __aenter__(self) -> AsyncIterator[T]:
+        return self._events
+
+    async def __aexit__(self, *_: object) -> None:
+        close = getattr(self._events, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class ModelProvider(Protocol):
+    """A model that answers. Errors are `ModelError`s of `holodeck.lib.errors`; leaving the iterator stops the model."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, for people and logs."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Ask once. Deltas come as they are produced; the last event is `ModelAnswer`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Bounded; may be called twice."""
+        ...
+
 
 Batches = AsyncGenerator[list[ModelEvent], None]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FileData, FunctionCallOutput, ImageLink, Part
+from holodeck.models.model_io import ModelRequest, ToolSpec
 
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What every model with eyes can see."""
@@ -104,3 +107,36 @@ def _normalize_mime_type(mime_type: str) -> str:
 
 def _size_text(data: str) -> str:
     return f"{max(1, len(data) * 3 // 4 // _KIB)} KiB"
+
+
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]+")
+_MAX_NAME_CHARS = 64  # what the APIs accept
+
+
+def select_tools(request: ModelRequest) -> tuple[ToolSpec, ...]:
+    """The tools of a dialect that cannot say "only these": the others are not shown to the model."""
+    allowed = request.tool_choice.allowed
+    if not allowed or request.tool_choice.name is not None:
+        return request.tools
+    return tuple(tool for tool in request.tools if tool.name in allowed)
+
+
+def build_json_format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema for the answer, with the name that it must have; strict when it can be."""
+    title = schema.get("title")
+    name = _NOT_IN_A_NAME.sub("_", title)[:_MAX_NAME_CHARS] if isinstance(title, str) else ""
+    return {"name": name or "answer", "schema": dict(schema), "strict": is_strict(schema)}
+
+
+def is_strict(schema: Any) -> bool:
+    """Whether a schema is one that strict modes accept: every object closed, every property required."""
+    if isinstance(schema, list | tuple):
+        return all(is_strict(part) for part in schema)
+    if not isinstance(schema, Mapping):
+        return True
+    if schema.get("type") == "object" or "properties" in schema:
+        properties = schema.get("properties", {})
+        is_closed = schema.get("additionalProperties") is False
+        if not is_closed or set(schema.get("required", ())) != set(properties):
+            return False
+    return all(is_strict(part) for part in schema.values())

@@ -13,7 +13,7 @@ from holodeck.lib.redaction import register_secrets
 from holodeck.lib.secret import Secret
 from holodeck.models.llm import API_KEY_VARIABLES, LLM, Provider
 from holodeck.models.model_io import ModelEvent, ModelRequest
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 from holodeck.providers.tool_schemas import SchemaRulesName
 
 OLLAMA_URL = "http://localhost:11434/v1"
@@ -75,10 +75,10 @@ def _build_model(llm: LLM, environ: Mapping[str, str]) -> ModelProvider:
 
         return Anthropic(model=name, base_url=llm.endpoint or ANTHROPIC_URL, api_key=key, key_source=source)
     if llm.provider is Provider.OPENAI and llm.endpoint is None:
-        from holodeck.providers.responses import Responses
+        from holodeck.providers.openai_responses import Responses
 
         return Responses(model=name, api_key=key, key_source=source)
-    from holodeck.providers.chat_completions import AzureChatCompletions, ChatCompletions
+    from holodeck.providers.openai_chat import AzureChatCompletions, ChatCompletions
 
     if llm.provider is Provider.AZURE_OPENAI:
         return AzureChatCompletions(

@@ -5,15 +5,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import orjson
 
+from holodeck.lib.secret import Secret
 from holodeck.models.content import AudioContent, TextContent
-from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Part, Reasoning
-from holodeck.models.model_io import ModelRequest, ToolChoice, ToolSpec
-from holodeck.providers.encoding import describe_part, find_image_url, output_text
-from holodeck.providers.offers import build_json_format, select_tools
-from holodeck.providers.tool_call_assembler import arguments_object
+from holodeck.models.items import (
+    FileData,
+    FunctionCall,
+    FunctionCallOutput,
+    ImageLink,
+    Item,
+    Message,
+    Part,
+    Reasoning,
+    Usage,
+    text_message,
+)
+from holodeck.models.model_io import (
+    FinishReason,
+    ModelAnswer,
+    ModelEvent,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolChoice,
+    ToolSpec,
+)
+from holodeck.providers.encoding import build_json_format, describe_part, find_image_url, output_text, select_tools
+from holodeck.providers.http.endpoint import DONE, Endpoint
+from holodeck.providers.http.errors import stream_error
+from holodeck.providers.http.model import HTTPModel
+from holodeck.providers.http.model_address import ModelAddress, append_path, bearer_headers, host_of
+from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_object, arguments_text
 
 REASONING_KEY = "chat"
 """Under this name `Reasoning.opaque` keeps the field in which a server sent its thoughts."""
@@ -174,3 +199,235 @@ def _build_result_messages(outputs: Sequence[FunctionCallOutput], items: Sequenc
     if pictures:
         messages.append({"role": "user", "content": pictures})
     return messages
+
+
+_FINISHES: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+}
+_THOUGHTS = ("reasoning_content", "reasoning")  # the same thing under the two names in use
+_SIGNATURE = "extra_content"  # Gemini's endpoint refuses calls that come back without it
+
+
+class ChatDecoder:
+    """One answer. It is complete when its finish was told; the usage may still follow, up to `[DONE]`."""
+
+    def __init__(self, request: ModelRequest, address: ModelAddress) -> None:
+        self._address = address
+        self._calls = ToolCallAssembler(request)
+        self._text: list[str] = []
+        self._thoughts: list[str] = []
+        self._thoughts_field = ""
+        self._signed: dict[str, dict[str, Any]] = {}
+        self._finish: str | None = None
+        self._has_choice = False
+        self._usage = Usage()
+        self._model = ""
+        self._events: list[ModelEvent] = []
+        self.is_finished = False
+
+    def decode(self, event: dict[str, Any]) -> list[ModelEvent]:
+        """What is new in one chunk."""
+        text = self._find_only_text(event)
+        if text:
+            self._text.append(text)
+            return [TextDelta(text=text)]
+        self._events = []
+        if event is DONE:
+            self._end_stream()
+            return self._events
+        error = event.get("error") or (event if event.get("object") == "error" else None)
+        if error:
+            raise stream_error(self._address, error)
+        self._model = event.get("model") or self._model
+        usage = event.get("usage")
+        if usage:
+            self._usage = _build_usage(usage)
+        for choice in event.get("choices") or ():
+            if not choice.get("index"):
+                self._decode_choice(choice)
+        return self._events
+
+    def to_answered(self) -> ModelAnswer | None:
+        if self._finish is None and not (self.is_finished and self._has_choice):
+            return None
+        items: list[Item] = []
+        opaque: dict[str, Any] = {REASONING_KEY: self._thoughts_field} if self._thoughts else {}
+        if self._signed:
+            opaque[SIGNED_KEY] = self._signed
+        if opaque:
+            items.append(Reasoning(text="".join(self._thoughts), opaque=opaque))
+        if self._text:
+            items.append(text_message("assistant", "".join(self._text)))
+        finish = _FINISHES.get(self._finish or "", "stop")
+        if self._calls and finish == "stop":  # some servers call every end a stop
+            finish = "tool_calls"
+        return ModelAnswer(items=(*items, *self._calls.items()), finish=finish, usage=self._usage, model=self._model)
+
+    def _find_only_text(self, event: dict[str, Any]) -> str | None:
+        """The text of a chunk that brings nothing else, as nearly all do: they are read much faster for it."""
+        choices = event.get("choices")
+        if not self._has_choice or not choices or len(choices) > 1 or event.get("model") != self._model:
+            return None
+        choice = choices[0]
+        delta = choice.get("delta")
+        is_mere = (
+            delta
+            and len(delta) == 1
+            and not choice.get("index")
+            and not choice.get("finish_reason")
+            and not event.get("usage")
+            and not event.get("error")
+        )
+        text = delta.get("content") if is_mere else None
+        return text if isinstance(text, str) else None
+
+    def _decode_choice(self, choice: dict[str, Any]) -> None:
+        self._has_choice = True
+        delta = choice.get("delta")
+        whole = choice.get("message") if delta is None else None  # from a server that does not stream
+        if delta or whole:
+            self._decode_delta(delta or whole or {})
+        finish = choice.get("finish_reason")
+        if finish == "error":
+            raise stream_error(self._address, choice.get("error"))
+        if finish:
+            self._finish = finish
+        if whole:
+            self._end_stream()
+
+    def _decode_delta(self, delta: dict[str, Any]) -> None:
+        for field in _THOUGHTS:
+            thought = delta.get(field)
+            if thought and isinstance(thought, str):
+                self._thoughts_field = field
+                self._append_reasoning(thought)
+                break
+        content = delta.get("content")
+        if content:
+            self._decode_content(content)
+        if delta.get("refusal"):
+            self._append_text(delta["refusal"], is_refusal=True)
+        for call in delta.get("tool_calls") or ():
+            self._decode_call(call)
+        if delta.get("function_call"):
+            self._decode_call({"index": 0, "function": delta["function_call"]})
+
+    def _decode_content(self, content: Any) -> None:
+        if isinstance(content, str):
+            self._append_text(content)
+            return
+        for part in content:  # some servers send parts, thoughts among them
+            if part.get("type") == "thinking":
+                self._thoughts_field = self._thoughts_field or _THOUGHTS[0]
+                self._append_reasoning("".join(inner.get("text", "") for inner in part.get("thinking") or ()))
+            elif part.get("text"):
+                self._append_text(part["text"])
+
+    def _append_text(self, text: str, *, is_refusal: bool = False) -> None:
+        self._text.append(text)
+        self._events.append(TextDelta(text=text, is_refusal=is_refusal))
+
+    def _append_reasoning(self, text: str) -> None:
+        self._thoughts.append(text)
+        self._events.append(ReasoningDelta(text=text))
+
+    def _decode_call(self, call: dict[str, Any]) -> None:
+        function = call.get("function") or {}
+        call_id, name = call.get("id") or "", function.get("name") or ""
+        index = call.get("index")
+        if index not in self._calls or self._calls.is_new_call(index, call_id=call_id, name=name):
+            self._calls.start(index, call_id=call_id, name=name)
+        self._events += self._calls.append(index, name=name, arguments=arguments_text(function.get("arguments")))
+        if call.get(_SIGNATURE):
+            self._signed[self._calls.item(index).call_id] = {_SIGNATURE: call[_SIGNATURE]}
+
+    def _end_stream(self) -> None:
+        self.is_finished = True
+        self._events += self._calls.announce_remaining()
+
+
+def _build_usage(usage: dict[str, Any]) -> Usage:
+    read, written = usage.get("prompt_tokens_details") or {}, usage.get("completion_tokens_details") or {}
+    return Usage(
+        input_tokens=usage.get("prompt_tokens") or 0,
+        output_tokens=usage.get("completion_tokens") or 0,
+        cached_tokens=read.get("cached_tokens") or 0,
+        reasoning_tokens=written.get("reasoning_tokens") or 0,
+    )
+
+
+OPENAI_HOST = "api.openai.com"
+DEFAULT_AZURE_VERSION = "2024-10-21"
+_PATH = "/chat/completions"
+
+
+class ChatDialect:
+    """How the dialect is spoken to one kind of server."""
+
+    def __init__(self, model: str, *, max_tokens_field: str = "max_tokens") -> None:
+        self._model = model
+        self._max_tokens_field = max_tokens_field
+
+    def build_body(self, request: ModelRequest) -> dict[str, Any]:
+        return build_chat_body(request, model=self._model, max_tokens_field=self._max_tokens_field)
+
+    def create_decoder(self, request: ModelRequest, address: ModelAddress) -> ChatDecoder:
+        return ChatDecoder(request, address)
+
+
+class ChatCompletions(HTTPModel):
+    """A model at a server that speaks Chat Completions. `base_url` usually ends in `/v1`."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        model: str,
+        api_key: Secret | None = None,
+        key_source: str = "model.api_key",
+        provider: str = "openai_compatible",
+    ) -> None:
+        address = ModelAddress(
+            provider=provider, model=model, host=host_of(base_url), key=api_key, key_source=key_source
+        )
+        field = "max_completion_tokens" if address.host == OPENAI_HOST else "max_tokens"
+        endpoint = Endpoint(append_path(base_url, _PATH), address=address, headers=lambda: bearer_headers(api_key))
+        super().__init__(endpoint, ChatDialect(model, max_tokens_field=field))
+
+
+class AzureChatCompletions(HTTPModel):
+    """The same at Azure OpenAI, where the name of a deployment is part of the address."""
+
+    def __init__(
+        self,
+        *,
+        base_url: str,
+        deployment: str,
+        api_key: Secret,
+        api_version: str | None = None,
+        key_source: str = "AZURE_OPENAI_API_KEY",
+    ) -> None:
+        address = ModelAddress(
+            provider="azure_openai", model=deployment, host=host_of(base_url), key=api_key, key_source=key_source
+        )
+        endpoint = Endpoint(
+            azure_url(base_url, deployment, api_version),
+            address=address,
+            headers=lambda: {"api-key": api_key.reveal()},
+        )
+        super().__init__(endpoint, ChatDialect(deployment, max_tokens_field="max_completion_tokens"))
+
+
+def azure_url(base_url: str, deployment: str, api_version: str | None) -> str:
+    """The address of a deployment; a base that ends in `/openai/v1` is Azure's newer form, without a version."""
+    if urlsplit(base_url).path.rstrip("/").endswith("/openai/v1"):
+        return append_path(base_url, _PATH)
+    parts = urlsplit(append_path(base_url, f"/openai/deployments/{quote(deployment, safe='')}{_PATH}"))
+    version = f"api-version={quote(api_version or DEFAULT_AZURE_VERSION)}"
+    return urlunsplit(parts._replace(query=f"{parts.query}&{version}" if parts.query else version))

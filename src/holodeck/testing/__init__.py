@@ -1,7 +1,6 @@
 """Public fakes: a model that follows a script, an MCP server that misbehaves as told, stand-ins for commands."""
 
-from holodeck.testing.mcp.command import Transport
-from holodeck.testing.mcp.commands import stand_in, stand_in_calls
+from holodeck.testing.mcp.commands import Transport, stand_in, stand_in_calls
 from holodeck.testing.mcp.faults import Era, Fault
 from holodeck.testing.mcp.journal import ABANDONED, Journal, Received
 from holodeck.testing.mcp.processes import read_pids

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from holodeck.testing.mcp.command import Transport
-from holodeck.testing.mcp.faults import Era, Fault
+from holodeck.testing.mcp.commands import Transport
+from holodeck.testing.mcp.faults import Era, Fault, FaultSchedule
 from holodeck.testing.mcp.journal import Journal
-from holodeck.testing.mcp.plan import FaultSchedule
 from holodeck.testing.mcp.processes import append_pid, run_start_fault, run_wrapped, wrapped_argv
 from holodeck.testing.mcp.protocol import ServerSession
 from holodeck.testing.mcp.server import FaultyMCPServer

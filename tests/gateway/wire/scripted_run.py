@@ -15,7 +15,7 @@ from holodeck.engine.loop import RunRequest, run
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request
 from holodeck.gateway.wire.request.sealed_input import SealedInput
-from holodeck.gateway.wire.response.mcp_items import DeclaredTool, ServerListing
+from holodeck.gateway.wire.response.call_items import DeclaredTool, ServerListing
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES
 from holodeck.models.events import Event, RunResult

@@ -13,7 +13,7 @@ from holodeck.lib.errors import MCPError
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool, TransportType
 from holodeck.testing import Era, Fault, FaultyMCPServer, Journal, Received, read_pids, stand_in
-from holodeck.tools.mcp.connection.starts import StartLimits
+from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin

@@ -16,7 +16,7 @@ from tools.mcp.resource_server import ResourceServer, run_resource_server
 
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.provider import MCPAuthProvider
-from holodeck.tools.mcp.connection.starts import StartLimits
+from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
 

@@ -19,9 +19,9 @@ from tools.mcp.auth_server import AuthServer, run_auth_server
 from tools.mcp.dpop_servers import BoundResource, issue_bound
 from tools.mcp.resource_server import request_with_auth, run_resource_server
 
-from holodeck.lib.clock import wall_clock
 from holodeck.lib.errors import MCPConfigError, MCPConnectionError
 from holodeck.lib.limits import MAX_AUTH_BODY_BYTES
+from holodeck.lib.types import wall_clock
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.auth.factory import build_auth_provider
 from holodeck.tools.mcp.auth.provider import AuthRefusal, MCPAuthProvider
@@ -373,7 +373,7 @@ async def test_a_silent_token_endpoint_is_given_up() -> None:
     from holodeck.tools.mcp.auth.auth_http import AuthHTTPClient
     from holodeck.tools.mcp.auth.client_authentication import PublicClient
     from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
-    from holodeck.tools.mcp.auth.machine import TokenGrantAuth
+    from holodeck.tools.mcp.auth.token import TokenGrantAuth
 
     async with run_auth_server(gate=asyncio.Event()) as server:
         door = AuthHTTPClient("tickets", timeout=0.05)

@@ -25,7 +25,7 @@ from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import Era
-from holodeck.tools.mcp.connection.starts import StartLimits
+from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
 

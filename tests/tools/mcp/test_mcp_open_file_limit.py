@@ -10,7 +10,7 @@ from open_file_limit import exhaust_open_files
 from tools.mcp.misbehaving_server import TRANSPORT_VARIANTS, TransportVariant, open_misbehaving, require_failure
 from tools.mcp.test_auth_calls import plugin, run_servers
 
-from holodeck.tools.mcp.connection.starts import StartLimits
+from holodeck.tools.mcp.connection.supervisor import StartLimits
 
 LIMITS = StartLimits(starts=2, window=60, pause=60)
 

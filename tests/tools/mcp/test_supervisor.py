@@ -16,7 +16,7 @@ from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import FaultyMCPServer, Journal, read_pids, stand_in
 from holodeck.tools.mcp.connection.connection import ConnectionState
-from holodeck.tools.mcp.connection.starts import StartLimits
+from holodeck.tools.mcp.connection.supervisor import StartLimits
 from holodeck.tools.mcp.errors import MCPConnectionError, MCPTimeoutError
 from holodeck.tools.mcp.factory import create_mcp_plugin
 from holodeck.tools.mcp.protocol.server_requests import Callbacks

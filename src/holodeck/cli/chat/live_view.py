@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,11 +19,34 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from holodeck.cli.chat.markdown import finished_blocks
 from holodeck.cli.output import stdin
 from holodeck.cli.output.tables import show_table
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import LIVE_STEP, MAX_BUFFERED_CHARS, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+def finished_blocks(text: str) -> tuple[str, str]:
+    """What is finished, and the rest. A block ends at a blank line outside code, before a line without indentation."""
+    fence = ""
+    end = 0
+    position = 0
+    is_after_blank = False
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if fence:
+            if mark and mark.group(1).startswith(fence) and not line.strip().strip(fence[0]):
+                fence = ""
+        else:
+            if is_after_blank and line.strip() and not line[0].isspace():
+                end = position
+            if mark:
+                fence = mark.group(1)
+        is_after_blank = not fence and not line.strip()
+        position += len(line)
+    return text[:end], text[end:]
+
 
 _FRAMES = "|/-\\"
 _LINES_BELOW = 4  # lines that are left free under a block in progress

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from holodeck.cli.commands import templates
+from holodeck.cli.commands import init_templates
 from holodeck.cli.commands.init_templates import KNOWN_SERVERS, ServerTemplate, require_template
 from holodeck.config.json_schema import schema_text
 from holodeck.lib.errors import ExecutionError
@@ -23,7 +23,7 @@ _DEFAULT_MODELS = {
     Provider.OLLAMA: "qwen3",
     Provider.OPENAI_COMPATIBLE: "default",
 }
-_PROJECT_FILES = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", templates.SCHEMA_FILE)
+_PROJECT_FILES = ("agent.yaml", "instructions.md", ".env.example", ".gitignore", init_templates.SCHEMA_FILE)
 """The files that every project gets."""
 _AGENT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_ .-]{0,127}")
 _EPILOG = """\b
@@ -68,14 +68,14 @@ def command(
     else:
         servers = _parse_servers(mcp or ("files",))
     files = {
-        "agent.yaml": templates.agent_yaml(name, description, provider, model_name, servers),
-        "instructions.md": templates.INSTRUCTIONS,
-        ".env.example": templates.env_example(provider),
-        ".gitignore": templates.GITIGNORE,
-        templates.SCHEMA_FILE: schema_text("agent"),
+        "agent.yaml": init_templates.agent_yaml(name, description, provider, model_name, servers),
+        "instructions.md": init_templates.INSTRUCTIONS,
+        ".env.example": init_templates.env_example(provider),
+        ".gitignore": init_templates.GITIGNORE,
+        init_templates.SCHEMA_FILE: schema_text("agent"),
     }
     if any(server.name == "files" for server in servers):
-        files["data/welcome.md"] = templates.WELCOME
+        files["data/welcome.md"] = init_templates.WELCOME
     _write_files(folder, files, force=force)
     click.echo(f"Made {escape_unprintable(str(folder))}:")
     for file in files:

@@ -12,15 +12,15 @@ from contextlib import suppress
 import click
 
 from holodeck.cli.ctrl_c import let_asyncio_handle_interrupts
+from holodeck.cli.load_agent import resolve_file
 from holodeck.cli.output.config_problems import print_problems
 from holodeck.cli.output.stdout_guard import redirect_prints_to_log
-from holodeck.cli.usual_file import resolve_file
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib import log
 from holodeck.lib.escape import escape_unprintable
 from holodeck.lib.limits import THREAD_EXIT_TIMEOUT
 from holodeck.lib.log_handler import Format, write_log
-from holodeck.lib.system.open_files import allow_many_open_files
+from holodeck.lib.system.fd_limits import allow_many_open_files
 from holodeck.lib.system.private_memory import hide_memory
 from holodeck.runtime import read_gateway
 
@@ -55,8 +55,8 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     """
     _exit_on_sigterm()
     hide_memory()
+    from holodeck.gateway.backends import build_backends
     from holodeck.gateway.service import Service
-    from holodeck.gateway.wiring import build_backends
 
     loaded = read_gateway(resolve_file(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
     form = log_format or loaded.gateway.log.format

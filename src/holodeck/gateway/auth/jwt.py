@@ -14,7 +14,7 @@ import orjson
 from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, is_storable
 from holodeck.lib import log
 from holodeck.lib.limits import JWKS_MAX_AGE, JWKS_MIN_REFRESH, JWKS_TIMEOUT, JWT_LEEWAY, MIB
-from holodeck.lib.system.regular_files import read_regular_file
+from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.types import record
 from holodeck.models.gateway import JWTCallers
 

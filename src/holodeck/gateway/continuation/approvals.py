@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -118,28 +117,6 @@ def approval_used_message(request_id: str, response_id: str) -> str:
         f"the response {response_id} "
         "has gone on with the call. Go on from that one; if it was not kept, go on without the answer."
     )
-
-
-def remove_answered_requests(parsed: Input) -> None:
-    """A request for approval whose call has its result in the same input is over: the call is not made again."""
-    if parsed.approvals:
-        spoken = [index for index, item in enumerate(parsed.items) if _is_model_message(item)]
-        last = spoken[-1] if spoken else -1
-        parsed.approvals = [replace(answer, is_past=answer.position <= last) for answer in parsed.approvals]
-    answered = {item.call_id for item in parsed.items if isinstance(item, FunctionCallOutput)}
-    over = [call for call in parsed.pending_calls if call.call_id in answered]
-    if not over:
-        return
-    ids = {approval_id(call) for call in over}
-    parsed.items = [
-        item for item in parsed.items if not any(item is call for call in over)
-    ]  # the result has its own call
-    parsed.pending_calls = [call for call in parsed.pending_calls if call not in over]
-    parsed.approvals = [answer for answer in parsed.approvals if answer.request_id not in ids]
-
-
-def _is_model_message(item: Item) -> bool:
-    return isinstance(item, Message) and item.role == "assistant"
 
 
 def resolve_past_requests(parsed: Input) -> None:

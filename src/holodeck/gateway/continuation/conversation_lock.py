@@ -18,7 +18,7 @@ from holodeck.gateway.continuation.paused_turns import (
     refuse_duplicates,
     restore_calls,
 )
-from holodeck.gateway.continuation.waiting import PendingCalls, pending_calls_of
+from holodeck.gateway.continuation.pending_calls import PendingCalls, pending_calls_of
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.body import ResponseRequest

@@ -28,17 +28,14 @@ from holodeck.gateway.continuation.conversation_lock import (
     check_context_size,
     context_too_long_error,
 )
-from holodeck.gateway.continuation.memory import ToolHistoryCache
+from holodeck.gateway.continuation.memory import PendingCallCache, ResponseContext, SocketHistory, ToolHistoryCache
 from holodeck.gateway.continuation.paused_turns import (
     find_paused_turn_keys,
     has_model_output_after,
     insert_paused_calls,
     match_resent_calls,
 )
-from holodeck.gateway.continuation.pending_calls import CallClaims
-from holodeck.gateway.continuation.recent import ResponseContext, SocketHistory
-from holodeck.gateway.continuation.unstored import PendingCallCache
-from holodeck.gateway.continuation.waiting import PendingCalls, pending_calls_of, targets_from_json
+from holodeck.gateway.continuation.pending_calls import CallClaims, PendingCalls, pending_calls_of, targets_from_json
 from holodeck.gateway.http.errors import APIError
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.item_ids import approval_id

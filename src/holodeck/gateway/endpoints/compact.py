@@ -10,10 +10,10 @@ import orjson
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.approvals import insert_outputs
 from holodeck.gateway.continuation.conversation_lock import check_context_size
+from holodeck.gateway.continuation.pending_calls import pending_calls_of
 from holodeck.gateway.continuation.resolve import ContinuationResolver
-from holodeck.gateway.continuation.waiting import pending_calls_of
 from holodeck.gateway.http.replies import Reply, json_reply
-from holodeck.gateway.http.room import RequestReservation
+from holodeck.gateway.http.request_body import RequestReservation
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, plain_size
 from holodeck.gateway.wire.request.body import read_request

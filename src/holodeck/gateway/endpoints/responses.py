@@ -14,7 +14,7 @@ from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.errors import APIError, not_found_error, reply_for_failed_run
 from holodeck.gateway.http.query import flag_of, integer_of, page_of
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply, json_reply, missing_servers_header
-from holodeck.gateway.http.room import RequestReservation
+from holodeck.gateway.http.request_body import RequestReservation
 from holodeck.gateway.limits import CallerLimits, background_limit_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background

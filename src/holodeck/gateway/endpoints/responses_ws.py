@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from holodeck.gateway.auth.callers import Caller
-from holodeck.gateway.continuation.recent import SocketHistories, SocketHistory
+from holodeck.gateway.continuation.memory import SocketHistories, SocketHistory
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.errors import APIError, shutting_down_error, websocket_error_event
-from holodeck.gateway.http.room import OVER_BUDGET_MESSAGE, GatewayBudget, RequestReservation, over_budget_error
+from holodeck.gateway.http.request_body import OVER_BUDGET_MESSAGE, GatewayBudget, RequestReservation, over_budget_error
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.response_builder import ResponseBuilder

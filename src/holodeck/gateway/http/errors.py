@@ -9,7 +9,7 @@ import orjson
 
 from holodeck.gateway.http.replies import Reply, json_reply
 from holodeck.gateway.limits import TooManyError
-from holodeck.gateway.wire.response.endings import ERROR_TYPES
+from holodeck.gateway.wire.response.resource import ERROR_TYPES
 from holodeck.lib import log
 from holodeck.lib.errors import (
     OVERLOADED,

@@ -12,7 +12,7 @@ from holodeck.gateway.http.errors import server_unavailable_error
 from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
-from holodeck.gateway.wire.response.mcp_items import DeclaredTool, ServerListing
+from holodeck.gateway.wire.response.call_items import DeclaredTool, ServerListing
 from holodeck.lib.errors import MCPError
 from holodeck.models.events import MissingServer
 from holodeck.models.items import FunctionCall

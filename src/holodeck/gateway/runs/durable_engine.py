@@ -10,8 +10,7 @@ from holodeck.durable.base import LazyEngine, WorkEngine
 from holodeck.gateway.runs.background import executor_name
 from holodeck.lib.errors import StorageError
 from holodeck.lib.extras import install_hint, is_installed
-from holodeck.lib.system.drafts import remove_stale_drafts
-from holodeck.lib.system.files import ReplacedFileCheck
+from holodeck.lib.system.files import ReplacedFileCheck, remove_stale_drafts
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.storage_url import is_in_memory, is_sqlite, sqlite_path
 

@@ -15,7 +15,7 @@ from holodeck.gateway.runs.stream_writer import StreamWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
 from holodeck.models.events import Event, RunFinished, RunResult
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import ModelProvider
 from holodeck.providers.wrappers.long_retry import LongRetrying
 from holodeck.tools.toolbox import Toolbox
 

@@ -13,14 +13,12 @@ import orjson
 from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.continuation.call_outputs import with_missing_outputs
 from holodeck.gateway.continuation.conversation_lock import ConversationLease, conversation_changing_error
-from holodeck.gateway.continuation.pending_calls import CallClaim
-from holodeck.gateway.continuation.recent import ResponseContext, SocketHistory
+from holodeck.gateway.continuation.memory import ResponseContext, SocketHistory
+from holodeck.gateway.continuation.pending_calls import CallClaim, PendingCalls
 from holodeck.gateway.continuation.resolve import Continuation, ContinuationResolver
-from holodeck.gateway.continuation.waiting import PendingCalls
 from holodeck.gateway.mcp.request_servers import RequestServers
 from holodeck.gateway.runs.live_run import LiveRun
-from holodeck.gateway.runs.run_builder import RunBuilder
-from holodeck.gateway.runs.unasked import NoModel
+from holodeck.gateway.runs.run_builder import NoModel, RunBuilder
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest, read_request

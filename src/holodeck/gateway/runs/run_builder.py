@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from dataclasses import replace
 
 from holodeck.engine.loop import RunRequest
@@ -18,7 +18,7 @@ from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.types import record
 from holodeck.models.gateway import GatewayFile
 from holodeck.models.items import FunctionCall, Item
-from holodeck.models.model_io import ModelRequest, ToolChoice
+from holodeck.models.model_io import ModelAnswer, ModelEvent, ModelRequest, ToolChoice
 from holodeck.tools.arguments import ArgumentChecker
 from holodeck.tools.result_reader import ResultReader
 from holodeck.tools.toolbox import Toolbox
@@ -153,3 +153,16 @@ def _with_backend_defaults(request: ModelRequest, backend: Backend) -> ModelRequ
         max_tokens=llm.max_tokens if request.max_tokens is None else request.max_tokens,
         response_format=backend.response_format if request.response_format is None else request.response_format,
     )
+
+
+class NoModel:
+    """Says nothing, at no cost."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        yield ModelAnswer(items=(), finish="stop")
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""

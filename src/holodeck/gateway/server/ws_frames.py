@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holodeck.gateway.http.room import GatewayBudget
+from holodeck.gateway.http.request_body import GatewayBudget
 
 _FIN = 0x80
 _RESERVED = 0x70

@@ -19,7 +19,7 @@ from websockets.http11 import Response
 
 from holodeck.gateway.http.errors import protocol_error_body
 from holodeck.gateway.http.replies import JSON
-from holodeck.gateway.http.room import OVER_BUDGET_MESSAGE, GatewayBudget
+from holodeck.gateway.http.request_body import OVER_BUDGET_MESSAGE, GatewayBudget
 from holodeck.gateway.server.slow_clients import SlowClientGuard
 from holodeck.gateway.server.ws_frames import FrameSplitter
 from holodeck.lib.limits import FRAMES_AT_ONCE, MIN_BODY_RATE

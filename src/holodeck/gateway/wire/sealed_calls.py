@@ -15,7 +15,7 @@ import orjson
 from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
 from holodeck.gateway.wire.item_ids import stem_of
 from holodeck.gateway.wire.request.parsed_input import Input
-from holodeck.gateway.wire.response.output import WireItem
+from holodeck.gateway.wire.response.event_encoder import WireItem
 from holodeck.lib.ids import new_id
 from holodeck.models.items import FunctionCall, FunctionCallOutput
 from holodeck.models.items_json import decode_item, encode_item

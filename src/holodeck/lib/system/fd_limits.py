@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import sys
 import time
+from contextlib import suppress
 
 from holodeck.lib import log
-from holodeck.lib.limits import SHORTAGE_LOG_PAUSE, SHORTAGE_POLL
+from holodeck.lib.limits import MAX_OPEN_FILES, SHORTAGE_LOG_PAUSE, SHORTAGE_POLL
 
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 SHORTAGE_TEXT = "this machine has too many files and connections open"
@@ -60,3 +62,34 @@ def _open_file_limit() -> int | None:
     except ImportError:  # Windows has no such limit
         return None
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+_STANDARD_STREAMS = ("stdin", "stdout", "stderr")
+
+
+def allow_many_open_files() -> None:
+    """Raise this process's own limit as far as the system lets it, which asks nobody for a right."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # then it stays as it is
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def fill_standard_streams() -> None:
+    """Give input, output and errors that were closed a place that is nowhere.
+
+    Otherwise the next connection is taken for one of them: what is meant for the log reaches a client, and the event
+    loop aborts the process when it closes such a one. And a program that writes would find nothing to write to.
+    """
+    handle = os.open(os.devnull, os.O_RDWR)
+    while handle < len(_STANDARD_STREAMS):
+        handle = os.open(os.devnull, os.O_RDWR)  # the lowest that is free, until none of the three is
+    os.close(handle)
+    for number, name in enumerate(_STANDARD_STREAMS):
+        if getattr(sys, name) is None:  # which Python makes of one that was closed when it began
+            setattr(sys, name, open(number, "w" if number else "r", encoding="utf-8", closefd=False))  # noqa: SIM115

@@ -3,22 +3,75 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 from holodeck.lib import log
+from holodeck.lib.ids import new_id
 from holodeck.lib.limits import LOCAL_SHORTLIST
-from holodeck.models.items import Item, Usage, text_message
+from holodeck.models.items import FunctionCall, Item, Usage, text_message
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
 from holodeck.providers.local.llama_thread import LlamaThread
 from holodeck.providers.local.prompt import build_answer_body, build_choice_body, has_result, last_user_text
 from holodeck.providers.local.weights import KNOWN_WEIGHTS, require_model_file
-from holodeck.providers.local.writing import ChoiceParser
 from holodeck.providers.rehearsal import shortlist_tools
 from holodeck.providers.tool_schemas import adapt_tool
+
+_REPLY = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
+_BROKEN_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{0,3}|(?<!\\)(?:\\\\)*\\)$")
+_HALF_A_PAIR = re.compile(r"[\ud800-\udbff]$")
+
+
+class ChoiceParser:
+    """Collects the JSON that a model writes."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._sent_chars = 0
+
+    def add(self, text: str) -> str:
+        """Take another piece; returns what is new of a reply."""
+        self._text += text
+        match = _REPLY.match(self._text)
+        if match is None:
+            return ""
+        reply = _parse_partial_string(self._text[match.end() :])
+        new, self._sent_chars = reply[self._sent_chars :], max(self._sent_chars, len(reply))
+        return new
+
+    def parse_call(self) -> FunctionCall | None:
+        """The call that was written, or None for a reply or for something that is neither."""
+        written = _first_object(self._text)
+        name, arguments = written.get("tool"), written.get("arguments", {})
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            return None
+        text = json.dumps(arguments, ensure_ascii=False)
+        return FunctionCall(call_id=new_id("call"), name=name, arguments=text)
+
+
+def _parse_partial_string(written: str) -> str:
+    """The text of a JSON string that may not have ended yet."""
+    end = re.search(r'(?<!\\)(?:\\\\)*"', written)
+    inner = written[: end.end() - 1] if end else _BROKEN_ESCAPE.sub("", written)
+    try:
+        text = str(json.loads(f'"{inner}"', strict=False))
+    except ValueError:
+        return ""
+    return text if end else _HALF_A_PAIR.sub("", text)
+
+
+def _first_object(text: str) -> dict[str, Any]:
+    start = text.find("{")
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else ({}, 0)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class Local:

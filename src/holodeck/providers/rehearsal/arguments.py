@@ -3,18 +3,221 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlsplit
 
 from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.models.model_io import ToolSpec
-from holodeck.providers.rehearsal.choices import find_choices, parse_boolean
-from holodeck.providers.rehearsal.extract import Entity, EntityKind
-from holodeck.providers.rehearsal.fit import is_labelled, score_aptness, score_fit, value_for
+from holodeck.providers.rehearsal.extract import Entity, EntityKind, zone_names
 from holodeck.providers.rehearsal.phrases import blank_entities, find_list_words, find_marked_word, find_phrase
 from holodeck.providers.rehearsal.schema_fields import Field, Role, list_fields
+from holodeck.providers.rehearsal.stemming import stem, stem_set, stems
+
+# What a thing looks like, against what a field wants. Five is certain; below one it needs a word beside it.
+_LOOKS: dict[Role, dict[EntityKind, float]] = {
+    Role.URL: {EntityKind.URL: 5, EntityKind.PATH: 3, EntityKind.QUOTED: 2},
+    Role.EMAIL: {EntityKind.EMAIL: 5},
+    Role.ZONE: {EntityKind.ZONE: 5, EntityKind.QUOTED: 2},
+    Role.CLOCK: {EntityKind.CLOCK: 5, EntityKind.QUOTED: 1},
+    Role.DATE: {EntityKind.DATE: 5, EntityKind.QUOTED: 1},
+    Role.PATTERN: {EntityKind.GLOB: 5, EntityKind.QUOTED: 3, EntityKind.PATH: 1},
+    Role.PATH: {EntityKind.PATH: 5, EntityKind.QUOTED: 2.5},
+    Role.REVISION: {EntityKind.REVISION: 5, EntityKind.QUOTED: 2},
+    Role.NUMBER: {EntityKind.NUMBER: 5},
+    Role.TEXT: {
+        EntityKind.QUOTED: 4,
+        EntityKind.NAME: 1.5,
+        EntityKind.ZONE: 1,
+        EntityKind.REVISION: 0.9,
+        EntityKind.EMAIL: 0.5,
+        EntityKind.NUMBER: 0.3,
+    },
+}
+_LABEL, _DESCRIBED, _DIRECTION, _SHAPE = 3.0, 1.0, 1.5, 1.0
+_SURE = 1.0
+"""The least that fills a field."""
+
+_ORIGIN = stem_set("from source src old origin start base before")
+_GOAL = stem_set("to target destination dest dst new end after")
+_ORIGIN_WORDS = re.compile(
+    r"\b(?:from|rename|move|copy|replace|change|between|of)\s+(?:the\s+\w+\s+|file\s+)?$", re.IGNORECASE
+)
+_GOAL_WORDS = re.compile(r"(?:\b(?:to|into|as|with|in|by)|->|→)\s+(?:the\s+\w+\s+|file\s+)?$", re.IGNORECASE)
+_FOLDERS = stem_set("dir directory folder repo repository root")
+_BEFORE, _AFTER = 28, 24
+"""Characters on either side of a thing that say what it is for."""
+_DOMAIN = re.compile(r"[\w-]+(?:\.[\w-]+)*\.[a-z]{2,6}(?:/\S*)?", re.IGNORECASE)
+
+
+def score_fit(field: Field, entity: Entity, text: str) -> float:
+    """How well they fit; 0 when they do not."""
+    looks = _LOOKS.get(field.role, {}).get(entity.kind, 0.0)
+    if not looks or value_for(field, entity) is None:
+        return 0.0
+    before = text[max(0, entity.start - _BEFORE) : entity.start]
+    after = re.split(r"[,.;]", text[entity.end : entity.end + _AFTER])[0]
+    score = (
+        looks
+        + _score_label(field, entity, before, after)
+        + score_direction(field, before)
+        + _score_shape(field, entity)
+    )
+    return score if score >= _SURE else 0.0
+
+
+def is_labelled(field: Field, entity: Entity, text: str) -> bool:
+    """Whether a word beside the thing names the field."""
+    before = text[max(0, entity.start - _BEFORE) : entity.start]
+    after = re.split(r"[,.;]", text[entity.end : entity.end + _AFTER])[0]
+    return _score_label(field, entity, before, after) > 0
+
+
+def value_for(field: Field, entity: Entity) -> Any:
+    """The argument that the thing would be in this field, or None when it cannot be one."""
+    value = entity.value
+    if field.role is Role.NUMBER:
+        return _to_number(field, value)
+    if field.role is Role.URL and entity.kind is not EntityKind.URL:
+        return _to_url(entity.text)
+    if field.role is Role.ZONE and entity.kind is EntityKind.QUOTED:
+        return zone_names().get(entity.text.lower())
+    return value if field.role is Role.ZONE or entity.kind in {EntityKind.CLOCK, EntityKind.DATE} else entity.text
+
+
+def _to_number(field: Field, value: Any) -> int | float | None:
+    if field.schema.get("type") == "integer" and isinstance(value, float):
+        return int(value) if value.is_integer() else None
+    return value if isinstance(value, (int, float)) else None
+
+
+def _to_url(written: str) -> str | None:
+    """`example.com` as an address; a file name is none."""
+    if "://" in written:
+        return written if urlsplit(written).netloc else None
+    return f"https://{written}" if _DOMAIN.fullmatch(written) else None
+
+
+def _score_label(field: Field, entity: Entity, before: str, after: str) -> float:
+    near = set(stems(" ".join(before.split()[-2:])))
+    if entity.kind is EntityKind.NUMBER:
+        near |= set(stems(" ".join(after.split()[:2])))
+    if near & field.labels:
+        return _LABEL
+    described = set(stems(str(field.schema.get("description", ""))))
+    return _DESCRIBED * len(near & described) if field.role is Role.NUMBER else 0.0
+
+
+def score_direction(field: Field, before: str) -> float:
+    """Whether the words before a thing lead from it or to it, as the field's name does."""
+    words = {stem(word) for word in re.findall(r"[a-z]+", re.sub(r"([A-Z])", r" \1", str(field.path[-1])).lower())}
+    is_origin, is_goal = bool(words & _ORIGIN), bool(words & _GOAL)
+    if is_origin == is_goal:
+        return 0.0
+    pattern, other = (_ORIGIN_WORDS, _GOAL_WORDS) if is_origin else (_GOAL_WORDS, _ORIGIN_WORDS)
+    return _DIRECTION if pattern.search(before) else -_DIRECTION if other.search(before) else 0.0
+
+
+def score_aptness(field: Field, entity: Entity, text: str, tool_name: str) -> float:
+    """What speaks for or against a thing that a field has taken, beyond its looks."""
+    labelled = 0.5 if is_labelled(field, entity, text) else 0.0
+    if entity.kind is not EntityKind.PATH or field.role is not Role.PATH:
+        return labelled
+    words = set(stems(tool_name)) | field.labels
+    wants_folder, wants_file = bool(words & _FOLDERS), stem("file") in words
+    if wants_folder == wants_file:
+        return labelled
+    if wants_file:  # a file may well have no ending, as Makefile has none
+        return labelled + (_SHAPE if _has_ending(entity) else 0.0)
+    return labelled + (-_SHAPE if _has_ending(entity) else _SHAPE)
+
+
+def _has_ending(entity: Entity) -> bool:
+    return "." in entity.text.rsplit("/", 1)[-1].strip(".")
+
+
+def _score_shape(field: Field, entity: Entity) -> float:
+    """A folder has no ending, a file has one."""
+    if field.role is not Role.PATH or entity.kind is not EntityKind.PATH:
+        return 0.0
+    has_ending = _has_ending(entity)
+    wants_folder = bool(field.labels & _FOLDERS)
+    wants_file = stem("file") in field.labels
+    return _SHAPE if (wants_folder and not has_ending) or (wants_file and has_ending) else 0.0
+
+
+_NEGATION = re.compile(r"\b(?:no|not|without|don't|do not|never|disable|off|skip)\s+(?:\w+\s+){0,2}$", re.IGNORECASE)
+_SAYS_LITTLE = stem_set("is has include included enable enabled with should use allow show return")
+"""Words in the name of a yes-or-no field that are not what it is about."""
+_SWITCHES = frozenset({"on", "enabled", "enable", "active", "power"})
+_OFF = re.compile(r"\b(?:off|disabled?|deactivated?)\b", re.IGNORECASE)
+_ON = re.compile(r"\b(?:turn|switch|put)\b.*\bon\b|\bon\s*[.!?]?\s*$|\b(?:enabled?|activated?)\b", re.IGNORECASE)
+_NAMED_AS = re.compile(r"\b(?:as|by|in|of type)\s+(?:an?\s+)?$", re.IGNORECASE)
+_AROUND = 28
+"""Characters before a value that say which field it is for."""
+
+
+def parse_boolean(field: Field, text: str) -> bool | None:
+    """True when the request names it, False when it names it with a "no", None when it does not."""
+    name = str(field.path[-1])
+    answers = r"\s*(?:[:=]|\bis\b|\bto\b)?\s*(true|false|yes|no|on|off)\b"
+    explicit = re.search(rf"\b{re.escape(name)}{answers}", text, re.IGNORECASE)
+    if explicit:
+        return explicit[1].lower() in {"true", "yes", "on"}
+    if name.lower() in _SWITCHES:
+        return False if _OFF.search(text) else True if _ON.search(text) else None
+    wanted = field.labels - _SAYS_LITTLE
+    places = {stem(match.group()): match.start() for match in re.finditer(r"[A-Za-z]+", text)}
+    if not wanted or not wanted <= set(places):
+        return None
+    start = min(places[word] for word in wanted)
+    return not _NEGATION.search(text[:start])
+
+
+def find_choices(fields: Sequence[Field], text: str, tool_name: str) -> Iterator[tuple[Field, Any]]:
+    """Values of enumerations that the request names, each place of the text for one field only."""
+    taken: list[range] = []
+    for field in fields:
+        found = [
+            (match, value)
+            for match, value in _find_enum_values(field, text)
+            if not any(match.start() in place for place in taken)
+            and (field.is_required or _is_meant(field, text, match, tool_name))
+        ]
+        if not found:
+            continue
+        best = max(found, key=lambda each: (score_direction(field, _text_before(text, each[0])), -each[0].start()))
+        kept = found if field.is_many else [best]
+        taken += [range(*match.span()) for match, _ in kept]
+        yield field, [value for _, value in kept] if field.is_many else best[1]
+
+
+def _find_enum_values(field: Field, text: str) -> list[tuple[re.Match[str], Any]]:
+    """Where the request names a value; of two in one place, the longer one."""
+    found: list[tuple[re.Match[str], Any]] = []
+    for value in sorted(field.schema.get("enum", ()), key=lambda value: -len(str(value))):
+        words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+|\d+", str(value)) or [str(value)]
+        spelled = r"[\s_-]*".join(map(re.escape, words))
+        for match in re.finditer(rf"(?<!\w){spelled}(?!\w)", text, re.IGNORECASE):
+            is_inside = any(match.start() in range(*other.span()) for other, _ in found)
+            if not is_inside and isinstance(value, (str, int, float)):
+                found.append((match, value))
+    return sorted(found, key=lambda each: each[0].start())
+
+
+def _is_meant(field: Field, text: str, match: re.Match[str], tool_name: str) -> bool:
+    """An optional choice needs more than its word: the field's name, or a word of the tool right behind it."""
+    others = set(stems(text[: match.start()] + " " + text[match.end() :]))
+    following = stems(" ".join(text[match.end() :].split()[:1]))
+    is_before_noun = bool(set(following) & set(stems(tool_name)))
+    return bool(field.labels & others) or is_before_noun or bool(_NAMED_AS.search(_text_before(text, match)))
+
+
+def _text_before(text: str, match: re.Match[str]) -> str:
+    return text[max(0, match.start() - _AROUND) : match.start()]
+
 
 _LOOSE = frozenset({Role.TEXT, Role.NUMBER})
 """Roles that anything would fit: an optional field of them needs a word that names it."""

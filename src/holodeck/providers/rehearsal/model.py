@@ -4,23 +4,159 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
+import re
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from holodeck.lib.escape import one_line
 from holodeck.lib.ids import new_id
-from holodeck.models.items import FunctionCall, Item, Usage, text_message
+from holodeck.lib.limits import MAX_NAMED_TOOLS, MAX_REPORTED_CHARS, MAX_SHOWN_CHARS
+from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
+from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Usage, text_message
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
-from holodeck.providers.rehearsal.formatted import format_answer
+from holodeck.providers.rehearsal.arguments import fill_arguments
+from holodeck.providers.rehearsal.extract import find_entities
 from holodeck.providers.rehearsal.plan import Step, plan_steps
-from holodeck.providers.rehearsal.speech import (
-    LABEL,
-    ask_for_missing,
-    describe_tools,
-    describe_withheld_call,
-    find_asked_tool,
-    report_results,
-)
-from holodeck.providers.rehearsal.transcript import OpenRequest, count_words, read_open_request
+from holodeck.providers.rehearsal.schema_fields import Role, list_fields
+from holodeck.providers.tool_schemas import adapt_tool
+
+LABEL = "[rehearsal]"
+_ASKS = re.compile(r"I would call `(?P<tool>[^`]+)`")
+
+
+def ask_for_missing(tool: ToolSpec, missing: Sequence[str]) -> str:
+    """Names the tool and what it still needs."""
+    names = ", ".join(f"`{name}`" for name in missing)
+    return f"I would call `{tool.name}`, but your request does not say {names}. What should it be?"
+
+
+def find_asked_tool(text: str) -> str | None:
+    """The tool that an earlier answer of ours asked about."""
+    match = _ASKS.search(text) if text.startswith(LABEL) else None
+    return match["tool"] if match else None
+
+
+def describe_tools(tools: Sequence[ToolSpec]) -> str:
+    """No tool fits: what there is."""
+    if not tools:
+        return (
+            "I only rehearse tool calls by fixed rules, and no tools are on offer here. Configure a model for answers."
+        )
+    shown = [f"- `{tool.name}`: {one_line(tool.description, MAX_SHOWN_CHARS)}" for tool in tools[:MAX_NAMED_TOOLS]]
+    more = len(tools) - len(shown)
+    rest = [f"... and {more} more."] if more > 0 else []
+    return "\n".join(["I follow fixed rules, and none of the tools fits your request. I can call:", *shown, *rest])
+
+
+def describe_withheld_call(tool: ToolSpec) -> str:
+    """Tools are switched off for this turn."""
+    return f"I would call `{tool.name}`, but this request does not allow tool calls."
+
+
+def report_results(results: Sequence[tuple[FunctionCall, FunctionCallOutput]]) -> str:
+    """What the tools answered, in their words."""
+    share = MAX_REPORTED_CHARS // max(len(results), 1)
+    return "\n".join(_report_result(call, output, share) for call, output in results)
+
+
+def _report_result(call: FunctionCall, output: FunctionCallOutput, limit: int) -> str:
+    said = clip("\n".join(map(_describe_part, output.content)).strip(), limit)
+    if output.is_error:
+        return f"`{call.name}` failed: {said or 'it gave no reason.'} I did not try again."
+    if not said:
+        return f"`{call.name}` answered with nothing."
+    return f"`{call.name}` answered:{chr(10) if chr(10) in said else ' '}{said}"
+
+
+def clip(text: str, limit: int) -> str:
+    """The text, cut at a word with a note of what is left out."""
+    if len(text) <= limit:
+        return text
+    cut = text[:limit].rsplit(None, 1)[0]
+    return f"{cut} ... ({len(text) - len(cut)} more characters)"
+
+
+def _describe_part(part: Part) -> str:
+    match part:
+        case TextContent(text=text):
+            return text
+        case ImageContent(mime_type=kind) | AudioContent(mime_type=kind):
+            return f"({'an image' if part.type == 'image' else 'a sound'}, {kind})"
+        case BinaryContent(is_link=True, uri=uri, name=name):
+            return f"(a link: {name or uri})"
+        case BinaryContent(data=data, mime_type=kind):
+            return f"({len(data)} bytes of {kind or 'data'})"
+        case _:
+            return f"({part.type.replace('_', ' ')})"
+
+
+def format_answer(
+    answer: str, schema: Mapping[str, Any], results: Sequence[tuple[FunctionCall, FunctionCallOutput]]
+) -> str:
+    """The answer as JSON when the schema wants one text, or only what the tools' answers contain."""
+    spec = adapt_tool(ToolSpec(name="answer", parameters=schema), "generic").spec
+    wanted = [field for field in list_fields(spec.parameters) if field.is_required]
+    if len(wanted) == 1 and wanted[0].role is Role.TEXT and len(wanted[0].path) == 1 and not wanted[0].is_many:
+        return json.dumps({wanted[0].path[0]: f"{LABEL} {answer}"}, ensure_ascii=False)
+    text = "\n".join(part.text for _, output in results for part in output.content if isinstance(part, TextContent))
+    filled = fill_arguments(spec, text, find_entities(text))
+    if filled.missing or not filled.arguments:
+        return f"{LABEL} {answer}\n(This does not fit the format that was asked for: fixed rules cannot write it.)"
+    return json.dumps(filled.arguments, ensure_ascii=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpenRequest:
+    """The part of a conversation that is still to be answered."""
+
+    text: str
+    """What the person said last."""
+    previous_text: str
+    """What the person said before that."""
+    question: str
+    """What the assistant said in between."""
+    calls: tuple[FunctionCall, ...]
+    results: tuple[tuple[FunctionCall, FunctionCallOutput], ...]
+
+
+def read_open_request(items: Sequence[Item]) -> OpenRequest:
+    """The last request with its calls and their answers, paired by id."""
+    spoken = [at for at, item in enumerate(items) if isinstance(item, Message) and item.role == "user"]
+    last = spoken[-1] if spoken else -1
+    previous = spoken[-2] if len(spoken) > 1 else -1
+    since = items[last + 1 :]
+    calls = tuple(item for item in since if isinstance(item, FunctionCall))
+    outputs = {item.call_id: item for item in since if isinstance(item, FunctionCallOutput)}
+    return OpenRequest(
+        text=_text_at(items, last),
+        previous_text=_text_at(items, previous),
+        question="".join(item.text for item in items[previous + 1 : last] if isinstance(item, Message))
+        if spoken
+        else "",
+        calls=calls,
+        results=tuple((call, outputs[call.call_id]) for call in calls if call.call_id in outputs),
+    )
+
+
+def count_words(items: Sequence[Item], instructions: str | None) -> int:
+    """How much was read, in words: there are no tokens here."""
+    texts = [instructions or ""]
+    for item in items:
+        match item:
+            case Message(content=parts) | FunctionCallOutput(content=parts):
+                texts += [part.text for part in parts if isinstance(part, TextContent)]
+            case FunctionCall(arguments=arguments):
+                texts.append(arguments)
+            case _:
+                texts.append(item.text)
+    return sum(len(text.split()) for text in texts)
+
+
+def _text_at(items: Sequence[Item], at: int) -> str:
+    item = items[at] if at >= 0 else None
+    return item.text if isinstance(item, Message) else ""
+
 
 _WORDS_PER_DELTA = 3
 

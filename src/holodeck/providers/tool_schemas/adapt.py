@@ -10,8 +10,7 @@ from holodeck.models.model_io import ToolSpec
 from holodeck.providers.tool_schemas.argument_route import ArgumentRestorer
 from holodeck.providers.tool_schemas.changes import ChangeNotes
 from holodeck.providers.tool_schemas.inline_refs import Inliner
-from holodeck.providers.tool_schemas.rename import build_renames
-from holodeck.providers.tool_schemas.reshape import Shaper, merge_root
+from holodeck.providers.tool_schemas.reshape import Shaper, build_renames, merge_root
 from holodeck.providers.tool_schemas.rules import SCHEMA_RULES, SchemaRules, SchemaRulesName
 from holodeck.providers.tool_schemas.strict import NotStrictError
 

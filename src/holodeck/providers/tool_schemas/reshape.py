@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.providers.tool_schemas.argument_route import ArgumentRestorer
 from holodeck.providers.tool_schemas.changes import ChangeNotes
-from holodeck.providers.tool_schemas.merge import merge_all_of
 from holodeck.providers.tool_schemas.normalize import normalize_schema
 from holodeck.providers.tool_schemas.rules import COMBINATIONS, IDENTITIES, SchemaRules
 from holodeck.providers.tool_schemas.strict import to_strict
+
+_SIMPLE = frozenset(
+    {"type", "properties", "required", "title", "description", "$schema", "$id", "$defs", "definitions"}
+)
+
+
+def merge_all_of(schema: dict[str, Any]) -> dict[str, Any] | None:
+    """The one schema that means the same, or None when there is none so simple."""
+    rest = {key: value for key, value in schema.items() if key != "allOf"}
+    branches = schema["allOf"]
+    if not isinstance(branches, list):
+        return None
+    result: dict[str, Any] = {**rest, "properties": {}, "required": []}
+    for part in [rest, *branches]:
+        if not _is_simple(part):
+            return None
+        for name, inner in part.get("properties", {}).items():
+            if result["properties"].setdefault(name, inner) != inner:
+                return None
+        result["required"] += [name for name in part.get("required", ()) if name not in result["required"]]
+    return {**result, "type": "object"}
+
+
+def _is_simple(part: Any) -> bool:
+    return (
+        isinstance(part, dict)
+        and set(part) <= _SIMPLE
+        and part.get("type", "object") == "object"
+        and isinstance(part.get("properties", {}), dict)
+        and isinstance(part.get("required", []), list)
+    )
+
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _ONE_SCHEMA = ("not", "if", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties")
@@ -145,3 +178,48 @@ def merge_root(schema: dict[str, Any], notes: ChangeNotes) -> dict[str, Any]:
     if whole is not None:
         notes.add("merged: 'allOf'", "")
     return whole if whole is not None else schema
+
+
+_PLAIN_DATA = frozenset({"enum", "const", "default", "examples"})
+
+
+def build_renames(schema: Any, pattern: re.Pattern[str] | None) -> dict[str, str]:
+    """New names by old ones, for the property names in the schema that the pattern does not allow."""
+    if pattern is None:
+        return {}
+    names = dict.fromkeys(_property_names(schema))
+    taken = {name for name in names if pattern.fullmatch(name)}
+    found: dict[str, str] = {}
+    for name in names:
+        if name not in taken:
+            found[name] = _unused_name(
+                re.sub(r"[^a-zA-Z0-9_.-]", "_", name)[: MAX_TOOL_NAME_CHARS - 4] or "field", taken
+            )
+            taken.add(found[name])
+    return found
+
+
+def _unused_name(name: str, taken: set[str]) -> str:
+    candidates = (name if number == 1 else f"{name}_{number}" for number in range(1, len(taken) + 2))
+    return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def _property_names(schema: Any) -> Iterator[str]:
+    """Every property name that the schema mentions."""
+    if isinstance(schema, list):
+        for inner in schema:
+            yield from _property_names(inner)
+    if not isinstance(schema, Mapping):
+        return
+    for key in ("properties", "dependentRequired", "dependentSchemas"):
+        if isinstance(schema.get(key), Mapping):
+            yield from schema[key]
+            for inner in schema[key].values():
+                yield from _property_names(inner) if key != "dependentRequired" else inner
+    if isinstance(schema.get("required"), list):
+        yield from (name for name in schema["required"] if isinstance(name, str))
+    if isinstance(schema.get("patternProperties"), Mapping):
+        yield from _property_names(list(schema["patternProperties"].values()))
+    for key, inner in schema.items():
+        if key not in _PLAIN_DATA and key not in {"properties", "dependentRequired", "dependentSchemas", "required"}:
+            yield from _property_names(inner)

@@ -25,9 +25,8 @@ from holodeck.lib.limits import MAX_CHECKED_BYTES
 from holodeck.models.items import FunctionCall, Message, Usage, text_message
 from holodeck.models.llm import LLM, Provider
 from holodeck.models.model_io import CUT_SHORT, ModelAnswer, ModelEvent, ModelRequest, TextDelta
-from holodeck.providers.base import Batches, BatchingModel, stream_in_batches
-from holodeck.providers.offers import is_strict
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+from holodeck.providers.encoding import is_strict
 
 MAX_CORRECTIONS = 2  # a model that has not understood after two explanations does not understand the third
 _CORRECTION = (

@@ -10,8 +10,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_ATTEMPTS, MODEL_FIRST_PAUSE, MODEL_MAX_PAUSE, MODEL_MAX_RETRY_AFTER
 from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, BatchingModel, stream_in_batches
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
 
 
 class Retrying(BatchingModel):

@@ -13,8 +13,7 @@ from holodeck.lib.json.parse import parse_json
 from holodeck.lib.limits import MAX_ADAPTED_BYTES, MAX_ADAPTED_SCHEMAS
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
-from holodeck.providers.base import Batches, BatchingModel, stream_in_batches
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
 from holodeck.providers.tool_schemas import AdaptedTool, SchemaRulesName, adapt_tool
 
 

@@ -7,8 +7,7 @@ import asyncio
 from holodeck.lib.errors import ModelError
 from holodeck.lib.limits import MODEL_FIRST_EVENT_TIMEOUT, MODEL_IDLE_TIMEOUT
 from holodeck.models.model_io import ModelRequest
-from holodeck.providers.base import Batches, BatchingModel, stream_in_batches
-from holodeck.providers.provider import ModelProvider
+from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
 
 
 class Timeouts(BatchingModel):

@@ -31,8 +31,7 @@ from holodeck.storage.liveness import FileLiveness, SoleLiveness
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql.in_progress import for_sqlite
 from holodeck.storage.sqlite import sqlite_in_progress
-from holodeck.storage.sqlite.at_hand import InlineWriter
-from holodeck.storage.sqlite.connection import Durability, connect_sqlite
+from holodeck.storage.sqlite.connection import Durability, InlineWriter, connect_sqlite
 from holodeck.storage.sqlite.damage import FILE_DAMAGED, FileCheck, check_json
 from holodeck.storage.sqlite.worker import Worker
 

@@ -19,9 +19,8 @@ from holodeck.testing.mcp.actions import (
     build_notification,
     encode,
 )
-from holodeck.testing.mcp.content import text_block, tool_result
-from holodeck.testing.mcp.faults import Fault
-from holodeck.testing.mcp.sizes import BIG_EVENT_BYTES, FLOOD, HUGE_BYTES, LATE_SECONDS, NESTING
+from holodeck.testing.mcp.faults import BIG_EVENT_BYTES, FLOOD, HUGE_BYTES, LATE_SECONDS, NESTING, Fault
+from holodeck.testing.mcp.tools import text_block, tool_result
 
 Distortion = Callable[[list[Action]], list[Action]]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Literal, TypeAlias
+
+from holodeck.testing.mcp.actions import Message
 
 Era: TypeAlias = Literal["legacy", "modern"]
 """`legacy`: handshake and sessions, up to 2025-11-25. `modern`: stateless, 2026-07-28."""
@@ -126,3 +129,83 @@ class Fault(StrEnum):
 
 ONCE = frozenset({Fault.SESSION_EXPIRES_400, Fault.SESSION_EXPIRES_404, Fault.HEADER_MISMATCH})
 """Faults that strike one time unless told otherwise, because trying again is the cure."""
+
+
+HUGE_BYTES = 50_000_000  # what breaks a reader that joins and splits its buffer again with every chunk
+BIG_EVENT_BYTES = 3 * 1024 * 1024  # over the 1 MiB at which common SSE readers give up
+NESTING = 2_000  # deeper than any JSON parser's own limit, yet a small message
+FLOOD = 10_000  # notifications in one burst
+PAGES = 1_000  # of a list that does end
+TOOLS_PER_PAGE = 100  # what servers in the field use
+MANY_TOOLS = 1_000
+VERY_MANY_TOOLS = 10_000
+CRASH_EVERY = 3  # two calls work, the third kills: short enough for a test, long enough to see recovery
+CHILD_SECONDS = 600  # nothing this server leaves behind outlives ten minutes, even where a test fails
+RETRY_AFTER_SECONDS = 7  # an odd number, so that a test sees whether it came from here
+TRICKLE_SECONDS = 0.05  # between two bytes: slow enough to never end, quick enough to be seen
+LATE_SECONDS = 2.0  # longer than the time limits of a test, shorter than its patience
+WAIT_SECONDS = 20.0  # the longest a test waits for an event, on a machine with much else to do
+POLL_SECONDS = 0.01  # between two looks at a journal file
+REF_DOUBLINGS = 40  # 2**40 visits: no checker ends this by being quick
+REGEX_CHARS = 40  # likewise for a pattern with nested repetition
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024  # what the server reads in one message
+
+
+class FaultSchedule:
+    """Counts the requests that match and says for each whether the fault strikes.
+
+    `on` is a method (`tools/call`), a method and a tool or prompt (`tools/call:echo`), `*` for every request,
+    or `handshake`; without it, the fault's own. The first `after` matching requests are served well, then every
+    `every`-th one is struck, at most `times` times.
+    """
+
+    def __init__(
+        self,
+        fault: Fault,
+        *,
+        era: Era,
+        on: str | None = None,
+        after: int = 0,
+        every: int | None = None,
+        times: int | None = None,
+        count_strikes: Callable[[], int] | None = None,
+    ) -> None:
+        self.fault = fault
+        self._era = era
+        self._on = on or fault.on
+        self._after = after
+        self._every = every or (CRASH_EVERY if fault is Fault.CRASH_LOOP else 1)
+        self._times = times if times is not None else (1 if fault in ONCE else None)
+        self._seen = 0
+        self._strikes = 0
+        self._count_strikes = count_strikes or (lambda: self._strikes)
+
+    def strike(self, method: str, name: str | None = None) -> Fault | None:
+        """Return the fault if it strikes this request, and count it."""
+        if self.fault is Fault.NORMAL or not self._matches(method, name):
+            return None
+        self._seen += 1
+        due = self._seen > self._after and (self._seen - self._after) % self._every == 0
+        if not due or (self._times is not None and self._count_strikes() >= self._times):
+            return None
+        self._strikes += 1
+        return self.fault
+
+    def strike_message(self, message: Message) -> Fault | None:
+        """Return the fault if the message is a request that it strikes."""
+        if "id" not in message or "method" not in message:
+            return None
+        params = message.get("params")
+        return self.strike(str(message["method"]), params.get("name") if isinstance(params, dict) else None)
+
+    def strike_at_start(self) -> Fault | None:
+        """Return the fault if it is one of those that strike before any request."""
+        return self.strike(START) if self._on == START else None
+
+    def _matches(self, method: str, name: str | None) -> bool:
+        if self._on == ANY:
+            return method != START
+        if self._on == HANDSHAKE:
+            return method == ("initialize" if self._era == "legacy" else "server/discover")
+        wanted_method, _, wanted_name = self._on.partition(":")
+        return method == wanted_method and wanted_name in ("", name)

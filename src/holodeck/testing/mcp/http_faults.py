@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from holodeck.testing.mcp.actions import Action, Message, Reply, encode
-from holodeck.testing.mcp.faults import Fault
+from holodeck.testing.mcp.faults import RETRY_AFTER_SECONDS, TRICKLE_SECONDS, Fault
 from holodeck.testing.mcp.http_response import EVENTS, JSON, HTTPMessageWriter
 from holodeck.testing.mcp.protocol import error_reply
-from holodeck.testing.mcp.sizes import RETRY_AFTER_SECONDS, TRICKLE_SECONDS
 
 ELSEWHERE = "/elsewhere"
 MOVED = "/moved"

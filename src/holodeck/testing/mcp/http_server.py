@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 
 from aiohttp import web
 
 from holodeck.testing.mcp.action_runner import Listener
 from holodeck.testing.mcp.actions import Action, Message
 from holodeck.testing.mcp.faults import Fault
-from holodeck.testing.mcp.headers import find_header_mismatch
 from holodeck.testing.mcp.http_faults import (
     HEADER_MISMATCH,
     NO_SESSION,
@@ -22,8 +23,57 @@ from holodeck.testing.mcp.http_faults import (
 )
 from holodeck.testing.mcp.http_response import HTTPMessageWriter
 from holodeck.testing.mcp.journal import ABANDONED, Received, to_received
-from holodeck.testing.mcp.protocol import ServerSession
+from holodeck.testing.mcp.protocol import META, ServerSession
 from holodeck.testing.mcp.server_state import NOT_FOUND, ServerState
+from holodeck.testing.mcp.tools import list_tool_entries
+
+_NAME_PARAMS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_ENCODED, _END = "=?base64?", "?="
+
+
+def find_header_mismatch(headers: Mapping[str, str], message: Message) -> str | None:
+    """Return what is wrong with the headers of a request, or None."""
+    method, params = str(message.get("method")), message.get("params") or {}
+    expected = {
+        "MCP-Protocol-Version": (params.get("_meta") or {}).get(f"{META}protocolVersion"),
+        "Mcp-Method": method,
+        **_expected_headers(method, params),
+    }
+    for name, value in expected.items():
+        if _decode_header(headers.get(name)) != value:
+            return f"Header mismatch: {name} is {headers.get(name)!r}, the body says {value!r}"
+    return None
+
+
+def _expected_headers(method: str, params: Message) -> dict[str, str | None]:
+    mirrored: dict[str, str | None] = {}
+    if method in _NAME_PARAMS:
+        mirrored["Mcp-Name"] = params.get(_NAME_PARAMS[method])
+    if method == "tools/call":
+        for name, header in _header_annotations(str(params.get("name"))).items():
+            value = (params.get("arguments") or {}).get(name)
+            mirrored[f"Mcp-Param-{header}"] = None if value is None else str(value)
+    return mirrored
+
+
+def _header_annotations(tool: str) -> dict[str, str]:
+    schemas = [each["inputSchema"]["properties"] for each in list_tool_entries("modern") if each["name"] == tool]
+    return {
+        name: schema["x-mcp-header"]
+        for properties in schemas
+        for name, schema in properties.items()
+        if "x-mcp-header" in schema
+    }
+
+
+def _decode_header(value: str | None) -> str | None:
+    if value is None or not (value.startswith(_ENCODED) and value.endswith(_END)):
+        return value
+    try:
+        return base64.b64decode(value[len(_ENCODED) : -len(_END)], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+
 
 _SESSION = "Mcp-Session-Id"
 _BAD_REQUEST = 400

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.testing.mcp.actions import Message
-from holodeck.testing.mcp.sizes import POLL_SECONDS, WAIT_SECONDS
+from holodeck.testing.mcp.faults import POLL_SECONDS, WAIT_SECONDS
 
 ABANDONED = "(abandoned)"
 """The method under which a response stream that the client closed is recorded."""

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holodeck.testing.mcp.faults import Fault
+from holodeck.testing.mcp.faults import CHILD_SECONDS, Fault
 from holodeck.testing.mcp.journal import Journal
-from holodeck.testing.mcp.sizes import CHILD_SECONDS
 from holodeck.testing.mcp.stdio_server import exit_now
 
 _MISSING_KEY = "FATAL: API_KEY is not set"

@@ -8,20 +8,22 @@ from typing import Any
 
 from holodeck.testing.mcp.actions import Action, Listen, Message, Notify, Push, Reply, build_notification
 from holodeck.testing.mcp.distortions import distort
-from holodeck.testing.mcp.faults import Era, Fault
-from holodeck.testing.mcp.sizes import REGEX_CHARS
+from holodeck.testing.mcp.faults import REGEX_CHARS, Era, Fault
 from holodeck.testing.mcp.tool_lists import LISTS, REMOTE_SCHEMA_URL, Page, remote_schema_list
-from holodeck.testing.mcp.toolbox import (
+from holodeck.testing.mcp.tools import (
     INSTRUCTIONS,
+    INVALID_PARAMS,
     LEGACY_VERSIONS,
     MODERN_VERSION,
     SERVER_INFO,
+    CallRefused,
+    ToolCall,
+    answer_call,
     list_prompt_entries,
     list_tool_entries,
     prompt_text,
     server_capabilities,
 )
-from holodeck.testing.mcp.tools import INVALID_PARAMS, CallRefused, ToolCall, answer_call
 
 META = "io.modelcontextprotocol/"
 METHOD_NOT_FOUND = -32601

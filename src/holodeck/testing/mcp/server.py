@@ -8,15 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, Unpack
 
 from holodeck.testing.mcp.actions import Push
-from holodeck.testing.mcp.command import CommandOptions, Transport, faulty_command
-from holodeck.testing.mcp.faults import Era, Fault
+from holodeck.testing.mcp.commands import CommandOptions, Transport, faulty_command
+from holodeck.testing.mcp.faults import WAIT_SECONDS, Era, Fault, FaultSchedule
 from holodeck.testing.mcp.journal import Received
-from holodeck.testing.mcp.plan import FaultSchedule
-from holodeck.testing.mcp.sizes import WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from holodeck.testing.mcp.network import TransportRouter
-    from holodeck.testing.mcp.port import ReservedPort
+    from holodeck.testing.mcp.network import ReservedPort, TransportRouter
     from holodeck.testing.mcp.server_state import ServerState
 
 _PATHS: dict[Transport, tuple[str, str]] = {
@@ -68,8 +65,7 @@ class FaultyMCPServer:
 
     async def __aenter__(self) -> Self:
         # Imported here because the stdio form, which starts a process each time, needs no web server.
-        from holodeck.testing.mcp.network import TransportRouter
-        from holodeck.testing.mcp.port import ReservedPort
+        from holodeck.testing.mcp.network import ReservedPort, TransportRouter
         from holodeck.testing.mcp.server_state import ServerState
 
         self._state: ServerState = ServerState(

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 from holodeck.testing.mcp.action_runner import ActionRunner
 from holodeck.testing.mcp.actions import Action
-from holodeck.testing.mcp.faults import Era
+from holodeck.testing.mcp.faults import Era, FaultSchedule
 from holodeck.testing.mcp.journal import ReceivedLog
-from holodeck.testing.mcp.plan import FaultSchedule
 from holodeck.testing.mcp.protocol import ServerSession
 from holodeck.testing.mcp.tool_lists import REMOTE_SCHEMA_URL
 

@@ -8,12 +8,12 @@ import uuid
 
 from aiohttp import web
 
-from holodeck.testing.mcp.duplex import DuplexConnection
 from holodeck.testing.mcp.faults import Fault
 from holodeck.testing.mcp.http_faults import find_fault_response
 from holodeck.testing.mcp.http_response import HTTPMessageWriter
 from holodeck.testing.mcp.journal import ABANDONED, Received, to_received
 from holodeck.testing.mcp.server_state import NOT_FOUND, ServerState
+from holodeck.testing.mcp.stdio_server import DuplexConnection
 
 MESSAGES = "/messages"
 _ACCEPTED = 202

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from holodeck.testing.mcp.actions import Message
-from holodeck.testing.mcp.faults import Fault
-from holodeck.testing.mcp.sizes import MANY_TOOLS, PAGES, REF_DOUBLINGS, TOOLS_PER_PAGE, VERY_MANY_TOOLS
-from holodeck.testing.mcp.toolbox import tool_entry
+from holodeck.testing.mcp.faults import MANY_TOOLS, PAGES, REF_DOUBLINGS, TOOLS_PER_PAGE, VERY_MANY_TOOLS, Fault
+from holodeck.testing.mcp.tools import tool_entry
 
 Page = Callable[[list[Message], str | None], Message]
 """Makes one page out of the normal tools and the cursor that was asked for."""

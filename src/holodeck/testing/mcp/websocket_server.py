@@ -8,11 +8,11 @@ import json
 from aiohttp import WSMsgType, web
 
 from holodeck.testing.mcp.actions import Message, encode
-from holodeck.testing.mcp.duplex import DuplexConnection
+from holodeck.testing.mcp.faults import MAX_MESSAGE_BYTES
 from holodeck.testing.mcp.http_faults import find_fault_response
 from holodeck.testing.mcp.journal import ABANDONED, Received, to_received
 from holodeck.testing.mcp.server_state import ServerState
-from holodeck.testing.mcp.sizes import MAX_MESSAGE_BYTES
+from holodeck.testing.mcp.stdio_server import DuplexConnection
 
 _TEXT_FRAME = 0x81
 _LENGTH_IN_TWO_BYTES = 126

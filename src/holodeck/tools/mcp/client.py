@@ -11,14 +11,12 @@ from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
 from holodeck.lib.limits import LIST_RECHECK
 from holodeck.models.tool import MCPTool
-from holodeck.tools.mcp.catalog import CachedList
 from holodeck.tools.mcp.connection.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import BuildSession, Connection
-from holodeck.tools.mcp.connection.starts import StartLimits
-from holodeck.tools.mcp.connection.supervisor import Supervisor
+from holodeck.tools.mcp.connection.supervisor import StartLimits, Supervisor
 from holodeck.tools.mcp.content import MCPToolResult
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo, list_prompts, list_tools
-from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, ErrorFactory
+from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.names import normalize_tool_name
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, Message
@@ -26,7 +24,7 @@ from holodeck.tools.mcp.protocol.request_tracing import request_traced
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
 from holodeck.tools.mcp.protocol.session import OnProgress
 from holodeck.tools.mcp.results import CallRecord, ResultBuilder
-from holodeck.tools.mcp.tool_cache import ListChangeWatcher
+from holodeck.tools.mcp.tool_cache import CachedList, ListChangeWatcher
 from holodeck.tools.mcp.tool_patterns import is_allowed, is_idempotent
 from holodeck.tools.mcp.transports.base import Delivery
 from holodeck.tools.mcp.transports.http_headers import build_argument_headers

@@ -17,8 +17,8 @@ from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.client import MCPClient
 from holodeck.tools.mcp.connection.call_limit import CallLimit
-from holodeck.tools.mcp.connection.starts import StartLimits
-from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.connection.supervisor import StartLimits
+from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.plugin import (
     MCPPlugin,
     MCPSsePlugin,

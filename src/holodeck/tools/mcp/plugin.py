@@ -12,9 +12,8 @@ from holodeck.lib.secret import Secret
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.client import MCPClient
 from holodeck.tools.mcp.connection.connection import ConnectionState
-from holodeck.tools.mcp.content import MCPToolResult
+from holodeck.tools.mcp.content import MCPToolResult, PromptResult, prompt_of
 from holodeck.tools.mcp.discovery import MCPPromptInfo, MCPToolInfo
-from holodeck.tools.mcp.prompts import PromptResult, prompt_of
 from holodeck.tools.mcp.protocol.session import OnProgress
 from holodeck.tools.mcp.protocol.versions import ProtocolEra
 

@@ -12,7 +12,7 @@ from holodeck.models.content import TextContent
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.content import MCPToolResult, blocks_of, cut_to_limit
 from holodeck.tools.mcp.discovery import MCPToolInfo
-from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.output_validation import OutputChecker
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.transports.base import Delivery

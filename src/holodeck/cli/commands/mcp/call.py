@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
+import mimetypes
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,19 +17,72 @@ import click
 
 from holodeck.cli.commands.mcp.call_arguments import is_argument, needs_schema, parse_call_arguments
 from holodeck.cli.commands.mcp.connect import open_plugin, run_with_logging
-from holodeck.cli.commands.mcp.saved import save_block
 from holodeck.cli.commands.mcp.target import Target, failure_data, select_server, target_options, to_plain_json
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.known_keys import closest_match
 from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPToolNotFoundError, Problem
 from holodeck.lib.escape import escape_unprintable
-from holodeck.models.content import ContentBlock, TextContent
+from holodeck.lib.limits import MAX_SAVED_NAME_CHARS
+from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.content import MCPToolResult
     from holodeck.tools.mcp.plugin import MCPPlugin
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
+
+_EXTENSIONS = {"audio/wav": ".wav", "audio/x-wav": ".wav", "audio/mpeg": ".mp3", "image/jpeg": ".jpg"}
+_MIME_TYPE = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedFile:
+    """A file that was made from a part of a result."""
+
+    path: Path
+    mime_type: str
+    size: int
+
+
+def save_block(block: ImageContent | AudioContent | BinaryContent, *, folder: Path, stem: str) -> SavedFile:
+    """Write the bytes of a block to a new file. Raises `ExecutionError`."""
+    mime_type = block.mime_type or "application/octet-stream"
+    data = block.data if isinstance(block, BinaryContent) else _decode_base64(block.data, mime_type)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:MAX_SAVED_NAME_CHARS] or "result"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = _write_new_file(folder, name, _extension_for(mime_type), data)
+    except OSError as error:
+        raise ExecutionError(f"Cannot write to '{folder}': {error.strerror}. Choose another with --out.") from None
+    return SavedFile(path=path, mime_type=mime_type, size=len(data))
+
+
+def _write_new_file(folder: Path, name: str, extension: str, data: bytes) -> Path:
+    number = 1
+    while True:
+        path = folder / f"{name}-{number}{extension}"
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _decode_base64(data: str, mime_type: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise ExecutionError(f"The {mime_type} data of the answer is not base64.") from None
+
+
+def _extension_for(mime_type: str) -> str:
+    kind = mime_type.partition(";")[0].strip().lower()
+    if not _MIME_TYPE.fullmatch(kind):
+        return ".bin"
+    return _EXTENSIONS.get(kind) or mimetypes.guess_extension(kind) or ".bin"
+
 
 _EPILOG = """\b
 Examples:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holodeck.cli.commands.mcp.connect import ServerResult, query_all, reason_text, run_with_logging, with_timeout
-from holodeck.cli.commands.mcp.remarks import warn_about_file
-from holodeck.cli.commands.mcp.target import Target, failure_data, start_timeout_option, target_options
+from holodeck.cli.commands.mcp.target import Target, failure_data, start_timeout_option, target_options, warn_about_file
 from holodeck.cli.output.config_problems import problem_data
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.escape import escape_unprintable, one_line

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import click
 
-from holodeck.cli.output.config_problems import problem_data
-from holodeck.cli.usual_file import resolve_file
+from holodeck.cli.load_agent import resolve_file
+from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedTool
 from holodeck.config.known_keys import closest_match
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.errors import ConfigError, HoloDeckError, MCPError, Problem
+from holodeck.lib.escape import escape_unprintable
 from holodeck.models.tool import MCPTool
 
 DEFAULT_FILES = (DEFAULT_AGENT_FILE, "mcp.json", ".mcp.json", ".vscode/mcp.json")
@@ -163,3 +164,17 @@ def _parse_pairs(texts: Sequence[str], separator: str, option: str) -> dict[str,
 
 def _usage_error(message: str, fix: str = "") -> ConfigError:
     return ConfigError.of([Problem(message=message, fix=fix)])
+
+
+def warn_about_file(loaded: LoadedServers, target: Target) -> None:
+    """Say on standard error that the file has problems, or with -v which."""
+    if not loaded.problems:
+        return
+    if target.verbose:
+        click.echo(err=True)
+        print_problems(loaded.problems)
+        return
+    click.echo(
+        f"\n{escape_unprintable(target.label)}: {count_problems(loaded.problems)}; 'holodeck mcp doctor' shows them.",
+        err=True,
+    )

@@ -7,7 +7,7 @@ import os
 import click
 
 from holodeck.durable_runs.local_state import find_local_state
-from holodeck.durable_runs.shelf import RunStore
+from holodeck.durable_runs.records import RunStore
 
 _CANCEL_EPILOG = """\b
 Example:

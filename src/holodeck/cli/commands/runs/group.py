@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holodeck.cli.lazy import LazyGroup
+from holodeck.cli.main import LazyGroup
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("holodeck.cli.commands.runs.list", "The newest durable runs, wherever they were begun."),

@@ -11,8 +11,7 @@ from holodeck.cli.commands.runs.run_json import run_data
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.terminal import Terminal
 from holodeck.durable_runs.local_state import find_local_state
-from holodeck.durable_runs.records import RunRecord
-from holodeck.durable_runs.shelf import NO_RUNS, RunStore
+from holodeck.durable_runs.records import NO_RUNS, RunRecord, RunStore
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_QUESTION_SHOWN, MAX_RUNS_LISTED
 

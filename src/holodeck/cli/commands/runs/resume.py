@@ -11,8 +11,7 @@ from holodeck.cli.load_agent import read_and_warn
 from holodeck.cli.output.show_run import EXIT_CODES, parse_output_format
 from holodeck.cli.output.terminal import Terminal
 from holodeck.durable_runs.local_state import find_local_state
-from holodeck.durable_runs.records import RunRecord
-from holodeck.durable_runs.shelf import RunStore
+from holodeck.durable_runs.records import RunRecord, RunStore
 from holodeck.lib.errors import ExecutionError
 
 _RESUME_EPILOG = """\b

@@ -13,9 +13,7 @@ from holodeck.cli.commands.runs.run_json import format_time, run_data
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.run_lines import format_duration
 from holodeck.durable_runs.local_state import find_local_state
-from holodeck.durable_runs.records import RunRecord
-from holodeck.durable_runs.shelf import RunStore
-from holodeck.durable_runs.steps import RunStep, build_run_steps
+from holodeck.durable_runs.records import RunRecord, RunStep, RunStore, build_run_steps
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_ANSWER_SHOWN, MAX_ARGUMENTS_SHOWN, MAX_OUTCOME_SHOWN, MAX_STEPS_SHOWN
 

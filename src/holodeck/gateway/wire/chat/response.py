@@ -6,9 +6,8 @@ from typing import Any
 
 import orjson
 
-from holodeck.gateway.wire.chat.chat_messages import REASONING_FIELD
-from holodeck.gateway.wire.chat.request import ChatRequest
-from holodeck.gateway.wire.response.endings import ending_of
+from holodeck.gateway.wire.chat.request import REASONING_FIELD, ChatRequest
+from holodeck.gateway.wire.response.resource import ending_of
 from holodeck.models.events import CallAdded, Event, ItemFinished, ReasoningAdded, RunFinished, RunResult, TextAdded
 from holodeck.models.items import FunctionCall, Message, Usage
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, TypeGuard
 
-from holodeck.gateway.continuation.approvals import remove_answered_requests
+from holodeck.gateway.wire.item_ids import approval_id
 from holodeck.gateway.wire.request.input_items import ITEM_READERS
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
 from holodeck.gateway.wire.request.parsed_input import FindItem, Input, ToolNameOf, find_nothing, plain_tool_name
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_INPUT_ITEMS, MAX_INPUT_TEXT_CHARS
-from holodeck.models.items import text_message
+from holodeck.models.items import FunctionCallOutput, Item, Message, text_message
 
 
 def read_input(
@@ -38,7 +39,7 @@ def read_input(
         refuse(message, path, "array_above_max_length")
     for index, entry in enumerate(value):
         _read_item(entry, f"{path}[{index}]", into)
-    remove_answered_requests(into)
+    _remove_answered_requests(into)
     return into
 
 
@@ -146,3 +147,24 @@ def _read_reference(fields: JSONFields, into: Input, *, is_found: bool) -> None:
     if found is None:
         refuse(f"Item with id '{item_id}' not found.", fields.path_of("id"), "item_not_found")
     _read_item(dict(found), fields.path, into, is_found=True)
+
+
+def _remove_answered_requests(parsed: Input) -> None:
+    """A request for approval whose call has its result in the same input is over: the call is not made again."""
+    if parsed.approvals:
+        spoken = [index for index, item in enumerate(parsed.items) if _is_model_message(item)]
+        last = spoken[-1] if spoken else -1
+        parsed.approvals = [replace(answer, is_past=answer.position <= last) for answer in parsed.approvals]
+    answered = {item.call_id for item in parsed.items if isinstance(item, FunctionCallOutput)}
+    over = [call for call in parsed.pending_calls if call.call_id in answered]
+    if not over:
+        return
+    ids = {approval_id(call) for call in over}
+    # The result brings its own call.
+    parsed.items = [item for item in parsed.items if not any(item is call for call in over)]
+    parsed.pending_calls = [call for call in parsed.pending_calls if call not in over]
+    parsed.approvals = [answer for answer in parsed.approvals if answer.request_id not in ids]
+
+
+def _is_model_message(item: Item) -> bool:
+    return isinstance(item, Message) and item.role == "assistant"

@@ -11,10 +11,9 @@ from holodeck.gateway.sealing import REASONING_PURPOSE, BrokenSealError, is_seal
 from holodeck.gateway.wire.compaction_item import COMPACTION_PURPOSE
 from holodeck.gateway.wire.item_ids import call_id_of, item_id_of, mcp_id_of
 from holodeck.gateway.wire.request.content_parts import read_parts
-from holodeck.gateway.wire.request.guises import TOOL_SEARCH, model_tool_name, text_to_arguments
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, Input
-from holodeck.gateway.wire.request.tools import read_found_tools
+from holodeck.gateway.wire.request.tools import TOOL_SEARCH, model_tool_name, read_found_tools, text_to_arguments
 from holodeck.gateway.wire.sealed_calls import read_sealed_call
 from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MAX_CALL_ID_CHARS, MAX_INPUT_TEXT_CHARS, MAX_TOOL_NAME_CHARS

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.request.guises import TOOL_SEARCH, ClientToolAlias
 from holodeck.gateway.wire.request.json_fields import JSONFields
-from holodeck.gateway.wire.request.tools import read_found_tools
+from holodeck.gateway.wire.request.tools import TOOL_SEARCH, ClientToolAlias, read_found_tools
 from holodeck.lib.json.parse import parse_json
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from holodeck.gateway.wire.client_kind import REASONING_EVENT_NAMES, ClientKind
 from holodeck.gateway.wire.item_ids import custom_id_of, search_id_of
-from holodeck.gateway.wire.request.guises import ClientToolAlias, arguments_to_text
-from holodeck.gateway.wire.response.event_encoder import EventEncoder
-from holodeck.gateway.wire.response.output import WireItem
+from holodeck.gateway.wire.request.tools import ClientToolAlias, arguments_to_text
+from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
 from holodeck.lib.json.parse import parse_json
 
 

@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from holodeck.gateway.wire.client_kind import REASONING_EVENT_NAMES, ClientKind
-from holodeck.gateway.wire.response.endings import ERROR_TYPES
-from holodeck.gateway.wire.response.event_encoder import EventEncoder
-from holodeck.gateway.wire.response.output import WireItem
+from holodeck.gateway.wire.response.event_encoder import EventEncoder, WireItem
+from holodeck.gateway.wire.response.resource import ERROR_TYPES
 from holodeck.gateway.wire.response.sent_events import SentEvents
 
 _FINAL_EVENTS = {

@@ -8,8 +8,8 @@ from holodeck.gateway.sealing import REASONING_PURPOSE, Seal
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.options import ENCRYPTED_REASONING
+from holodeck.gateway.wire.response.event_encoder import OutputItems
 from holodeck.gateway.wire.response.open_items import OpenMessage, OpenReasoning
-from holodeck.gateway.wire.response.output import OutputItems
 from holodeck.lib.ids import new_id
 from holodeck.models.items import Message, Reasoning
 

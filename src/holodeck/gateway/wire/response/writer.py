@@ -10,15 +10,12 @@ import orjson
 from holodeck.gateway.sealing import Seal
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import ResponseRequest
-from holodeck.gateway.wire.response.call_items import CallItems
-from holodeck.gateway.wire.response.endings import Ending, ending_of
-from holodeck.gateway.wire.response.event_encoder import EventEncoder
-from holodeck.gateway.wire.response.mcp_items import DeclaredServers, write_listing
-from holodeck.gateway.wire.response.output import OutputItems
-from holodeck.gateway.wire.response.resource import ResponseResource
+from holodeck.gateway.wire.response.call_items import CallItems, DeclaredServers, write_listing
+from holodeck.gateway.wire.response.event_encoder import EventEncoder, OutputItems
+from holodeck.gateway.wire.response.resource import Ending, ResponseResource, ending_of
 from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.text_items import TextItems
-from holodeck.lib.clock import Clock, wall_clock
+from holodeck.lib.types import Clock, wall_clock
 from holodeck.models.events import (
     CallAdded,
     Event,

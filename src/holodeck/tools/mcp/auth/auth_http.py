@@ -16,7 +16,7 @@ import orjson
 from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.ip_policy import IPPolicy, is_public
-from holodeck.lib.net.unreachable import unreachable_reason
+from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.system.fd_limits import SHORTAGE_TEXT, is_file_shortage
 from holodeck.models.url import is_loopback, url_problem

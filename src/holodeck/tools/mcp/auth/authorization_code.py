@@ -8,16 +8,14 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from holodeck.lib import log
-from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPError
+from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP
-from holodeck.tools.mcp.auth.challenge import challenge_parameter
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
 from holodeck.tools.mcp.auth.loopback_redirect import LoopbackRedirect
 from holodeck.tools.mcp.auth.oauth_flow import Login, LoginFlow, ShowLoginPage, login_needed_error
-from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
-from holodeck.tools.mcp.auth.renewal import SharedRenewal
-from holodeck.tools.mcp.auth.token import Token, build_token, read_lifetime
+from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error, challenge_parameter
+from holodeck.tools.mcp.auth.token import SharedRenewal, Token, build_token, read_lifetime
 from holodeck.tools.mcp.auth.token_store import LoginRecord, TokenStore
 
 UNAUTHORIZED, FORBIDDEN = 401, 403

@@ -11,10 +11,9 @@ from urllib.parse import urlsplit, urlunsplit
 
 import orjson
 
-from holodeck.lib.clock import Clock, wall_clock
+from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.auth_http import AuthHTTP, AuthResponse
-from holodeck.tools.mcp.auth.challenge import challenge_parameter
-from holodeck.tools.mcp.auth.provider import AuthRefusal
+from holodeck.tools.mcp.auth.provider import AuthRefusal, challenge_parameter
 
 NONCE_WANTED = "use_dpop_nonce"
 _FORM = "application/x-www-form-urlencoded"

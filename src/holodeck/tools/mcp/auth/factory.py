@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import assert_never
 
-from holodeck.lib.clock import Clock, wall_clock
 from holodeck.lib.errors import MCPConfigError, Problem
+from holodeck.lib.types import Clock, wall_clock
 from holodeck.models.auth import BearerAuth, OAuthAuthorizationCode, OAuthClientCredentials
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import url_problem
@@ -23,10 +23,10 @@ from holodeck.tools.mcp.auth.client_authentication import (
 from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP, ProofKey
 from holodeck.tools.mcp.auth.jwt_bearer import AssertionFile, JwtBearer
-from holodeck.tools.mcp.auth.machine import Grant, TokenGrantAuth
 from holodeck.tools.mcp.auth.oauth_flow import Login, ShowLoginPage
 from holodeck.tools.mcp.auth.provider import AuthRefusal, MCPAuthProvider, NoAuth, StaticBearer, StaticHeaders
 from holodeck.tools.mcp.auth.server_metadata import AuthorizationServer
+from holodeck.tools.mcp.auth.token import Grant, TokenGrantAuth
 from holodeck.tools.mcp.auth.token_store import TokenStore, open_token_store
 
 _PIN = "Without it the MCP server could name the place that gets the secret."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -89,3 +90,12 @@ def auth_error(server: str, message: str, **details: Any) -> MCPConnectionError:
     return MCPConnectionError(
         f"Server '{server}' (authorize): {message}", server=server, phase="authorize", details=details
     )
+
+
+_PARAMETER = r'(?:^|[\s,]){name}\s*=\s*(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s,"]+))'
+
+
+def challenge_parameter(challenge: str, name: str) -> str:
+    """The value of a parameter, such as `error`; empty when there is none."""
+    found = re.search(_PARAMETER.format(name=re.escape(name)), challenge, re.IGNORECASE)
+    return (found["quoted"] or found["plain"] or "") if found else ""

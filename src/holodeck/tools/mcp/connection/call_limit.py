@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.errors import ErrorFactory
 
 
 class CallLimit:

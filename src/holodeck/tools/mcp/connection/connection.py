@@ -11,7 +11,7 @@ from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import PROBE_TIMEOUT
 from holodeck.lib.system.fd_limits import is_file_shortage
-from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.handshake import negotiate
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.session import Session, Spawn

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from holodeck.tools.mcp.launch.programs import describe_danger, find_program, is_from_package
+from holodeck.tools.mcp.launch.denylist import describe_danger, find_program, is_from_package
 from holodeck.tools.mcp.launch.refusal import LaunchFinding, quote_flag
 
 SWITCHES = frozenset(

@@ -11,7 +11,7 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
 from holodeck.lib.limits import MAX_EXTENDED_CALL, MAX_SERVER_REQUESTS, NOTICE_TIMEOUT
-from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, ErrorFactory
+from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, build_error_response
 from holodeck.tools.mcp.protocol.server_log import ServerLog
 from holodeck.tools.mcp.protocol.server_requests import (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
 
 from holodeck.lib.byte_budget import Reservation
-from holodeck.lib.errors import MCPConnectionError
+from holodeck.lib.errors import MCPConnectionError, MCPError
+from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId
 
 OnMessage = Callable[[Message], None]
@@ -78,3 +80,32 @@ class Transport(Protocol):
 
         Raises MCPError when the server did not take part in its end; everything of ours is gone all the same.
         """
+
+
+class SideTasks:
+    """The side tasks of one connection."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def send_in_background(self, send: Callable[[Message], Awaitable[None]], message: Message) -> None:
+        """Send a message that nobody waits for. Whether it arrived is not known."""
+        self.start(_send_quietly(send, message))
+
+    async def close(self) -> None:
+        """End them all; one that does not end is not waited for."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=NOTICE_TIMEOUT)
+
+
+async def _send_quietly(send: Callable[[Message], Awaitable[None]], message: Message) -> None:
+    with suppress(TimeoutError, MCPError):
+        async with asyncio.timeout(NOTICE_TIMEOUT):
+            await send(message)

@@ -10,7 +10,7 @@ import orjson
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message, PrettyPrintedAnswer, RequestId, decode, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage
 

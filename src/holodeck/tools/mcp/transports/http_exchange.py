@@ -13,10 +13,10 @@ from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.ip_policy import IPPolicy
-from holodeck.lib.net.unreachable import unreachable_reason
+from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.secret import Secret
-from holodeck.tools.mcp.faults import OUTCOME_UNKNOWN, ErrorFactory
+from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message, decode
 from holodeck.tools.mcp.protocol.versions import mapping
 from holodeck.tools.mcp.transports.base import Delivery

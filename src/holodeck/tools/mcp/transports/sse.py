@@ -12,11 +12,10 @@ from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.urls import shown_origin
-from holodeck.tools.mcp.faults import OVER_BUDGET
+from holodeck.tools.mcp.errors import OVER_BUDGET
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, SideTasks
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
-from holodeck.tools.mcp.transports.errands import SideTasks
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
 

@@ -15,7 +15,7 @@ from holodeck.lib.limits import KIB, PROCESS_OUTPUT_GRACE, STDERR_LINES_SHOWN
 from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.fd_limits import is_file_shortage
 from holodeck.lib.system.process import Process, spawn_process
-from holodeck.tools.mcp.faults import ErrorFactory
+from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage
 from holodeck.tools.mcp.transports.child_environment import child_environment, withheld_variables

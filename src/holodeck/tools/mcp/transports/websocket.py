@@ -17,11 +17,10 @@ from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.tls import tls_context
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.secret import Secret
-from holodeck.tools.mcp.faults import OVER_BUDGET, ErrorFactory
+from holodeck.tools.mcp.errors import OVER_BUDGET, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode
-from holodeck.tools.mcp.transports.base import Delivery, OnMessage
+from holodeck.tools.mcp.transports.base import Delivery, OnMessage, SideTasks
 from holodeck.tools.mcp.transports.duplex import DuplexTransport
-from holodeck.tools.mcp.transports.errands import SideTasks
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
