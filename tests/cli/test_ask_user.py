@@ -11,7 +11,8 @@ from agent_project import AgentProject, messages_of_turn, serve_scripted
 from async_tests import async_test
 from pty_terminal import TypingTerminal
 
-from holodeck.lib.limits import PROGRESS_DELAY, PROGRESS_STEP
+from holodeck.cli.output.progress import PROGRESS_STEP
+from holodeck.lib.limits import PROGRESS_DELAY
 from holodeck.testing import call, say
 
 ENTER = "\r"

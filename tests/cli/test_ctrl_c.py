@@ -20,7 +20,7 @@ from holodeck.testing.model.script import call
 
 WORK = """
 import asyncio, sys, time
-from holodeck.cli.ctrl_c import run_interruptible
+from holodeck.cli.interruptible import run_interruptible
 
 def say(words):
     print(words, flush=True)

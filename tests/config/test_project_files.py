@@ -9,7 +9,7 @@ import pytest
 from agent_folder import AgentFolder
 from canary import run_canary
 
-from holodeck.lib.limits import MAX_SCHEMA_BYTES, MAX_SCHEMA_NODES
+from holodeck.lib.json.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_NODES
 from holodeck.models.llm import Provider
 from holodeck.models.tool import MCPTool
 

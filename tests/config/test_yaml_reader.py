@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from agent_folder import AgentFolder
 
-from holodeck.lib.limits import MAX_FILE_BYTES
+from holodeck.config.files import MAX_FILE_BYTES
 
 HAZARDS = {
     "empty": (b"", "the file is empty"),

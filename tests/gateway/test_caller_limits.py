@@ -15,10 +15,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.http.request_body import SMALL_BODY_BYTES
 from holodeck.gateway.limits import CallerLimits, TooManyError
-from holodeck.lib.limits import KIB, MAX_ADAPTED_BYTES, MAX_SCHEMA_BYTES, SMALL_BODY_BYTES
+from holodeck.lib.json.schema import MAX_SCHEMA_BYTES
+from holodeck.lib.limits import KIB
 from holodeck.models.gateway import KeyLimits
 from holodeck.models.model_io import ToolSpec
+from holodeck.providers.wrappers.schema_adapter import MAX_ADAPTED_BYTES
 from holodeck.testing import ScriptedModel, say, wait
 
 ALICE, BOB = "hd-alice", "hd-bob"

@@ -15,7 +15,7 @@ from gateway.movable_clock import advance_clock, with_movable_clock
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import connect
 
-from holodeck.lib.limits import REQUEST_SERVER_IDLE
+from holodeck.gateway.mcp.connection_pool import REQUEST_SERVER_IDLE
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, wait
 
 SECONDS = 5

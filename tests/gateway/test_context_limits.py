@@ -12,7 +12,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import ClientConnection, connect
 
-from holodeck.lib.limits import MAX_PAGE_BYTES
+from holodeck.gateway.endpoints.conversations import MAX_PAGE_BYTES
 from holodeck.testing import ScriptedModel, say, wait
 
 MOST = 4096

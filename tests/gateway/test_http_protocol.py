@@ -12,7 +12,7 @@ from async_tests import async_test
 from gateway.running_gateway import MODEL, run_gateway
 from gateway.test_keep_alive import open_raw_connection
 
-from holodeck.lib.limits import MAX_HEAD_BYTES
+from holodeck.gateway.server.http_protocol import MAX_HEAD_BYTES
 from holodeck.testing import ScriptedModel, say, wait
 
 

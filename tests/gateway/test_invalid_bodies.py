@@ -12,7 +12,8 @@ import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.lib.limits import MAX_HEAD_BYTES, MAX_SCHEMA_LEVELS
+from holodeck.gateway.server.http_protocol import MAX_HEAD_BYTES
+from holodeck.lib.json.schema import MAX_SCHEMA_LEVELS
 from holodeck.testing import ScriptedModel, say
 
 MOST = 100

@@ -20,7 +20,7 @@ from gateway.running_gateway import MODEL, run_gateway
 from websockets.asyncio.client import connect
 from websockets.frames import CloseCode
 
-from holodeck.lib.limits import JWT_LEEWAY
+from holodeck.gateway.auth.jwt import JWT_LEEWAY
 from holodeck.testing import ScriptedModel, say, wait
 
 ISSUER, AUDIENCE = "https://issuer.example", "holodeck"

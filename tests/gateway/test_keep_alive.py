@@ -12,7 +12,7 @@ from async_tests import async_test
 from gateway.movable_clock import advance_clock, with_movable_clock
 from gateway.running_gateway import RunningGateway, run_gateway
 
-from holodeck.lib.limits import KEEP_ALIVE_SECONDS
+from holodeck.gateway.service import KEEP_ALIVE_SECONDS
 from holodeck.testing import ScriptedModel, say, wait
 from holodeck.testing.model.script import Turn
 from holodeck.testing.model.scripted_server import Received

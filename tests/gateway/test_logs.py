@@ -19,8 +19,7 @@ from websockets.exceptions import InvalidStatus
 
 from holodeck.durable.dbos_engine import redirect_dbos_log
 from holodeck.gateway.auth.callers import hash_key
-from holodeck.lib.limits import MAX_LOG_LINES_WAITING
-from holodeck.lib.log_handler import LogLineWriter
+from holodeck.lib.log_handler import MAX_LOG_LINES_WAITING, LogLineWriter
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
 
 SECONDS = 90.0

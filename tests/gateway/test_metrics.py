@@ -8,8 +8,7 @@ from pathlib import Path
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.gateway.metrics import Metrics
-from holodeck.lib.limits import MAX_METRIC_SERIES
+from holodeck.gateway.metrics import MAX_METRIC_SERIES, Metrics
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say, spend
 from holodeck.testing.model.script import status
 

@@ -11,7 +11,7 @@ import pytest
 from async_tests import async_test
 from gateway.gateway_process import GatewayProcess, run_gateway_process, write_gateway_file
 
-from holodeck.lib.limits import MODEL_ATTEMPTS
+from holodeck.providers.wrappers.retry import MODEL_ATTEMPTS
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import Turn, status
 from holodeck.testing.model.scripted_server import ScriptedServer

@@ -20,7 +20,7 @@ from openai.lib.responses_websocket import (
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from holodeck.lib.limits import MAX_QUEUED_MESSAGES
+from holodeck.gateway.endpoints.responses_ws import MAX_QUEUED_MESSAGES
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import status
 

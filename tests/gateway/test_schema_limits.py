@@ -13,14 +13,10 @@ from child_processes import running_children
 from gateway.described_server import DescribedServer
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.lib.limits import (
-    MAX_LISTED_SCHEMA_NODES,
-    MAX_REQUEST_SCHEMA_NODES,
-    MAX_SCHEMA_BYTES,
-    MAX_SCHEMA_LEVELS,
-    MAX_SCHEMA_NODES,
-)
+from holodeck.gateway.wire.request.schemas import MAX_REQUEST_SCHEMA_NODES
+from holodeck.lib.json.schema import MAX_SCHEMA_BYTES, MAX_SCHEMA_LEVELS, MAX_SCHEMA_NODES
 from holodeck.testing import ScriptedModel, call, say
+from holodeck.tools.mcp.discovery import MAX_LISTED_SCHEMA_NODES
 
 Schema = dict[str, Any]
 SECONDS = 30.0

@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
 from holodeck.gateway.server.http_protocol import build_http_protocol
-from holodeck.lib.limits import SHUTDOWN_READER_SECONDS
+from holodeck.gateway.server.slow_clients import SHUTDOWN_READER_SECONDS
 from holodeck.testing import ScriptedModel, say
 
 SECONDS = 60.0

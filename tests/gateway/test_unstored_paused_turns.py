@@ -22,9 +22,8 @@ from gateway.conversation_client import (
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 from websockets.asyncio.client import ClientConnection, connect
 
-from holodeck.gateway.continuation.memory import PendingCallCache
+from holodeck.gateway.continuation.memory import PENDING_CALL_SECONDS, PendingCallCache
 from holodeck.gateway.continuation.pending_calls import PendingCalls
-from holodeck.lib.limits import PENDING_CALL_SECONDS
 from holodeck.models.items import FunctionCall
 from holodeck.testing import FaultyMCPServer, ScriptedModel, call, say
 from holodeck.testing.model.script import call_raw

@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError
 from websockets.frames import Frame, Opcode
 
-from holodeck.lib.limits import MAX_QUEUED_MESSAGES
+from holodeck.gateway.endpoints.responses_ws import MAX_QUEUED_MESSAGES
 from holodeck.testing import ScriptedModel, say, wait
 
 KIB = 1024

@@ -25,8 +25,8 @@ from gateway.raw_websocket import (
 from gateway.running_gateway import RunningGateway, run_gateway
 from loopback import wait_read
 
+from holodeck.gateway.endpoints.responses_ws import MAX_QUEUED_MESSAGES
 from holodeck.gateway.server.ws_protocol import GatewayWebSocketProtocol
-from holodeck.lib.limits import MAX_QUEUED_MESSAGES
 from holodeck.testing import ScriptedModel, say
 
 KIB = 1024

@@ -23,8 +23,8 @@ from providers.raw_server import (
 )
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.limits import MODEL_CONNECT_TIMEOUT
 from holodeck.providers.base import ModelProvider
+from holodeck.providers.http.endpoint import MODEL_CONNECT_TIMEOUT
 
 BIG = "x" * 10_000_000
 

@@ -29,7 +29,8 @@ from providers.raw_server import (
 )
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.limits import HTTP_READ_CHUNK, MAX_HTTP_HEAD_BYTES
+from holodeck.lib.limits import HTTP_READ_CHUNK
+from holodeck.lib.net.http1 import MAX_HTTP_HEAD_BYTES
 from holodeck.models.model_io import TextDelta
 
 STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"

@@ -12,9 +12,9 @@ import pytest
 from async_tests import async_test
 from storage.postgres_server import PostgresServer
 
-from holodeck.lib.limits import POSTGRES_CONNECTIONS
 from holodeck.storage.base import ResponseStore, StoredResponse
 from holodeck.storage.factory import open_store
+from holodeck.storage.postgres.pool import POSTGRES_CONNECTIONS
 from holodeck.storage.postgres.store import QUOTA_LOCKS
 
 SECONDS = 90.0

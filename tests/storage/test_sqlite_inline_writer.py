@@ -16,9 +16,15 @@ from pathlib import Path
 import pytest
 from async_tests import async_test
 
-from holodeck.lib.limits import INLINE_WRITE_BYTES, INLINE_WRITE_PAUSE, INLINE_WRITE_SECONDS, INLINE_WRITES_IN_A_ROW
 from holodeck.storage.base import StoredResponse
-from holodeck.storage.sqlite.connection import Durability, InlineWriter
+from holodeck.storage.sqlite.connection import (
+    INLINE_WRITE_BYTES,
+    INLINE_WRITE_PAUSE,
+    INLINE_WRITE_SECONDS,
+    INLINE_WRITES_IN_A_ROW,
+    Durability,
+    InlineWriter,
+)
 from holodeck.storage.sqlite.store import SQLiteStore
 
 RECORD = StoredResponse(id="first", owner="alice", created_at=1.0, status="completed", resource=b"{}")

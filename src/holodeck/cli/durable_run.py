@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import click
 
-from holodeck.cli.ctrl_c import run_interruptible
+from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.load_agent import open_agent
 from holodeck.cli.output.show_run import OutputFormat, print_run
 from holodeck.cli.output.terminal import Terminal

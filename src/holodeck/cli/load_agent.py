@@ -3,41 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.ask_user import build_people
 from holodeck.cli.output.config_problems import print_problems
 from holodeck.cli.output.server_notices import ServerNotices, collect_notices
 from holodeck.cli.output.terminal import Screen
-from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
-from holodeck.lib.errors import ConfigError, Problem
+from holodeck.config.agent_loader import LoadedAgent
 from holodeck.lib.otel import is_configured_in
 from holodeck.runtime import build_agent, read_agent
 
 if TYPE_CHECKING:
     from holodeck.agent import Agent
-
-_INIT_HINT = "Name a file, or make an agent with 'holodeck init'."
-
-
-def resolve_file(path: str | None, defaults: Sequence[str] = (DEFAULT_AGENT_FILE,), *, fix: str = _INIT_HINT) -> Path:
-    """The file that is named; in a folder, or when nothing is named, the first of the usual ones that is there.
-
-    Raises `ConfigError` when none of several is there. A single one is for whoever reads it to miss.
-    """
-    folder = Path(path or "")
-    if path and not folder.is_dir():
-        return folder
-    if len(defaults) == 1:
-        return folder / defaults[0]
-    found = next((folder / name for name in defaults if (folder / name).is_file()), None)
-    if found is None:
-        message = f"there is no {', '.join(defaults[:-1])} or {defaults[-1]} {'in this folder' if path else 'here'}"
-        raise ConfigError.of([Problem(message=message, file=path or "", fix=fix)])
-    return found
 
 
 def read_and_warn(file: str, screen: Screen) -> LoadedAgent:

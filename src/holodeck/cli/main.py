@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def _prepare_and_run() -> NoReturn:
-    from holodeck.cli.output.terminal import can_use_colours
+    from holodeck.cli.output.colours import can_use_colours
     from holodeck.lib.system.fd_limits import fill_standard_streams
 
     fill_standard_streams()

@@ -10,7 +10,9 @@ from typing import Any
 from holodeck.config.files import read_text
 from holodeck.config.variable_syntax import substitute
 from holodeck.lib.errors import ConfigError, Problem
-from holodeck.lib.limits import MAX_ENV_FILE_BYTES
+from holodeck.lib.limits import MIB
+
+MAX_ENV_FILE_BYTES = 1 * MIB
 
 
 def substitute_env_vars(text: str) -> str:

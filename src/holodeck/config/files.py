@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from holodeck.lib.errors import ConfigError, Problem
-from holodeck.lib.limits import KIB, MAX_FILE_BYTES, MIB
+from holodeck.lib.limits import KIB, MIB
 from holodeck.lib.system.files import NotRegularFileError, read_regular_file
+
+# An agent file is a page of text; more is a mistake or an attack.
+MAX_FILE_BYTES = 4 * MIB
+
 
 _MISSING = "Check the name."
 

@@ -13,7 +13,11 @@ from typing import Any, NoReturn
 from holodeck.config.files import file_error, read_text
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path
 from holodeck.lib.errors import Problem
-from holodeck.lib.limits import MAX_EDITOR_FILE_BYTES, MAX_YAML_DEPTH
+from holodeck.lib.limits import MAX_YAML_DEPTH, MIB
+
+# ~/.claude.json keeps histories beside its servers.
+MAX_EDITOR_FILE_BYTES = 16 * MIB
+
 
 _WHITESPACE_OR_COMMENTS = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]{1,300}(\.[0-9]+)?([eE][-+]?[0-9]{1,5})?")

@@ -12,7 +12,11 @@ import yaml
 
 from holodeck.config.files import file_error, read_text
 from holodeck.lib.errors import ConfigError, Problem
-from holodeck.lib.limits import MAX_YAML_DEPTH, MAX_YAML_NODES
+from holodeck.lib.limits import MAX_YAML_DEPTH
+
+# Counted after aliases are expanded, so a "billion laughs" ends here.
+MAX_YAML_NODES = 100_000
+
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}

@@ -32,17 +32,20 @@ from holodeck.durable.base import DamagedWorkError, JSONObject, Stage, Work, Wor
 from holodeck.durable.dbos_sqlite_compat import install_clock
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
-from holodeck.lib.limits import (
-    DELETE_BATCH,
-    DURABLE_CLOSE_WAIT,
-    DURABLE_CONNECTIONS,
-    DURABLE_COUNT_WAIT,
-    DURABLE_POLL,
-    MAX_DURABLE_ATTEMPTS,
-    SQLITE_BUSY_SECONDS,
-    STORE_RETRY_PAUSE,
-)
+from holodeck.lib.limits import DELETE_BATCH, SQLITE_BUSY_SECONDS, STORE_RETRY_PAUSE
 from holodeck.lib.system.files import create_private_file, draft_of, remove_stale_drafts, warn_if_waiting
+
+# A step holds one for a millisecond.
+DURABLE_CONNECTIONS = 8
+# Seconds for a number on a dashboard; the others must not wait for a database that hangs.
+DURABLE_COUNT_WAIT = 2.0
+# Seconds for the engine to end; its threads may wait for a database that does not answer.
+DURABLE_CLOSE_WAIT = 5.0
+# Seconds between two looks at what waits for room.
+DURABLE_POLL = 0.5
+# Deaths of the process with the same run under way, before the run is thought to cause them.
+MAX_DURABLE_ATTEMPTS = 100
+
 
 WORK_VERSION = "holodeck-1"
 """Changed only when the order of the steps of a run changes: work of another version is not picked up."""

@@ -14,11 +14,15 @@ from holodeck.durable.base import DamagedWorkError, JSONObject, StoredStep, Stor
 from holodeck.durable_runs.local_state import LocalState, is_executor_alive
 from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError
-from holodeck.lib.limits import DAY, MAX_RUNS_LISTED, STORED_RUN_DAYS
+from holodeck.lib.limits import DAY, MAX_RUNS_LISTED
 from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Message
 from holodeck.models.items_json import decode_item, encode_item
+
+# An ended run is looked at again within days; the gateway keeps what it has for as long.
+STORED_RUN_DAYS = 30.0
+
 
 RunStatus = Literal["running", "interrupted", "completed", "incomplete", "requires_action", "failed", "cancelled"]
 

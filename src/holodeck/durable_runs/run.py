@@ -12,9 +12,14 @@ from holodeck.durable_runs.local_state import LocalState, executor_name, is_exec
 from holodeck.durable_runs.records import RunInput, outcome_to_json
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.lib.errors import ExecutionError, StorageError
-from holodeck.lib.limits import CANCEL_POLL, CLAIM_POLL, INTERRUPT_GRACE, RUN_STORE_TIMEOUT
+from holodeck.lib.limits import CANCEL_POLL, INTERRUPT_GRACE
 from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.storage.liveness import FileLiveness
+
+# Seconds between two looks whether a run is ours by now: a person waits.
+CLAIM_POLL = 0.05
+# Seconds for the end of a run to be written: one row.
+RUN_STORE_TIMEOUT = 10.0
 
 
 class DurableRun:

@@ -6,11 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from holodeck.lib.limits import MAX_SAMPLING_TOKENS
 from holodeck.models.content import ImageContent, TextContent
 from holodeck.models.items import Message, Part, Role
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolChoice
 from holodeck.providers.base import ModelProvider
+
+# Of an answer that a server asks our model for: it is our bill.
+MAX_SAMPLING_TOKENS = 1_024
+
 
 _STOP_REASONS = {"stop": "endTurn", "length": "maxTokens"}
 

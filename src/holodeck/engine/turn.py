@@ -9,7 +9,6 @@ from holodeck.engine.steps import AppendEvent
 from holodeck.lib.byte_budget import OverBudgetError, Reservation
 from holodeck.lib.errors import ModelError
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import CALL_COST, DELTA_COST
 from holodeck.models.events import CallAdded, ItemFinished, ReasoningAdded, TextAdded
 from holodeck.models.items import FunctionCall, Item, Message, Reasoning, text_message
 from holodeck.models.model_io import (
@@ -22,6 +21,11 @@ from holodeck.models.model_io import (
     TextDelta,
 )
 from holodeck.providers.base import ModelProvider, stream_in_batches
+
+# Bytes that a piece of an answer counts for in the budget beside its text: it is an event, and JSON.
+DELTA_COST = 200
+# Bytes that a tool call counts for beside its arguments: a turn may have thousands of empty ones.
+CALL_COST = 256
 
 
 async def stream_turn(

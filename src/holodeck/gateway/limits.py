@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from holodeck.gateway.auth.callers import Caller
-from holodeck.lib.limits import BACKGROUND_RETRY_AFTER, DEFAULT_SOCKETS
+from holodeck.lib.limits import DEFAULT_SOCKETS
 from holodeck.models.gateway import KeyLimits
+
+# Seconds; a run takes from a few of them to minutes, and who asks too early waits again.
+BACKGROUND_RETRY_AFTER = 5.0
+
 
 _MINUTE = 60.0
 _ACCOUNTS_CHECKED = 3  # at older accounts for each new one: two would do to forget faster than new ones come

@@ -44,20 +44,25 @@ from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
-from holodeck.lib.limits import (
-    CONNECTIONS_GRACE,
-    DAY,
-    KEEP_ALIVE_SECONDS,
-    LISTEN_BACKLOG,
-    RETENTION_INTERVAL,
-    TAKE_OVER_LOOKS,
-)
-from holodeck.lib.system import fd_limits
+from holodeck.lib.limits import DAY
+from holodeck.lib.system.fd_shortage import watch_file_shortage
 from holodeck.models.url import is_loopback
 from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
 from holodeck.telemetry import start_tracing, stop_tracing
 from holodeck.tools.function import FunctionExecutor
+
+# Connections that wait to be taken: a crowd that comes at once is not turned away.
+LISTEN_BACKLOG = 2_048
+# Seconds that open connections get after the runs have ended.
+CONNECTIONS_GRACE = 10
+# Without a request: longer than proxies keep theirs (60), who report what we end as a 502.
+KEEP_ALIVE_SECONDS = 75
+# What is old is forgotten once an hour.
+RETENTION_INTERVAL = 3_600.0
+# Looks at which a gateway must be missing: a database that restarts hides all of them for a moment.
+TAKE_OVER_LOOKS = 3
+
 
 _PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
 
@@ -174,7 +179,7 @@ class Service:
             await self.background.open(self._rebuild)
             keeping = [
                 asyncio.create_task(self._run_retention(), name="housekeeping"),
-                asyncio.create_task(fd_limits.watch_file_shortage(), name="open files"),
+                asyncio.create_task(watch_file_shortage(), name="open files"),
                 asyncio.create_task(self.background.watch_gateways(), name="keepers"),
                 asyncio.create_task(self.background.watch_cancel_requests(), name="cancels"),
             ]

@@ -14,9 +14,14 @@ from typing import Any, Literal, TextIO
 
 import orjson
 
-from holodeck.lib.limits import LOG_PAUSE, MAX_LOG_LINES_WAITING
 from holodeck.lib.log import ROOT, LogLine, LogWriter, format_event, set_writer
 from holodeck.lib.redaction import LOG_SECRETS
+
+# Seconds that a line of the log may wait for others.
+LOG_PAUSE = 0.05
+# While nobody reads them; a few MB.
+MAX_LOG_LINES_WAITING = 10_000
+
 
 Format = Literal["text", "json"]
 _SERVERS = f"{ROOT}.mcp.server"

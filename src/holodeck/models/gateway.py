@@ -10,28 +10,15 @@ from pydantic_core import PydanticCustomError
 
 from holodeck.lib.limits import (
     DEFAULT_ANSWER_BYTES,
-    DEFAULT_BODIES_BYTES,
-    DEFAULT_BODY_BYTES,
     DEFAULT_CONTEXT_BYTES,
-    DEFAULT_DRAIN_SECONDS,
-    DEFAULT_IN_FLIGHT,
-    DEFAULT_KEY_BACKGROUND,
-    DEFAULT_KEY_IN_FLIGHT,
-    DEFAULT_KEY_SOCKETS,
     DEFAULT_MAX_TURNS,
-    DEFAULT_MODEL_WAIT,
-    DEFAULT_READER_SECONDS,
     DEFAULT_REQUEST_SECONDS,
     DEFAULT_RESPONSE_BYTES,
-    DEFAULT_RETENTION_DAYS,
-    DEFAULT_SERVERS_PER_REQUEST,
     DEFAULT_SILENT_SECONDS,
     DEFAULT_SOCKETS,
     DISCOVERY_TIMEOUT,
-    MAX_DURABLE_RUNS,
     MAX_MAX_TURNS,
     MAX_REQUEST_TOOLS,
-    MAX_SOCKET_SECONDS,
     MAX_TIMEOUT,
     MAX_TOOLS,
     MIB,
@@ -51,6 +38,34 @@ from holodeck.models.file_model import (
 from holodeck.models.llm import LLM
 from holodeck.models.tool import Tool
 from holodeck.models.url import ALLOW_INSECURE, CLEARTEXT_KEY, is_sent_in_cleartext, url_problem
+
+# Seconds that a background response waits for a model: a restart, an overload.
+DEFAULT_MODEL_WAIT = 600.0
+# A few images in a request.
+DEFAULT_BODY_BYTES = 32 * MIB
+# Of all requests at once; what is counted takes up to eight times as much memory.
+DEFAULT_BODIES_BYTES = 256 * MIB
+# Requests at once; one more is refused, not queued.
+DEFAULT_IN_FLIGHT = 1_000
+# Of one caller.
+DEFAULT_KEY_IN_FLIGHT = 256
+# Of one caller, on all gateways: four times what one gateway does at once.
+DEFAULT_KEY_BACKGROUND = 256
+# Of one caller.
+DEFAULT_KEY_SOCKETS = 256
+# What orchestrators wait before they kill.
+DEFAULT_DRAIN_SECONDS = 30.0
+# What users of the OpenAI API expect.
+DEFAULT_RETENTION_DAYS = 30.0
+# That it may bring along by their addresses.
+DEFAULT_SERVERS_PER_REQUEST = 8
+# In which a reader takes nothing of its answer: it sleeps, or is gone without a word.
+DEFAULT_READER_SECONDS = 60.0
+# The Responses API ends a WebSocket after an hour.
+MAX_SOCKET_SECONDS = 3_600.0
+# Background runs that one gateway begins; what is more waits until somebody has room.
+MAX_DURABLE_RUNS = 64
+
 
 Algorithm = Literal["RS256", "RS384", "RS512", "ES256", "ES384", "PS256", "EdDSA"]
 PublicName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}$")]

@@ -17,18 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from holodeck.lib.limits import (
-    DEFAULT_CONCURRENT_CALLS,
-    DEFAULT_CONNECT_TIMEOUT,
-    DEFAULT_MAX_RESULT_BYTES,
-    DEFAULT_REQUEST_TIMEOUT,
-    DEFAULT_SSE_READ_TIMEOUT,
-    DEFAULT_STARTUP_TIMEOUT,
-    KIB,
-    MAX_CONCURRENT_CALLS,
-    MAX_RESULT_BYTES,
-    MAX_TIMEOUT,
-)
+from holodeck.lib.limits import KIB, MAX_TIMEOUT, MIB
 from holodeck.lib.secret import Secret
 from holodeck.models import tool_rules
 from holodeck.models.auth import Auth
@@ -41,6 +30,20 @@ from holodeck.models.file_model import (
     text_or_mapping,
     validate_with_rules,
 )
+
+# Generous, for complex operations.
+DEFAULT_REQUEST_TIMEOUT = 60
+DEFAULT_CONNECT_TIMEOUT = 30.0
+DEFAULT_SSE_READ_TIMEOUT = 300.0
+# A cold `npx -y` downloads for 20 s and more.
+DEFAULT_STARTUP_TIMEOUT = 120.0
+# Of one server: a busy gateway needs them, and a small server still bears them.
+DEFAULT_CONCURRENT_CALLS = 64
+MAX_CONCURRENT_CALLS = 10_000
+# What is kept of one result; what the model is shown is cut much shorter.
+DEFAULT_MAX_RESULT_BYTES = 64 * MIB
+MAX_RESULT_BYTES = 1024 * MIB
+
 
 TOOL_NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
 

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.limits import DEFAULT_ANTHROPIC_MAX_TOKENS
 from holodeck.lib.secret import Secret
 from holodeck.models.content import TextContent
 from holodeck.models.items import (
@@ -36,6 +35,10 @@ from holodeck.providers.http.errors import stream_error
 from holodeck.providers.http.model import HTTPModel
 from holodeck.providers.http.model_address import ModelAddress, append_path, host_of
 from holodeck.providers.tool_call_assembler import ToolCallAssembler, arguments_object, arguments_text
+
+# This API demands a number; every current model accepts this one.
+DEFAULT_ANTHROPIC_MAX_TOKENS = 8_192
+
 
 REASONING_KEY = "anthropic"
 """Under this name `Reasoning.opaque` keeps the block as the provider sent it, with its signature."""

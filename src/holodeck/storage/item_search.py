@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import orjson
 
-from holodeck.lib.limits import MAX_SEARCHED_BYTES, MAX_SEARCHED_RESPONSES
+from holodeck.lib.limits import MIB
+
+# Of a caller, newest first, for an item that a request only refers to.
+MAX_SEARCHED_RESPONSES = 1_000
+# Of those: a search takes a tenth of a second, and others wait for it.
+MAX_SEARCHED_BYTES = 64 * MIB
+
 
 READ_SIZES = f"""
 SELECT id, length(resource) + length(input_items) FROM responses WHERE owner = $1

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError
-from holodeck.lib.limits import MAX_STORED_RESULTS, MODEL_RESULT_CHARS
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.model_io import ToolSpec
 from holodeck.tools.executor import ToolCall, ToolKind, ToolResult
+
+# About 6,000 tokens: what a model is shown of one result; the rest is there to read.
+MODEL_RESULT_CHARS = 24_000
+# Results that a run keeps for reading on; the oldest go first.
+MAX_STORED_RESULTS = 64
+
 
 READ_RESULT = "read_result"
 _READ_RESULT_SPEC = ToolSpec(

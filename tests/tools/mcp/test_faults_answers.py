@@ -11,7 +11,7 @@ from async_tests import async_test
 from tools.mcp.misbehaving_server import ERAS, TRANSPORT_VARIANTS, TransportVariant, open_misbehaving, require_failure
 
 from holodeck.lib.errors import MCPProtocolError
-from holodeck.lib.limits import CHECK_BUDGET
+from holodeck.lib.json.schema_worker import CHECK_BUDGET
 from holodeck.models.content import TextContent
 from holodeck.testing import Era
 

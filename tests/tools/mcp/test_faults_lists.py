@@ -10,9 +10,10 @@ from async_tests import async_test
 from tools.mcp.misbehaving_server import ERAS, TransportVariant, open_misbehaving, require_failure
 
 from holodeck.lib.errors import MCPToolNotFoundError
-from holodeck.lib.limits import LIST_CHANGE_PAUSE, MAX_LIST_PAGES
 from holodeck.testing import Era
+from holodeck.tools.mcp.discovery import MAX_LIST_PAGES
 from holodeck.tools.mcp.protocol.server_requests import Callbacks
+from holodeck.tools.mcp.tool_cache import LIST_CHANGE_PAUSE
 
 BOTH: tuple[TransportVariant, ...] = ("stdio", "http")
 

@@ -20,12 +20,11 @@ from tools.mcp.misbehaving_server import (
 )
 
 from holodeck.lib.errors import MCPConnectionError, MCPProtocolError, MCPTimeoutError
-from holodeck.lib.limits import FIRST_BACKOFF
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.secret import Secret
 from holodeck.models.tool import CommandType, MCPTool
 from holodeck.testing import Era
-from holodeck.tools.mcp.connection.supervisor import StartLimits
+from holodeck.tools.mcp.connection.supervisor import FIRST_BACKOFF, StartLimits
 from holodeck.tools.mcp.factory import create_mcp_plugin
 
 

@@ -22,7 +22,15 @@ from rich.text import Text
 from holodeck.cli.output import stdin
 from holodeck.cli.output.tables import show_table
 from holodeck.lib.escape import escape_unprintable, one_line
-from holodeck.lib.limits import LIVE_STEP, MAX_BUFFERED_CHARS, MAX_LIVE_MARKDOWN, PROGRESS_DELAY
+from holodeck.lib.limits import PROGRESS_DELAY
+
+# The same in a chat.
+MAX_BUFFERED_CHARS = 1_000_000
+# Seconds between two pictures of an answer that is being written: fluent, and cheap.
+LIVE_STEP = 0.08
+# Characters of a block in progress that are rendered each time; a longer one is shown plain.
+MAX_LIVE_MARKDOWN = 4_000
+
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 

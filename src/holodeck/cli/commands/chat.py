@@ -14,7 +14,7 @@ import click
 from holodeck.cli.chat.conversation import ChatHistory
 from holodeck.cli.chat.line_reader import EditorReader, LineReader, PipeReader
 from holodeck.cli.chat.slash_commands import QuitChatError, SlashCommands
-from holodeck.cli.ctrl_c import run_interruptible
+from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.load_agent import open_agent, read_and_warn
 from holodeck.cli.output import stdin
 from holodeck.cli.output.follow_run import Follower

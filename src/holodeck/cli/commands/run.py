@@ -10,16 +10,20 @@ from pathlib import Path
 
 import click
 
-from holodeck.cli.ctrl_c import run_interruptible
+from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.load_agent import open_agent, read_and_warn
 from holodeck.cli.output.show_run import EXIT_CODES, OutputFormat, parse_output_format, print_run
 from holodeck.cli.output.terminal import Terminal
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedAgent
-from holodeck.lib.limits import MAX_IMAGE_BYTES, MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
+from holodeck.lib.limits import MAX_MAX_TURNS, MAX_QUESTION_BYTES, MIB
 from holodeck.lib.system.files import read_regular_file
 from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
 from holodeck.models.items import ImageLink, Message
+
+# What the large providers accept for one image.
+MAX_IMAGE_BYTES = 20 * MIB
+
 
 _RIFF_HEADER = 12  # "RIFF", four bytes of size, "WEBP"
 

@@ -12,17 +12,21 @@ from contextlib import suppress
 import click
 
 from holodeck.cli.ctrl_c import let_asyncio_handle_interrupts
-from holodeck.cli.load_agent import resolve_file
+from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.config_problems import print_problems
 from holodeck.cli.output.stdout_guard import redirect_prints_to_log
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE
 from holodeck.lib import log
 from holodeck.lib.escape import escape_unprintable
-from holodeck.lib.limits import THREAD_EXIT_TIMEOUT
 from holodeck.lib.log_handler import Format, write_log
 from holodeck.lib.system.fd_limits import allow_many_open_files
 from holodeck.lib.system.private_memory import hide_memory
 from holodeck.runtime import read_gateway
+
+THREAD_EXIT_TIMEOUT = (
+    3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process
+)
+
 
 _EPILOG = """\b
 Examples:

@@ -12,7 +12,7 @@ import click
 
 from holodeck.cli.commands import case_report
 from holodeck.cli.commands.case_verdict import CallRecorder, Verdict
-from holodeck.cli.ctrl_c import run_interruptible
+from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.load_agent import open_agent, read_and_warn
 from holodeck.cli.output.events_json import json_text
 from holodeck.cli.output.follow_run import Follower

@@ -13,8 +13,14 @@ from urllib.parse import urlsplit
 from holodeck.cli.output.events_json import json_text, to_plain_data
 from holodeck.cli.output.stdin import discard_typed_ahead, read_available
 from holodeck.lib.escape import escape_unprintable, one_line
-from holodeck.lib.limits import MAX_ANSWER_BYTES, MAX_APPROVAL_SHOWN, MAX_FAILURE_SHOWN
+from holodeck.lib.limits import KIB, MAX_FAILURE_SHOWN
 from holodeck.runtime import People
+
+# Of a line that a person types as an answer.
+MAX_ANSWER_BYTES = 4 * KIB
+# Characters of what a person is asked to agree to: all of it, unless it is absurd.
+MAX_APPROVAL_SHOWN = 10_000
+
 
 _BOOLEAN_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 

@@ -9,7 +9,10 @@ import click
 
 from holodeck.lib.errors import Problem
 from holodeck.lib.escape import escape_unprintable
-from holodeck.lib.limits import MAX_PROBLEMS_SHOWN
+
+# A person fixes a few and runs it again.
+MAX_PROBLEMS_SHOWN = 50
+
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 

@@ -12,7 +12,11 @@ from types import TracebackType
 from typing import Self
 
 from holodeck.lib.escape import one_line
-from holodeck.lib.limits import PROGRESS_DELAY, PROGRESS_STEP
+from holodeck.lib.limits import PROGRESS_DELAY
+
+# Often enough to look alive.
+PROGRESS_STEP = 0.2
+
 
 _FRAMES = "|/-\\"
 _CLEAR = "\r\x1b[K"

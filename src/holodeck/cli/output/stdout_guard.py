@@ -10,10 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from holodeck.lib import log
-from holodeck.lib.limits import MAX_PRINTED_CHARS
 
 if TYPE_CHECKING:
     from holodeck.lib.log_handler import Format
+
+# Of a line that a function prints: more is a document, and no line of a log.
+MAX_PRINTED_CHARS = 16_384
+
 
 _STDOUT, _STDERR = 1, 2
 

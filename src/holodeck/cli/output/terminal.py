@@ -14,15 +14,18 @@ from typing import Any, Protocol, Self, TextIO
 import click
 
 from holodeck.cli.output import stdin
+from holodeck.cli.output.colours import can_use_colours
 from holodeck.cli.output.progress import Progress
 from holodeck.cli.output.stdout_guard import take_over_stdout, write_stderr
 from holodeck.lib.errors import ExecutionError
 from holodeck.lib.escape import escape_unprintable
-from holodeck.lib.limits import LINE_LOCK_TIMEOUT, MAX_BUFFERED_LINES, PIPE_WIDTH
 
-
-def can_use_colours() -> bool:
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+# Written while a person thinks about a question: more than anybody scrolls back.
+MAX_BUFFERED_LINES = 10_000
+# Seconds for another thread to end its line; one that was left behind may never do so.
+LINE_LOCK_TIMEOUT = 1.0
+# Columns of a table that no terminal bounds.
+PIPE_WIDTH = 200
 
 
 class Screen(Protocol):

@@ -8,9 +8,12 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from holodeck.gateway.http.errors import APIError
-from holodeck.lib.limits import MAX_HOSTS_REMEMBERED
 from holodeck.lib.net.urls import host_problem
 from holodeck.models.url import is_loopback
+
+# Names that clients reach us by: they repeat themselves with every request.
+MAX_HOSTS_REMEMBERED = 256
+
 
 _PORTS = {"http": 80, "https": 443}
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*", re.ASCII)

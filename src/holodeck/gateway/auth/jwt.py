@@ -13,10 +13,19 @@ import orjson
 
 from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, is_storable
 from holodeck.lib import log
-from holodeck.lib.limits import JWKS_MAX_AGE, JWKS_MIN_REFRESH, JWKS_TIMEOUT, JWT_LEEWAY, MIB
+from holodeck.lib.limits import MIB
 from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.types import record
 from holodeck.models.gateway import JWTCallers
+
+# Seconds between two clocks that are both right.
+JWT_LEEWAY = 30
+# Tokens with made-up key ids must not make us hammer the identity provider.
+JWKS_MIN_REFRESH = 30.0
+# Seconds until keys are asked for again: one that was withdrawn opens nothing for longer.
+JWKS_MAX_AGE = 600.0
+JWKS_TIMEOUT = 10.0
+
 
 _MAX_JWKS_BYTES = 1 * MIB
 

@@ -14,17 +14,23 @@ from contextlib import contextmanager
 
 from holodeck.gateway.continuation.pending_calls import PendingCalls
 from holodeck.gateway.wire.item_ids import stem_of
-from holodeck.lib.limits import (
-    MAX_PENDING_CALL_BYTES,
-    MAX_RECENT_BYTES,
-    MAX_RECENT_RESPONSES,
-    MAX_TOOL_HISTORY_BYTES,
-    PENDING_CALL_SECONDS,
-)
+from holodeck.lib.limits import MIB
 from holodeck.lib.types import record
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message
 from holodeck.models.items_json import decode_items, encode_items
+
+# Of calls that wait in responses which nobody stores; each has a few hundred.
+MAX_PENDING_CALL_BYTES = 16 * MIB
+# Of what was done before clients' functions were called, which they do not send back.
+MAX_TOOL_HISTORY_BYTES = 64 * MIB
+# That they are remembered: as long as a connection would be.
+PENDING_CALL_SECONDS = 3_600.0
+# That a WebSocket remembers: an agent goes on from its last one, and may go back a little.
+MAX_RECENT_RESPONSES = 8
+# Of them together, unless the latest alone is more.
+MAX_RECENT_BYTES = 8 * MIB
+
 
 _HistoryKey = tuple[str, str, bytes]
 """Whose it is, the call before which it was done, and what had been said by then."""

@@ -43,15 +43,14 @@ from holodeck.gateway.wire.request.body import ResponseRequest
 from holodeck.gateway.wire.request.input import list_calls_without_result, list_references, resolve_entries
 from holodeck.gateway.wire.request.parsed_input import ApprovalAnswer, FindItem, Input
 from holodeck.gateway.wire.request.sealed_input import SealedInput
-from holodeck.lib.limits import (
-    DEFAULT_CONTEXT_BYTES,
-    MAX_CONTEXT_DEPTH,
-    MAX_REFERENCES,
-)
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, MAX_CONTEXT_DEPTH
 from holodeck.lib.types import record
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_json import decode_item, decode_items, encode_item
 from holodeck.storage.base import UNFINISHED_STATUSES, ConversationContents, ResponseStore
+
+# Of one request.
+MAX_REFERENCES = 64
 
 
 @record

@@ -18,12 +18,18 @@ from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, plain_size
 from holodeck.gateway.wire.request.body import read_request
 from holodeck.gateway.wire.request.compact import build_compaction, read_compact_request
-from holodeck.lib.limits import CHARS_PER_TOKEN, TOKENS_PER_IMAGE, TOKENS_PER_ITEM
 from holodeck.lib.off_loop import run_off_loop
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Item, Message, Usage
 from holodeck.models.items_json import encode_items
 from holodeck.models.model_io import ModelRequest
+
+# Of English text and JSON, in all of today's tokenizers, roughly.
+CHARS_PER_TOKEN = 4
+# What the role and the ends of a message take.
+TOKENS_PER_ITEM = 4
+# A picture of 1024 x 1024 at high detail, as OpenAI counts it.
+TOKENS_PER_IMAGE = 765
 
 
 class ContextEndpoints:

@@ -17,11 +17,15 @@ from holodeck.gateway.wire.request.json_fields import JSONFields
 from holodeck.gateway.wire.request.options import read_metadata
 from holodeck.gateway.wire.request.sealed_input import SealedInput
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import MAX_PAGE_BYTES
+from holodeck.lib.limits import MIB
 from holodeck.storage.base import Conversation, ConversationItem, ResponseStore
 
 if TYPE_CHECKING:
     from holodeck.gateway.app import Request
+
+# Of a page of items; the others are on the next.
+MAX_PAGE_BYTES = 32 * MIB
+
 
 _MAX_NEW_ITEMS = 20
 

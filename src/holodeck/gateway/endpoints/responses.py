@@ -26,8 +26,14 @@ from holodeck.gateway.wire.response.event_encoder import SSE_DONE, encode_sse
 from holodeck.gateway.wire.response.replay import replay_events
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.lib.limits import CANCEL_POLL, CANCEL_WAIT, STORED_STREAM_POLL
+from holodeck.lib.limits import CANCEL_POLL
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
+
+# Seconds between two looks at a stream that another gateway writes.
+STORED_STREAM_POLL = 0.25
+# Seconds that a client waits for another gateway to stop; it is stopped later all the same.
+CANCEL_WAIT = 10.0
+
 
 # The largest integer that every JSON client reads exactly; a larger one may be more than a database takes.
 MAX_SEQUENCE_NUMBER = 2**53 - 1

@@ -21,7 +21,10 @@ from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import read_socket_message, stream_id_of
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.json.parse import TooDeepError, parse_json
-from holodeck.lib.limits import MAX_QUEUED_MESSAGES
+
+# Of a WebSocket whose response is still being made.
+MAX_QUEUED_MESSAGES = 16
+
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]

@@ -19,8 +19,15 @@ from holodeck.lib.errors import (
     HoloDeckError,
     StorageError,
 )
-from holodeck.lib.limits import LOAD_RETRY_AFTER, MISSING_RETRY_AFTER, SHUTDOWN_RETRY_AFTER
 from holodeck.models.events import RunResult
+
+# Seconds, when a provider that has too much to do does not say how long.
+LOAD_RETRY_AFTER = 1.0
+# Seconds, as a header says it: a dead server is tried again within a few.
+MISSING_RETRY_AFTER = "5"
+# Seconds, as a header says it: by then a new connection reaches a gateway that stays.
+SHUTDOWN_RETRY_AFTER = "1"
+
 
 _NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
 

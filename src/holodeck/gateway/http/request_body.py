@@ -12,7 +12,11 @@ from holodeck.gateway.limits import TooManyError
 from holodeck.gateway.server.disconnect import Client, Receive
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.json.parse import parsed_weight
-from holodeck.lib.limits import MIN_BODY_RATE, SMALL_BODY_BYTES
+from holodeck.lib.limits import KIB, MIN_BODY_RATE
+
+# Of a request that asks no model: it may come although much is going on.
+SMALL_BODY_BYTES = 16 * KIB
+
 
 OVER_BUDGET_MESSAGE = "holodeck.no_room"
 """What a WebSocket receives instead of a message that does not fit."""

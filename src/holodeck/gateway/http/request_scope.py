@@ -12,7 +12,10 @@ from typing import Any, Self
 from holodeck.gateway.metrics import Metrics
 from holodeck.lib import log, tracing
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import MAX_REQUEST_ID_CHARS
+
+# Of one that a client or a proxy has made; a longer one is not an id.
+MAX_REQUEST_ID_CHARS = 128
+
 
 _REQUEST_ID = re.compile(rf"[A-Za-z0-9._:/=+@~-]{{1,{MAX_REQUEST_ID_CHARS}}}")
 _PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})

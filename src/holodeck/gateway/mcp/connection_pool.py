@@ -11,15 +11,18 @@ from dataclasses import dataclass
 from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy, headers_of
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.lib.errors import MCPConnectionError
-from holodeck.lib.limits import (
-    MAX_CALLER_SERVERS,
-    MAX_REQUEST_SERVER_TOOLS,
-    MAX_REQUEST_SERVERS,
-    REQUEST_SERVER_IDLE,
-)
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.server_tools import ServerTools
+
+# Connections to such servers, of all callers: each is a socket or two.
+MAX_REQUEST_SERVERS = 1_000
+# Of one caller, who must not use up the others'.
+MAX_CALLER_SERVERS = 64
+# Seconds without use before such a connection is closed: a conversation pauses that long.
+REQUEST_SERVER_IDLE = 300.0
+# Of such a server: more than a model can choose from, and few enough to prepare at once.
+MAX_REQUEST_SERVER_TOOLS = 512
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from holodeck.gateway.wire.request.json_fields import refuse
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.lib.byte_budget import ByteBudget
-from holodeck.lib.limits import MAX_REQUEST_SERVER_RESULT, REQUEST_SERVER_START
+from holodeck.lib.limits import MIB
 from holodeck.lib.net.ip_policy import ANY_ADDRESS, IPPolicy, parse_networks
 from holodeck.lib.secret import Secret
 from holodeck.models.gateway import RequestServers
@@ -18,6 +18,12 @@ from holodeck.models.tool import TOOL_NAME_PATTERN, MCPTool, TransportType
 from holodeck.models.url import BadURLError, parse_endpoint
 from holodeck.tools.mcp.factory import UntrustedServer, create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
+
+# Seconds for such a server to answer for the first time; nothing is downloaded for it.
+REQUEST_SERVER_START = 30.0
+# What is kept of one result of a server that a stranger chose.
+MAX_REQUEST_SERVER_RESULT = 8 * MIB
+
 
 _LABEL = re.compile(TOOL_NAME_PATTERN)
 _NOT_ALLOWED_TEXT = (

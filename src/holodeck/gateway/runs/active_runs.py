@@ -13,7 +13,10 @@ from holodeck.gateway.runs.live_run import LiveRun
 from holodeck.gateway.runs.run_log import build_run_observer
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
-from holodeck.lib.limits import STOP_WAIT, STORE_RETRY_PAUSE
+from holodeck.lib.limits import STORE_RETRY_PAUSE
+
+# Seconds for runs that were stopped to be stored and told; no reader is waited for longer.
+STOP_WAIT = 2.0
 
 
 class ActiveRuns:

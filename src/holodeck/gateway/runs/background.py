@@ -27,19 +27,24 @@ from holodeck.gateway.wire.response.sent_events import SentEvents
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log, tracing
 from holodeck.lib.errors import HoloDeckError, StorageError
-from holodeck.lib.limits import (
-    CANCEL_POLL,
-    CLEANUP_LOOKS,
-    DAMAGED_LOOKS,
-    OTHER_VERSION_LOOKS,
-    RUN_START_TIMEOUT,
-    STORAGE_RETRY,
-    STORE_RETRY_PAUSE,
-    TAKE_OVER_INTERVAL,
-)
+from holodeck.lib.limits import CANCEL_POLL, STORE_RETRY_PAUSE
 from holodeck.lib.system.files import FILE_REPLACED
 from holodeck.models.items import Usage
 from holodeck.storage.base import ResponseStore, StoredResponse
+
+# Seconds before storage that was away at the start is asked again.
+STORAGE_RETRY = 5.0
+# Seconds that a reader waits for its run to begin here, before it reads what is stored.
+RUN_START_TIMEOUT = 1.0
+# Seconds between two looks for gateways that are gone.
+TAKE_OVER_INTERVAL = 1.0
+# Of those looks, between two for work whose response has ended: it is in nobody's way.
+CLEANUP_LOOKS = 30
+# Times as many looks, before work that only another version can do is given up.
+OTHER_VERSION_LOOKS = 5
+# In a row at which work was taken and is not done, before it counts as damaged: it may just begin.
+DAMAGED_LOOKS = 3
+
 
 STOPPED_TEXT = "The gateway stopped while this response was being made."
 OTHER_VERSION_TEXT = (

@@ -29,10 +29,13 @@ from holodeck.gateway.wire.response.writer import ResponseWriter, client_runs_ev
 from holodeck.lib import tracing
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import LEASE_ATTEMPTS
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item
 from holodeck.models.items_json import encode_items
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
+
+# Of a request to take what waits in a conversation that others change at the same moment.
+LEASE_ATTEMPTS = 5
+
 
 LiveResponse = LiveRun[ResponseWriter]
 

@@ -14,8 +14,11 @@ import orjson
 from holodeck.gateway.wire.response.writer import ResponseWriter
 from holodeck.lib import log
 from holodeck.lib.errors import StorageError
-from holodeck.lib.limits import STREAM_STORE_INTERVAL
 from holodeck.storage.base import ResponseStore
+
+# Seconds between two writes of a stream that somebody follows: it still looks alive.
+STREAM_STORE_INTERVAL = 0.2
+
 
 _ITEM_DONE = b'{"type":"response.output_item.done"'
 

@@ -14,7 +14,12 @@ from holodeck.gateway.http.errors import protocol_error_body
 from holodeck.gateway.http.replies import JSON
 from holodeck.gateway.server.disconnect import CLIENT_EXTENSION
 from holodeck.gateway.server.slow_clients import SlowClientGuard
-from holodeck.lib.limits import COALESCED_BYTES, MAX_HEAD_BYTES
+from holodeck.lib.limits import KIB
+
+# Of what is written at one moment: then it is sent, whatever follows.
+COALESCED_BYTES = 64 * KIB
+# Of a request line and headers: several of the longest tokens fit in.
+MAX_HEAD_BYTES = 64 * KIB
 
 
 class CoalescingTransport:

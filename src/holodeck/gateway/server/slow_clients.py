@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from holodeck.lib.limits import SHUTDOWN_READER_SECONDS
+# For a reader that takes nothing, once the gateway ends.
+SHUTDOWN_READER_SECONDS = 1.0
 
 
 class SlowClientGuard(asyncio.Protocol):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
-from holodeck.lib.limits import MIN_UNIQUE_ID_CHARS
 from holodeck.models.items import FunctionCall
+
+# Of an id that a model gives to one call only; shorter ones are numbers.
+MIN_UNIQUE_ID_CHARS = 9
 
 
 def _id_stem(item_id: str) -> str:

@@ -15,16 +15,18 @@ from urllib.parse import urldefrag, urljoin
 
 import orjson
 
-from holodeck.lib.limits import (
-    KIB,
-    MAX_INLINE_SCHEMA_NODES,
-    MAX_RAW_SHOWN,
-    MAX_SCHEMA_BYTES,
-    MAX_SCHEMA_LEVELS,
-    MAX_SCHEMA_NODES,
-    MAX_SHOWN_CHARS,
-)
+from holodeck.lib.limits import KIB, MAX_RAW_SHOWN, MAX_SHOWN_CHARS
 from holodeck.lib.types import record
+
+# The largest real tools have 30 KiB; a model would read 60,000 tokens of this one.
+MAX_SCHEMA_BYTES = 256 * KIB
+# Keys and elements: 6 ms to read, 2 MB in memory; the largest real tools have 2,000.
+MAX_SCHEMA_NODES = 10_000
+# Of nesting: as deep as a file may be, and a body with other things around it.
+MAX_SCHEMA_LEVELS = 64
+# A schema this small, without references and patterns, takes microseconds.
+MAX_INLINE_SCHEMA_NODES = 500
+
 
 _DRAFTS = frozenset(
     f"json-schema.org/{path}"

@@ -16,18 +16,24 @@ from typing import Any
 import orjson
 
 from holodeck.lib.json.schema import CompiledSchema, SchemaError, Violation, compile_schema, is_cheap_schema
-from holodeck.lib.limits import (
-    CHECK_BUDGET,
-    CHECK_QUEUE_BUDGET,
-    CHECK_START_BUDGET,
-    MAX_CHECKED_BYTES,
-    MAX_COMPILED_SCHEMAS,
-    MAX_INLINE_VALUE_BYTES,
-    MAX_VIOLATIONS_SHOWN,
-    MAX_WORKER_SCHEMAS,
-)
+from holodeck.lib.limits import KIB, MAX_CHECKED_BYTES
 from holodeck.lib.line_splitter import LineSplitter
 from holodeck.lib.system.process import Process, spawn_process
+
+# Seconds; a schema that needs more is an attack or a mistake.
+CHECK_BUDGET = 1.0
+# A model mends a few at a time.
+MAX_VIOLATIONS_SHOWN = 5
+# Of cheap ones: more tools than are in use at one time.
+MAX_COMPILED_SCHEMAS = 512
+# Of costly ones, in the checking process; another takes the place of the oldest.
+MAX_WORKER_SCHEMAS = 64
+# Seconds to wait for other checks in the same process, of which some may be attacks.
+CHECK_QUEUE_BUDGET = 3.0
+# For the checking process to start on a busy machine.
+CHECK_START_BUDGET = 10.0
+MAX_INLINE_VALUE_BYTES = 64 * KIB
+
 
 _PROGRAM = Path(__file__).with_name("schema_worker_program.py")
 

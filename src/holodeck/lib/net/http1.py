@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING
 
 import httptools
 
-from holodeck.lib.limits import HTTP_READ_CHUNK, MAX_HTTP_HEAD_BYTES
+from holodeck.lib.limits import HTTP_READ_CHUNK, KIB
 
 if TYPE_CHECKING:
     OnConnection = Callable[["HTTP1Connection"], None]
+
+# Of the headers of an answer; real ones have a few KiB.
+MAX_HTTP_HEAD_BYTES = 64 * KIB
+
 
 _OK = 200
 _FIRST_REDIRECT_STATUS = 300  # from here on, an answer is none to what was asked

@@ -11,9 +11,13 @@ from urllib.parse import quote, unquote, urlsplit
 
 from aiohappyeyeballs import start_connection
 
-from holodeck.lib.limits import HTTP_KEEPALIVE, SECOND_ADDRESS_DELAY
+from holodeck.lib.limits import HTTP_KEEPALIVE
 from holodeck.lib.net.http1 import HTTP1Connection, HTTP1Response, ResponseLostError
 from holodeck.lib.net.tls import tls_context
+
+# Before the next address of a name is tried beside one that does not answer.
+SECOND_ADDRESS_DELAY = 0.25
+
 
 _SAFE = "/%:@!$&'()*+,;=?~-._"
 _PORTS = {"http": 80, "https": 443}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from holodeck.lib.limits import MAX_MODEL_LINE_BYTES
+from holodeck.lib.limits import MIB
+
+# Of an event stream; a final event repeats a whole answer with its images.
+MAX_MODEL_LINE_BYTES = 32 * MIB
+
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 

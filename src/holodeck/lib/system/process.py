@@ -10,15 +10,20 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from holodeck.lib.limits import (
-    CONTAINER_REMOVAL_TIMEOUT,
-    PROCESS_EOF_GRACE,
-    PROCESS_KILL_GRACE,
-    PROCESS_TERM_GRACE,
-    STDERR_RING_BYTES,
-)
+from holodeck.lib.limits import KIB
 from holodeck.lib.system.private_memory import hide_memory
 from holodeck.lib.system.reaper import REAPER
+
+# A server that reads its input ends at once when it is closed.
+PROCESS_EOF_GRACE = 2.0
+# Time to save something after TERM.
+PROCESS_TERM_GRACE = 2.0
+# After KILL only the kernel's own work is left.
+PROCESS_KILL_GRACE = 2.0
+# `docker rm -f` talks to a daemon that may be busy.
+CONTAINER_REMOVAL_TIMEOUT = 10.0
+# Enough for a stack trace, little enough to keep for every server.
+STDERR_RING_BYTES = 64 * KIB
 
 
 class Process:

@@ -12,7 +12,9 @@ import os
 import subprocess
 from contextlib import suppress
 
-from holodeck.lib.limits import REAPER_GRACE
+# For a small shell to send a few signals when we end.
+REAPER_GRACE = 2.0
+
 
 # What `docker rm` needs. The shell is readable by the servers that it watches, so no key of ours is in its environment.
 _VARIABLES = (

@@ -14,21 +14,28 @@ from typing import Any, NoReturn, Protocol
 import orjson
 
 from holodeck.lib.errors import OVERLOADED, ModelError
-from holodeck.lib.limits import (
-    MAX_MODEL_BODY_BYTES,
-    MAX_MODEL_ERROR_BYTES,
-    MODEL_CONNECT_TIMEOUT,
-    MODEL_REFUSAL_TIMEOUT,
-    MODEL_TAIL_TIMEOUT,
-    SHORTAGE_RETRY_AFTER,
-)
+from holodeck.lib.limits import KIB, MIB
 from holodeck.lib.net.http1 import ResponseLostError, UnreadableResponseError
 from holodeck.lib.net.http1_pool import ConnectFailedError, HTTP1Pool, InvalidHeaderError, InvalidURLError, ProxyError
 from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.sse import LineTooLongError, SSEDecoder
-from holodeck.lib.system.fd_limits import SHORTAGE_TEXT, is_file_shortage
+from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
 from holodeck.providers.http.errors import refusal_error
 from holodeck.providers.http.model_address import ModelAddress, host_of
+
+# To reach an API: name, connection and TLS.
+MODEL_CONNECT_TIMEOUT = 15.0
+# For the words of a refusal whose status is known.
+MODEL_REFUSAL_TIMEOUT = 5.0
+# For an API to end the stream after its last event, so that the connection can be used again.
+MODEL_TAIL_TIMEOUT = 0.05
+# Of an answer that came in one piece.
+MAX_MODEL_BODY_BYTES = 64 * MIB
+# Of a body that only explains an error.
+MAX_MODEL_ERROR_BYTES = 64 * KIB
+# Seconds; some of what is going on has ended by then.
+SHORTAGE_RETRY_AFTER = 1.0
+
 
 DONE: dict[str, Any] = {"[DONE]": True}
 """Stands among the events for the mark that ends a stream in some dialects."""

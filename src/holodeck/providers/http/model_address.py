@@ -9,9 +9,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.escape import one_line
-from holodeck.lib.limits import MAX_MODEL_ERROR_CHARS
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
+
+# Of a provider's words quoted in an error.
+MAX_MODEL_ERROR_CHARS = 500
+
 
 _MIN_SECRET_CHARS = 4  # shorter "keys" are placeholders, and hiding them would hide ordinary words
 _KEY_SHAPES = re.compile(r"\bsk-[\w*.-]{6,}|(?<=[Bb]earer )[\w*.~+/=-]{6,}")

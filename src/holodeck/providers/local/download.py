@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, NoReturn
 from urllib.parse import urlsplit
 
 from holodeck.lib.errors import ModelError
-from holodeck.lib.limits import COPY_CHUNK_BYTES, DOWNLOAD_ATTEMPTS, DOWNLOAD_TIMEOUT
+from holodeck.lib.limits import COPY_CHUNK_BYTES
 from holodeck.providers.local.weights import (
     GGUF_MAGIC,
     PROVIDER,
@@ -27,6 +27,12 @@ from holodeck.providers.local.weights import (
 
 if TYPE_CHECKING:
     import aiohttp  # imported where it is used: the list of models does not need it
+
+# That bring nothing; one that brings something starts the count anew.
+DOWNLOAD_ATTEMPTS = 4
+# Without a byte.
+DOWNLOAD_TIMEOUT = 30.0
+
 
 _PARTIAL, _FIRST_ERROR, _RANGE_REFUSED, _FIRST_SERVER_ERROR = 206, 300, 416, 500
 

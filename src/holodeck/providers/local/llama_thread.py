@@ -14,8 +14,13 @@ from typing import Any
 
 from holodeck.lib.errors import ModelError
 from holodeck.lib.extras import install_hint
-from holodeck.lib.limits import LOCAL_CLOSE_TIMEOUT, LOCAL_CONTEXT_TOKENS
 from holodeck.providers.local.weights import PROVIDER
+
+# A longer prompt takes minutes to read on two cores.
+LOCAL_CONTEXT_TOKENS = 4_096
+# For the piece that is being computed.
+LOCAL_CLOSE_TIMEOUT = 5.0
+
 
 _NOT_INSTALLED = "The local model needs an extra that is not installed. Install it with: "
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import LOCAL_SHORTLIST
 from holodeck.models.items import FunctionCall, Item, Usage, text_message
 from holodeck.models.llm import LLM
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
@@ -21,6 +20,10 @@ from holodeck.providers.local.prompt import build_answer_body, build_choice_body
 from holodeck.providers.local.weights import KNOWN_WEIGHTS, require_model_file
 from holodeck.providers.rehearsal import shortlist_tools
 from holodeck.providers.tool_schemas import adapt_tool
+
+# Of eight tools the 0.5B model finds two right ones of four; of three, six of six.
+LOCAL_SHORTLIST = 3
+
 
 _REPLY = re.compile(r'\s*\{\s*"reply"\s*:\s*"')
 _BROKEN_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{0,3}|(?<!\\)(?:\\\\)*\\)$")

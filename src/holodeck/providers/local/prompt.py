@@ -7,16 +7,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holodeck.lib.escape import one_line
-from holodeck.lib.limits import (
-    LOCAL_ANSWER_TOKENS,
-    LOCAL_CHOICE_TOKENS,
-    LOCAL_PROMPT_CHARS,
-    LOCAL_RESULT_CHARS,
-    LOCAL_TOOL_CHARS,
-)
 from holodeck.models.content import TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part
 from holodeck.models.model_io import ModelRequest, ToolSpec
+
+# Of a conversation; with the tools it fits the context.
+LOCAL_PROMPT_CHARS = 8_000
+# Of a tool's answer.
+LOCAL_RESULT_CHARS = 2_000
+# Half a minute of writing.
+LOCAL_ANSWER_TOKENS = 512
+LOCAL_CHOICE_TOKENS = 384
+# Of a description.
+LOCAL_TOOL_CHARS = 300
+
 
 _CHOOSING = """\
 Decide what to do about the last message. Answer with one JSON object and nothing else.

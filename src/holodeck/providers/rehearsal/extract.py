@@ -11,8 +11,11 @@ from functools import cache
 from typing import Any
 from zoneinfo import available_timezones
 
-from holodeck.lib.limits import MAX_ENTITIES
 from holodeck.providers.rehearsal.stemming import word_set
+
+# Things in a request that could be arguments.
+MAX_ENTITIES = 60
+
 
 # Cities that are asked for often and have no zone of their own name.
 _CITIES = {

@@ -11,7 +11,7 @@ from typing import Any
 
 from holodeck.lib.escape import one_line
 from holodeck.lib.ids import new_id
-from holodeck.lib.limits import MAX_NAMED_TOOLS, MAX_REPORTED_CHARS, MAX_SHOWN_CHARS
+from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.models.content import AudioContent, BinaryContent, ImageContent, TextContent
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Item, Message, Part, Usage, text_message
 from holodeck.models.model_io import CallDelta, FinishReason, ModelAnswer, ModelEvent, ModelRequest, TextDelta, ToolSpec
@@ -20,6 +20,12 @@ from holodeck.providers.rehearsal.extract import find_entities
 from holodeck.providers.rehearsal.plan import Step, plan_steps
 from holodeck.providers.rehearsal.schema_fields import Role, list_fields
 from holodeck.providers.tool_schemas import adapt_tool
+
+# Of a tool's answer that is told again: a screen.
+MAX_REPORTED_CHARS = 1_500
+# In an answer that says what is on offer.
+MAX_NAMED_TOOLS = 12
+
 
 LABEL = "[rehearsal]"
 _ASKS = re.compile(r"I would call `(?P<tool>[^`]+)`")

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from holodeck.lib.limits import MAX_REHEARSED_CALLS, MAX_REHEARSED_CHARS
+from holodeck.lib.limits import MAX_REHEARSED_CHARS
 from holodeck.models.model_io import ToolSpec
 from holodeck.providers.rehearsal.arguments import FilledArguments, fill_arguments
 from holodeck.providers.rehearsal.extract import Entity, EntityKind, find_entities
 from holodeck.providers.rehearsal.ranking import RankedTool, rank_tools
 from holodeck.providers.rehearsal.stemming import stems, synonyms_of
 from holodeck.providers.tool_schemas import adapt_tool
+
+# In one turn: a person names a few things, not a hundred.
+MAX_REHEARSED_CALLS = 8
+
 
 _LOOKED_AT = 10
 """Tools whose arguments are tried; the right one is among the first three nearly always."""

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from holodeck.lib.limits import MAX_CACHED_TEXT_CHARS, MAX_CACHED_TEXTS
+# Of each: longer ones are documents, and come once.
+MAX_CACHED_TEXT_CHARS = 1_000
+# Stems of tool names and descriptions: a large catalogue, once.
+MAX_CACHED_TEXTS = 16_384
+
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
 _DOUBLED = re.compile(r"([bdgklmnprt])\1$")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holodeck.lib.limits import MAX_SCHEMA_NOTES
+# Of changes, shown to a person.
+MAX_SCHEMA_NOTES = 50
 
 
 class ChangeNotes:

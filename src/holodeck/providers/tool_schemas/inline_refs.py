@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from holodeck.lib.limits import MAX_INLINED_NODES, MAX_SCHEMA_DEPTH
+from holodeck.lib.limits import MAX_SCHEMA_DEPTH
 from holodeck.providers.tool_schemas.changes import ChangeNotes
+
+# References can multiply; a schema of this size costs a model more than its answer is worth.
+MAX_INLINED_NODES = 5_000
+
 
 _ANNOTATIONS = frozenset({"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"})
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")

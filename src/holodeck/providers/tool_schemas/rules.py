@@ -7,14 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from holodeck.lib.limits import (
-    MAX_ENUM_VALUES,
-    MAX_FIELD_DESCRIPTION_CHARS,
-    MAX_SCHEMA_DEPTH,
-    MAX_STRICT_DEPTH,
-    MAX_TOOL_DESCRIPTION_CHARS,
-    OPENAI_DESCRIPTION_CHARS,
-)
+from holodeck.lib.limits import MAX_SCHEMA_DEPTH
+
+# OpenAI's strict mode refuses deeper ones.
+MAX_STRICT_DEPTH = 10
+# OpenAI counts a thousand over all of a tool's fields.
+MAX_ENUM_VALUES = 500
+# Longer ones are refused.
+OPENAI_DESCRIPTION_CHARS = 1_024
+# Longer ones crowd out the conversation.
+MAX_TOOL_DESCRIPTION_CHARS = 8_192
+MAX_FIELD_DESCRIPTION_CHARS = 4_096
+
 
 SchemaRulesName = Literal["openai", "openai_strict", "anthropic", "generic"]
 

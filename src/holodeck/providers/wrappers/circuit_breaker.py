@@ -8,9 +8,13 @@ from http import HTTPStatus
 
 from holodeck.lib import log
 from holodeck.lib.errors import OVERLOADED, RATE_LIMITED, UNAVAILABLE, ModelError
-from holodeck.lib.limits import MODEL_BREAKER_FAILURES, MODEL_BREAKER_PAUSE
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+
+# In a row: then the provider is left alone ...
+MODEL_BREAKER_FAILURES = 5
+# ... for this long.
+MODEL_BREAKER_PAUSE = 30.0
 
 
 class CircuitBreaker(BatchingModel):

@@ -9,9 +9,13 @@ from collections.abc import Awaitable, Callable
 
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
-from holodeck.lib.limits import MODEL_WAIT_FIRST_PAUSE, MODEL_WAIT_MAX_PAUSE
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+
+# Before a background response asks again, after the attempts above; doubled each time.
+MODEL_WAIT_FIRST_PAUSE = 1.0
+# A model that is back is noticed within this; nobody sits there and waits.
+MODEL_WAIT_MAX_PAUSE = 15.0
 
 
 class LongRetrying(BatchingModel):

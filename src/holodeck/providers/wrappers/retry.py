@@ -8,9 +8,17 @@ from collections.abc import Awaitable, Callable
 
 from holodeck.lib import log
 from holodeck.lib.errors import ModelError
-from holodeck.lib.limits import MODEL_ATTEMPTS, MODEL_FIRST_PAUSE, MODEL_MAX_PAUSE, MODEL_MAX_RETRY_AFTER
 from holodeck.models.model_io import ModelRequest
 from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
+
+# One and three more: a short overload passes, a long one is reported.
+MODEL_ATTEMPTS = 4
+# Before the second attempt; doubled each time.
+MODEL_FIRST_PAUSE = 0.5
+# Of our own choosing: a person is waiting.
+MODEL_MAX_PAUSE = 8.0
+# A provider that wants a longer pause is reported instead of waited for.
+MODEL_MAX_RETRY_AFTER = 60.0
 
 
 class Retrying(BatchingModel):

@@ -10,11 +10,16 @@ from typing import Any
 import orjson
 
 from holodeck.lib.json.parse import parse_json
-from holodeck.lib.limits import MAX_ADAPTED_BYTES, MAX_ADAPTED_SCHEMAS
+from holodeck.lib.limits import MIB
 from holodeck.models.items import FunctionCall, Item
 from holodeck.models.model_io import ModelAnswer, ModelRequest, ToolSpec
 from holodeck.providers.base import Batches, BatchingModel, ModelProvider, stream_in_batches
 from holodeck.providers.tool_schemas import AdaptedTool, SchemaRulesName, adapt_tool
+
+# Of them together: clients bring schemas, too, and new ones with every request.
+MAX_ADAPTED_BYTES = 32 * MIB
+# Schemas adapted for a model: as many as the tools that one server may list.
+MAX_ADAPTED_SCHEMAS = 20_000
 
 
 class SchemaAdapter(BatchingModel):

@@ -9,12 +9,16 @@ from contextlib import suppress
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.limits import (
-    GATEWAY_LIVENESS_INTERVAL,
-    GATEWAY_LIVENESS_RETRY,
-    GATEWAY_LIVENESS_TIMEOUT,
-    POSTGRES_CLOSE_TIMEOUT,
+from holodeck.lib.limits import POSTGRES_CLOSE_TIMEOUT
+
+# Seconds; until a gateway is back in its database, another that starts takes it for dead.
+GATEWAY_LIVENESS_RETRY = 0.1
+# Seconds for that; a new attempt finds a server that is back sooner than an old one.
+GATEWAY_LIVENESS_TIMEOUT = 3.0
+GATEWAY_LIVENESS_INTERVAL = (
+    2.0  # seconds between two looks whether the lock is still held: a lost server does not say so
 )
+
 
 LIVENESS_LOCKS = 0x686F6C65  # "hole": apart from every other advisory lock in the database
 IS_ALIVE = f"""EXISTS (

@@ -11,18 +11,23 @@ from urllib.parse import urlsplit
 from holodeck.lib import log
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint
-from holodeck.lib.limits import (
-    POSTGRES_ATTEMPTS,
-    POSTGRES_CLOSE_TIMEOUT,
-    POSTGRES_CONNECTIONS,
-    POSTGRES_FIRST_PAUSE,
-    POSTGRES_KEEPALIVE_COUNT,
-    POSTGRES_KEEPALIVE_IDLE,
-    POSTGRES_KEEPALIVE_INTERVAL,
-    POSTGRES_TIMEOUT,
-)
+from holodeck.lib.limits import POSTGRES_CLOSE_TIMEOUT, POSTGRES_TIMEOUT
 from holodeck.storage.migrations import for_postgres, migrations_after
 from holodeck.storage.postgres.liveness import PostgresLiveness
+
+# Of one gateway; with those of durable runs, five gateways fit into the usual limit of 100.
+POSTGRES_CONNECTIONS = 10
+# A server that is restarted is away for a second or two ...
+POSTGRES_ATTEMPTS = 6
+# ... and is asked again after this long, doubled each time.
+POSTGRES_FIRST_PAUSE = 0.1
+# Seconds of silence before the server asks whether our machine is still there, ...
+POSTGRES_KEEPALIVE_IDLE = 2
+# ... again after this long, ...
+POSTGRES_KEEPALIVE_INTERVAL = 1
+# ... and how often in vain: work of a machine that vanished is free after 5 seconds.
+POSTGRES_KEEPALIVE_COUNT = 3
+
 
 T = TypeVar("T")
 Connection = Any  # asyncpg has no types of its own

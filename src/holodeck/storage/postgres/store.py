@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
 from holodeck.lib.errors import StorageError
-from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, POSTGRES_TIMEOUT, SEARCH_BATCH
+from holodeck.lib.limits import DEFAULT_CONTEXT_BYTES, POSTGRES_TIMEOUT
 from holodeck.storage import item_search
 from holodeck.storage.base import (
     Conversation,
@@ -26,6 +26,10 @@ from holodeck.storage.postgres.liveness import IS_ALIVE
 from holodeck.storage.postgres.pool import Connection, PostgresPool
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql.in_progress import IS_UNFINISHED
+
+# Responses that are fetched together to be searched.
+SEARCH_BATCH = 16
+
 
 _COLUMN_NAMES = (
     *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),

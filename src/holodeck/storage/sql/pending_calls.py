@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holodeck.lib.limits import MAX_PAUSED_TURNS
 from holodeck.storage.base import PendingCall
+
+# Looked at for a call that came back: there are models that give one id to several calls.
+MAX_PAUSED_TURNS = 8
+
 
 ADD_PENDING_CALL = """
 INSERT INTO waiting_calls (owner, id, created_at, digest) VALUES ($1, $2, $3, $4) ON CONFLICT (owner, id) DO NOTHING"""

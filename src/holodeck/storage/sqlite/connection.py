@@ -9,15 +9,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from holodeck.lib.limits import (
-    INLINE_WRITE_BYTES,
-    INLINE_WRITE_PAUSE,
-    INLINE_WRITE_SECONDS,
-    INLINE_WRITES_IN_A_ROW,
-    SQLITE_BUSY_SECONDS,
-)
+from holodeck.lib.limits import KIB, SQLITE_BUSY_SECONDS
 from holodeck.lib.system.files import create_private_file, warn_if_waiting
 from holodeck.storage.migrations import migrations_after
+
+# Of a row that the serving thread writes itself, when it has nothing else to do.
+INLINE_WRITE_BYTES = 64 * KIB
+INLINE_WRITES_IN_A_ROW = (
+    100  # of those; then the writing thread takes one, and tidies up what they have left in the journal
+)
+# For one of them; a disk that takes longer ...
+INLINE_WRITE_SECONDS = 0.02
+# ... is left to the writing thread for this long.
+INLINE_WRITE_PAUSE = 60.0
+
 
 Durability = Literal["fast", "safe"]
 

@@ -14,7 +14,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from holodeck.lib import log
-from holodeck.lib.limits import FILE_CHECK_AGE, FILE_CHECK_SECONDS, FILE_CHECK_SPACING, FILE_CHECK_WAIT
+
+# Seconds for which a check of a database file is believed.
+FILE_CHECK_AGE = 300.0
+# For one check; a file that takes longer is checked as far as that.
+FILE_CHECK_SECONDS = 120.0
+# Times as long as a check took, until the next.
+FILE_CHECK_SPACING = 30.0
+# For a check, by who asks for what does not seem to be there.
+FILE_CHECK_WAIT = 10.0
+
 
 FILE_DAMAGED = (
     "The database cannot be used: its file is damaged, and nothing more is written. Stop the gateway, then restore a "

@@ -11,8 +11,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from holodeck.lib.errors import StorageError
-from holodeck.lib.limits import GROUP_COMMIT_JOBS
 from holodeck.storage.sqlite.damage import FILE_DAMAGED, is_damage
+
+# Writers that share a transaction; more would make the first of them wait.
+GROUP_COMMIT_JOBS = 64
+
 
 T = TypeVar("T")
 Job = tuple[Callable[[sqlite3.Connection], Any], bool, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]

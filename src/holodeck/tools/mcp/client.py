@@ -9,7 +9,6 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError, MCPToolNotFoundError
-from holodeck.lib.limits import LIST_RECHECK
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.connection.call_limit import CallLimit
 from holodeck.tools.mcp.connection.connection import BuildSession, Connection
@@ -28,6 +27,10 @@ from holodeck.tools.mcp.tool_cache import CachedList, ListChangeWatcher
 from holodeck.tools.mcp.tool_patterns import is_allowed, is_idempotent
 from holodeck.tools.mcp.transports.base import Delivery
 from holodeck.tools.mcp.transports.http_headers import build_argument_headers
+
+# A name that is not on the list is looked for again, but not more often than this.
+LIST_RECHECK = 5.0
+
 
 META_KEY = "holodeck/idempotency-key"
 """Where a server finds the key of a call in its `_meta`."""

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from holodeck.lib import log
 from holodeck.lib.json.schema import SchemaBudget, SchemaError, check_schema_size
-from holodeck.lib.limits import MAX_LIST_PAGES, MAX_LISTED, MAX_LISTED_SCHEMA_BYTES, MAX_LISTED_SCHEMA_NODES
+from holodeck.lib.limits import MIB
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.names import model_names, normalize_tool_name
 from holodeck.tools.mcp.protocol.jsonrpc import Message
@@ -17,6 +17,14 @@ from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.tool_patterns import is_allowed, unmatched_patterns
 from holodeck.tools.mcp.transports.http_headers import BadAnnotationError, find_argument_headers
+
+# A server that still has a next page then is counting, not listing.
+MAX_LIST_PAGES = 1_000
+# Tools or prompts of one server.
+MAX_LISTED = 20_000
+# Of all tools of one server: 20,000 with 1.6 KiB each.
+MAX_LISTED_SCHEMA_BYTES = 32 * MIB
+MAX_LISTED_SCHEMA_NODES = 500_000
 
 
 @dataclass(frozen=True, kw_only=True)

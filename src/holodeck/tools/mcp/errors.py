@@ -18,7 +18,7 @@ from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.net.urls import shown_origin
 from holodeck.lib.redaction import OPERATOR_SECRETS, SecretText
 from holodeck.lib.secret import Secret
-from holodeck.lib.system.fd_limits import SHORTAGE_TEXT, is_file_shortage
+from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
 
 __all__ = [
     "MCPConfigError",

@@ -9,7 +9,6 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError, MCPProtocolError
-from holodeck.lib.limits import MAX_REVIVALS
 from holodeck.models.content import ContentBlock, TextContent
 from holodeck.models.events import MissingServer
 from holodeck.models.model_io import ToolSpec
@@ -20,6 +19,10 @@ from holodeck.tools.mcp.names import assign_names
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import needs_approval
+
+# Dead servers tried at the same moment.
+MAX_REVIVALS = 8
+
 
 Approver = Callable[[str, str, Mapping[str, Any]], Awaitable[bool]]
 """Asks a person whether `server` may run `tool` with these arguments."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConfigError, Problem
-from holodeck.lib.limits import MIN_MESSAGE_BYTES
+from holodeck.lib.limits import MIB
 from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.redaction import secrets_in, url_secrets
 from holodeck.lib.secret import Secret
@@ -34,6 +34,10 @@ from holodeck.tools.mcp.transports.base import OnMessage, Transport
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
     from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
+
+# A list of 10,000 tools takes 10 MiB.
+MIN_MESSAGE_BYTES = 16 * MIB
+
 
 _PLUGINS: dict[TransportType, type[MCPPlugin]] = {
     TransportType.STDIO: MCPStdioPlugin,

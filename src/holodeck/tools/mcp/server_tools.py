@@ -10,10 +10,18 @@ from contextlib import suppress
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
-from holodeck.lib.limits import DISCOVERY_TIMEOUT, FIRST_REVIVAL, MAX_REVIVAL, REVIVAL_SPREAD
+from holodeck.lib.limits import DISCOVERY_TIMEOUT
 from holodeck.models.tool import TransportType
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.plugin import MCPPlugin
+
+# Before a dead server is tried again in the background; doubled each time.
+FIRST_REVIVAL = 1.0
+# A server that is back is found within a minute, and one that is not costs a dial a minute.
+MAX_REVIVAL = 60.0
+# At most so many times the pause, by chance: what died together is not tried together.
+REVIVAL_SPREAD = 1.3
+
 
 _DOUBLINGS = 10  # from the first pause to far more than the longest
 

@@ -9,13 +9,17 @@ from typing import Any, Generic, TypeVar
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import LIST_CHANGE_PAUSE, MAX_STREAM_RETRY, STREAM_RETRY
+from holodeck.lib.limits import MAX_STREAM_RETRY, STREAM_RETRY
 from holodeck.tools.mcp.connection.connection import Connection
 from holodeck.tools.mcp.discovery import FetchedList, Named
 from holodeck.tools.mcp.protocol.jsonrpc import METHOD_NOT_FOUND, Message
 from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
 from holodeck.tools.mcp.transports.base import Delivery
+
+# Notices that come together are one change.
+LIST_CHANGE_PAUSE = 0.1
+
 
 T = TypeVar("T", bound=Named)
 

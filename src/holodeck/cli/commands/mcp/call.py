@@ -23,13 +23,16 @@ from holodeck.config.agent_loader import LoadedTool
 from holodeck.config.known_keys import closest_match
 from holodeck.lib.errors import ConfigError, ExecutionError, HoloDeckError, MCPToolNotFoundError, Problem
 from holodeck.lib.escape import escape_unprintable
-from holodeck.lib.limits import MAX_SAVED_NAME_CHARS
 from holodeck.models.content import AudioContent, BinaryContent, ContentBlock, ImageContent, TextContent
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.content import MCPToolResult
     from holodeck.tools.mcp.plugin import MCPPlugin
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
+
+# Of a file that a result is saved to.
+MAX_SAVED_NAME_CHARS = 60
+
 
 _EXTENSIONS = {"audio/wav": ".wav", "audio/x-wav": ".wav", "audio/mpeg": ".mp3", "image/jpeg": ".jpg"}
 _MIME_TYPE = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+-]+")

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from holodeck.cli.ctrl_c import run_interruptible
+from holodeck.cli.interruptible import run_interruptible
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import HoloDeckError, MCPError

@@ -14,10 +14,13 @@ from holodeck.cli.commands.mcp.target import Target, failure_data, start_timeout
 from holodeck.cli.output.config_problems import problem_data
 from holodeck.config.server_loader import LoadedServers
 from holodeck.lib.escape import escape_unprintable, one_line
-from holodeck.lib.limits import MAX_REASON_SHOWN
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
+
+# Characters of why a server is down, in a table.
+MAX_REASON_SHOWN = 160
+
 
 _FIRST_COLUMN = "SERVER"
 _COLUMNS = (("STATE", 9), ("ERA", 7), ("VERSION", 11), ("TOOLS", 6), ("PROMPTS", 8), ("START", 8))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holodeck.cli.load_agent import resolve_file
+from holodeck.cli.default_file import resolve_file
 from holodeck.cli.output.config_problems import count_problems, print_problems, problem_data
 from holodeck.config.agent_loader import DEFAULT_AGENT_FILE, LoadedTool
 from holodeck.config.known_keys import closest_match

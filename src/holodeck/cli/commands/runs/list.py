@@ -13,7 +13,11 @@ from holodeck.cli.output.terminal import Terminal
 from holodeck.durable_runs.local_state import find_local_state
 from holodeck.durable_runs.records import NO_RUNS, RunRecord, RunStore
 from holodeck.lib.escape import one_line
-from holodeck.lib.limits import MAX_QUESTION_SHOWN, MAX_RUNS_LISTED
+from holodeck.lib.limits import MAX_RUNS_LISTED
+
+# Characters of a question in a table.
+MAX_QUESTION_SHOWN = 60
+
 
 _COLUMNS = ("RUN", "AGENT", "STATUS", "STARTED", "STEPS", "QUESTION")
 _LIST_EPILOG = """\b

@@ -15,7 +15,11 @@ from holodeck.cli.output.run_lines import format_duration
 from holodeck.durable_runs.local_state import find_local_state
 from holodeck.durable_runs.records import RunRecord, RunStep, RunStore, build_run_steps
 from holodeck.lib.escape import escape_unprintable, one_line
-from holodeck.lib.limits import MAX_ANSWER_SHOWN, MAX_ARGUMENTS_SHOWN, MAX_OUTCOME_SHOWN, MAX_STEPS_SHOWN
+from holodeck.lib.limits import MAX_ANSWER_SHOWN, MAX_ARGUMENTS_SHOWN, MAX_OUTCOME_SHOWN
+
+# Of one run, the last ones.
+MAX_STEPS_SHOWN = 200
+
 
 _SHOW_EPILOG = """\b
 Examples:

@@ -25,12 +25,15 @@ from holodeck.lib.limits import (
     MAX_INPUT_ITEMS,
     MAX_INPUT_TEXT_CHARS,
     MAX_REQUEST_TOOLS,
-    MAX_SEED,
-    MAX_STOP_WORDS,
     MAX_TOOL_NAME_CHARS,
 )
 from holodeck.models.content import AudioContent, TextContent
 from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, ImageLink, Message, Part, Reasoning, Role
+
+# Of a chat completion; OpenAI takes 4, other servers more.
+MAX_STOP_WORDS = 16
+MAX_SEED = 2**63 - 1
+
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _USER_PART_TYPES = ("text", "image_url", "input_audio", "file")

@@ -9,10 +9,14 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type
-from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_REQUEST_HEADERS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS
+from holodeck.lib.limits import MAX_INPUT_TEXT_CHARS, MAX_SHOWN_CHARS, MAX_TOOL_NAME_CHARS
 from holodeck.lib.secret import Secret
 from holodeck.tools.mcp.discovery import MCPToolInfo
 from holodeck.tools.mcp.tool_patterns import is_match
+
+# For such a server.
+MAX_REQUEST_HEADERS = 32
+
 
 _NO_CONNECTORS = "Name a server that this gateway has with 'server_label', or give its 'server_url'."
 _NO_SEARCH = "This gateway offers all tools at once."

@@ -8,19 +8,19 @@ from typing import Any
 
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse, refuse_choice, refuse_type, refuse_unsupported
 from holodeck.gateway.wire.request.schemas import RequestSchemas
-from holodeck.lib.limits import (
-    MAX_METADATA_KEY_CHARS,
-    MAX_METADATA_PAIRS,
-    MAX_METADATA_VALUE_CHARS,
-    MAX_PENALTY,
-    MAX_TEMPERATURE,
-    MAX_TOOL_NAME_CHARS,
-    MAX_TOP_LOGPROBS,
-    MIN_OUTPUT_TOKENS,
-)
+from holodeck.lib.limits import MAX_TOOL_NAME_CHARS
 from holodeck.lib.types import record
 from holodeck.models.items import Item
 from holodeck.models.model_io import ModelRequest, ToolChoice
+
+MAX_METADATA_PAIRS = 16
+MAX_METADATA_KEY_CHARS = 64
+MAX_METADATA_VALUE_CHARS = 512
+MIN_OUTPUT_TOKENS = 16
+MAX_TOP_LOGPROBS = 20
+MAX_TEMPERATURE = 2.0
+MAX_PENALTY = 2.0
+
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"

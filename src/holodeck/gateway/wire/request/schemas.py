@@ -6,7 +6,11 @@ from typing import Any
 
 from holodeck.gateway.wire.request.json_fields import JSONFields, refuse
 from holodeck.lib.json.schema import SchemaBudget, SchemaError, SchemaTooLargeError
-from holodeck.lib.limits import MAX_REQUEST_SCHEMA_BYTES, MAX_REQUEST_SCHEMA_NODES
+from holodeck.lib.limits import MIB
+
+# Of all schemas in one request: hundreds of real tools, or four of the largest.
+MAX_REQUEST_SCHEMA_BYTES = 1 * MIB
+MAX_REQUEST_SCHEMA_NODES = 40_000
 
 
 class RequestSchemas:

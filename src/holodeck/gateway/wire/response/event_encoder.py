@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from holodeck.lib.limits import OBFUSCATION_CHARS
-
 if TYPE_CHECKING:
     from holodeck.gateway.wire.response.sent_events import SentEvents
+
+# A delta is padded to a multiple of this, so that its size says little about its text.
+OBFUSCATION_CHARS = 16
+
 
 SSE_DONE = b"data: [DONE]\n\n"
 """What ends a stream."""

@@ -13,14 +13,19 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 
-from holodeck.lib.limits import AUTH_TIMEOUT, MAX_AUTH_BODY_BYTES
+from holodeck.lib.limits import KIB
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.ip_policy import IPPolicy, is_public
 from holodeck.lib.net.tls import unreachable_reason
 from holodeck.lib.net.urls import shown_origin
-from holodeck.lib.system.fd_limits import SHORTAGE_TEXT, is_file_shortage
+from holodeck.lib.system.fd_shortage import SHORTAGE_TEXT, is_file_shortage
 from holodeck.models.url import is_loopback, url_problem
 from holodeck.tools.mcp.auth.provider import auth_error
+
+# Metadata documents and token answers are a few KiB.
+MAX_AUTH_BODY_BYTES = 256 * KIB
+# Seconds for one exchange with an authorization server.
+AUTH_TIMEOUT = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)

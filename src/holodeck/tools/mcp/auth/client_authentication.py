@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote_plus
 
-from holodeck.lib.limits import ASSERTION_LIFETIME, MAX_SECRET_FILE_BYTES
+from holodeck.lib.limits import MAX_SECRET_FILE_BYTES
 from holodeck.lib.secret import Secret
 from holodeck.lib.system.files import read_regular_file
 from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.provider import auth_error
+
+# Seconds that a signed client assertion is good for; authorization servers refuse long ones.
+ASSERTION_LIFETIME = 300.0
+
 
 ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 

@@ -8,13 +8,18 @@ from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
 
-from holodeck.lib.limits import (
-    LOGIN_TIMEOUT,
-    MAX_REDIRECT_REQUEST_BYTES,
-    REDIRECT_LINGER,
-    REDIRECT_REQUEST_TIMEOUT,
-)
+from holodeck.lib.limits import KIB
 from holodeck.tools.mcp.auth.provider import auth_error
+
+# Seconds for a person to find the browser window, log in and agree.
+LOGIN_TIMEOUT = 300.0
+# The one GET that a browser sends back to us.
+MAX_REDIRECT_REQUEST_BYTES = 16 * KIB
+# Seconds for a connection to the loopback redirect to say what it wants.
+REDIRECT_REQUEST_TIMEOUT = 10.0
+# Seconds for the "you can close this window" page to leave before the listener goes.
+REDIRECT_LINGER = 0.5
+
 
 PATH = "/callback"
 _PAGE = (

@@ -9,13 +9,19 @@ from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from holodeck.lib.errors import MCPError
-from holodeck.lib.limits import MAX_SHOWN_CHARS, TOKEN_LEEWAY, TOKEN_LEEWAY_SHARE
+from holodeck.lib.limits import MAX_SHOWN_CHARS
 from holodeck.lib.redaction import MASK
 from holodeck.lib.secret import Secret
 from holodeck.lib.types import Clock, wall_clock
 from holodeck.tools.mcp.auth.auth_http import AuthResponse, display_url
 from holodeck.tools.mcp.auth.dpop import DPoPHTTP
 from holodeck.tools.mcp.auth.provider import AuthRefusal, auth_error
+
+# Seconds before its expiry a token is renewed: longer than a request and two clocks' difference.
+TOKEN_LEEWAY = 60.0
+# ... but at most this part of a short token's life, or it would never be fresh.
+TOKEN_LEEWAY_SHARE = 0.25
+
 
 ISSUED = (200, 201)
 

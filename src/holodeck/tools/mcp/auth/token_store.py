@@ -17,7 +17,11 @@ from typing import Any, Protocol
 import orjson
 
 from holodeck.lib import log
-from holodeck.lib.limits import TOKEN_LOCK_POLL, TOKEN_LOCK_TIMEOUT
+
+# Seconds to wait for another process that is renewing the same token.
+TOKEN_LOCK_TIMEOUT = 15.0
+TOKEN_LOCK_POLL = 0.05
+
 
 LoginRecord = dict[str, Any]
 _SERVICE = "holodeck-mcp"

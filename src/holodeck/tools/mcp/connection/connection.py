@@ -10,7 +10,7 @@ from typing import Any
 from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
 from holodeck.lib.limits import PROBE_TIMEOUT
-from holodeck.lib.system.fd_limits import is_file_shortage
+from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.handshake import negotiate
 from holodeck.tools.mcp.protocol.jsonrpc import Message

@@ -10,20 +10,27 @@ from dataclasses import dataclass
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import (
-    FIRST_BACKOFF,
-    HUNG_AFTER_TIMEOUTS,
-    LIVENESS_TIMEOUT,
-    MAX_BACKOFF,
-    MAX_STARTS,
-    START_PAUSE,
-    START_WINDOW,
-)
 from holodeck.models.tool import MCPTool, TransportType
 from holodeck.tools.mcp.connection.connection import BuildSession, Connection, ConnectionState
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.versions import NegotiatedTerms, ProtocolEra
+
+# Starts of one server ...
+MAX_STARTS = 5
+# ... in this time are a crash loop ...
+START_WINDOW = 60.0
+# ... and it is left alone for this long.
+START_PAUSE = 30.0
+# Before the second start in a row; doubled each time.
+FIRST_BACKOFF = 0.1
+# A person is waiting.
+MAX_BACKOFF = 2.0
+# Calls in a row without a sign of life, before the server is asked whether it lives.
+HUNG_AFTER_TIMEOUTS = 2
+# For the answer to that question.
+LIVENESS_TIMEOUT = 5.0
+
 
 _DOUBLINGS = 10  # from the first pause to far more than the longest
 

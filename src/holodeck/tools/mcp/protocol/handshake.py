@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from holodeck.lib.errors import MCPConnectionError, MCPError, MCPProtocolError, MCPTimeoutError
-from holodeck.lib.limits import PROBE_TIMEOUT, ROOTS_SETTLE, ROOTS_TIMEOUT
+from holodeck.lib.limits import PROBE_TIMEOUT
 from holodeck.tools.mcp.protocol.jsonrpc import HEADER_MISMATCH, UNSUPPORTED_VERSION
 from holodeck.tools.mcp.protocol.session import Session
 from holodeck.tools.mcp.protocol.versions import (
@@ -20,6 +20,12 @@ from holodeck.tools.mcp.protocol.versions import (
     ProtocolEra,
     mapping,
 )
+
+# A server that wants our folders asks for them as soon as it has heard of us.
+ROOTS_TIMEOUT = 1.0
+# It then looks at them on its disk, and nothing tells us when it is done.
+ROOTS_SETTLE = 0.2
+
 
 _INCONCLUSIVE_STATUSES = frozenset(
     {401, 403, 407, 408, 429}

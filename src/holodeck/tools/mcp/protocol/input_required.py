@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from holodeck.lib.limits import INPUT_ROUND_PAUSE, MAX_INPUT_ROUNDS
 from holodeck.tools.mcp.protocol.jsonrpc import Message
 from holodeck.tools.mcp.protocol.server_requests import RefusalError
 from holodeck.tools.mcp.protocol.session import OnProgress, Session
 from holodeck.tools.mcp.protocol.versions import mapping
 from holodeck.tools.mcp.transports.base import Delivery
+
+# Questions that a server may ask in the middle of one call.
+MAX_INPUT_ROUNDS = 10
+# When it asks nothing but wants to be called again.
+INPUT_ROUND_PAUSE = 0.25
 
 
 async def request_until_complete(

@@ -8,7 +8,11 @@ from typing import Any
 
 import orjson
 
-from holodeck.lib.limits import MAX_SNIFFED_BYTES
+from holodeck.lib.limits import KIB
+
+# Of a malformed message searched slowly and thoroughly for its id.
+MAX_SNIFFED_BYTES = 64 * KIB
+
 
 Message = dict[str, Any]
 RequestId = int | str

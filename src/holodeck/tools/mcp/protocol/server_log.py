@@ -8,7 +8,11 @@ from typing import Any
 
 import orjson
 
-from holodeck.lib.limits import MAX_LOGGED_CHARS
+from holodeck.lib.limits import KIB
+
+# Of one log message of a server.
+MAX_LOGGED_CHARS = 8 * KIB
+
 
 _LEVELS = {
     "debug": logging.DEBUG,

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.lib import log
-from holodeck.lib.limits import ANSWER_TIMEOUT
 from holodeck.models.tool import MCPTool
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, METHOD_NOT_FOUND
 from holodeck.tools.mcp.protocol.versions import ProtocolEra, mapping
+
+# For a person or a model that answers a server.
+ANSWER_TIMEOUT = 600.0
+
 
 Params = Mapping[str, Any]
 Handler = Callable[[Params], Awaitable[Mapping[str, Any]]]

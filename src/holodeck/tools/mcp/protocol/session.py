@@ -10,7 +10,7 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.errors import MCPError
-from holodeck.lib.limits import MAX_EXTENDED_CALL, MAX_SERVER_REQUESTS, NOTICE_TIMEOUT
+from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN, ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import INTERNAL_ERROR, Message, RequestId, build_error_response
 from holodeck.tools.mcp.protocol.server_log import ServerLog
@@ -31,6 +31,12 @@ from holodeck.tools.mcp.protocol.versions import (
     mapping,
 )
 from holodeck.tools.mcp.transports.base import Delivery, OnMessage, Transport
+
+# A call that keeps reporting progress still ends after half an hour.
+MAX_EXTENDED_CALL = 1_800.0
+# Questions of one server answered at once.
+MAX_SERVER_REQUESTS = 64
+
 
 OnProgress = Callable[[float, float | None, str | None], None]
 """Called with progress, total (if known) and message (if any)."""

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_REDIRECTS, MIB
+from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MIB
 from holodeck.lib.net import aiohttp_client
 from holodeck.lib.net.ip_policy import IPPolicy
 from holodeck.lib.net.tls import unreachable_reason
@@ -23,6 +23,9 @@ from holodeck.tools.mcp.transports.base import Delivery
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+
+MAX_REDIRECTS = 3
+
 
 _UNAUTHORIZED = 401
 _FORBIDDEN = 403

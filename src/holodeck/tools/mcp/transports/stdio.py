@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import MCPConnectionError
-from holodeck.lib.limits import KIB, PROCESS_OUTPUT_GRACE, STDERR_LINES_SHOWN
+from holodeck.lib.limits import KIB
 from holodeck.lib.line_splitter import LineSplitter
-from holodeck.lib.system.fd_limits import is_file_shortage
+from holodeck.lib.system.fd_shortage import is_file_shortage
 from holodeck.lib.system.process import Process, spawn_process
 from holodeck.tools.mcp.errors import ErrorFactory
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, encode, encode_ascii, sniff_id
@@ -23,6 +23,12 @@ from holodeck.tools.mcp.transports.duplex import DuplexTransport
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.launch import Launch
+
+# Between the end of a process and the end of what is still in its pipes.
+PROCESS_OUTPUT_GRACE = 0.25
+# In an error; the ring has the rest.
+STDERR_LINES_SHOWN = 8
+
 
 _INSTALL = {
     "npx": "Install Node.js (it brings npx)",

@@ -12,15 +12,7 @@ import aiohttp
 from holodeck.lib import log
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError, MCPError
-from holodeck.lib.limits import (
-    MAX_HTTP_ERROR_BYTES,
-    MAX_STREAM_RETRY,
-    MIN_STREAM_RETRY,
-    NOTICE_TIMEOUT,
-    STREAM_RESUMES,
-    STREAM_RETRY,
-    STREAM_TAIL_TIMEOUT,
-)
+from holodeck.lib.limits import MAX_HTTP_ERROR_BYTES, MAX_STREAM_RETRY, NOTICE_TIMEOUT, STREAM_RETRY
 from holodeck.lib.net import aiohttp_client
 from holodeck.tools.mcp.errors import OUTCOME_UNKNOWN
 from holodeck.tools.mcp.protocol.jsonrpc import Message, RequestId, build_cancellation, decode, encode
@@ -29,6 +21,15 @@ from holodeck.tools.mcp.transports.base import Delivery, OnMessage, SideTasks
 from holodeck.tools.mcp.transports.http_exchange import ServerHTTPClient
 from holodeck.tools.mcp.transports.http_headers import build_routing_headers
 from holodeck.tools.mcp.transports.sse_events import EventStream, EventTooLargeError
+
+# A server that says 0 and ends every stream would be flooded.
+MIN_STREAM_RETRY = 0.05
+# Of one broken answer, before its call fails.
+STREAM_RESUMES = 3
+STREAM_TAIL_TIMEOUT = (
+    0.05  # for a server to end an event stream after its answer, so that the connection can be used again
+)
+
 
 CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 FIRST_ERROR_STATUS = 300

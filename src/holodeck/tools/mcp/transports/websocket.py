@@ -12,7 +12,7 @@ from websockets.typing import Subprotocol
 
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.errors import MCPConnectionError
-from holodeck.lib.limits import NOTICE_TIMEOUT, WEBSOCKET_PING
+from holodeck.lib.limits import NOTICE_TIMEOUT
 from holodeck.lib.net.proxies import find_proxy
 from holodeck.lib.net.tls import tls_context
 from holodeck.lib.net.urls import shown_origin
@@ -24,6 +24,10 @@ from holodeck.tools.mcp.transports.duplex import DuplexTransport
 
 if TYPE_CHECKING:
     from holodeck.tools.mcp.auth.provider import MCPAuthProvider
+
+# A peer that does not answer this is gone, even if nothing says so.
+WEBSOCKET_PING = 20.0
+
 
 _REFUSED_STATUSES = (401, 403)
 

@@ -1,0 +1,28 @@
+"""The file that a command is about: the one that is named, or the usual one of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holodeck.config.agent_loader import DEFAULT_AGENT_FILE
+from holodeck.lib.errors import ConfigError, Problem
+
+_INIT_HINT = "Name a file, or make an agent with 'holodeck init'."
+
+
+def resolve_file(path: str | None, defaults: Sequence[str] = (DEFAULT_AGENT_FILE,), *, fix: str = _INIT_HINT) -> Path:
+    """The file that is named; in a folder, or when nothing is named, the first of the usual ones that is there.
+
+    Raises `ConfigError` when none of several is there. A single one is for whoever reads it to miss.
+    """
+    folder = Path(path or "")
+    if path and not folder.is_dir():
+        return folder
+    if len(defaults) == 1:
+        return folder / defaults[0]
+    found = next((folder / name for name in defaults if (folder / name).is_file()), None)
+    if found is None:
+        message = f"there is no {', '.join(defaults[:-1])} or {defaults[-1]} {'in this folder' if path else 'here'}"
+        raise ConfigError.of([Problem(message=message, file=path or "", fix=fix)])
+    return found
