@@ -153,7 +153,7 @@ async def test_an_impatient_person_gets_no_traceback_and_leaves_no_server(tmp_pa
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize(
     "name",
-    ["click", "holodeck.cli.output.terminal", "holodeck.cli.commands.run", "asyncio.unix_events", "holodeck.engine"],
+    ["click", "holodeck.cli.output.colours", "holodeck.cli.commands.run", "asyncio.unix_events", "holodeck.engine"],
 )
 @async_test(60)
 async def test_a_press_while_a_command_still_starts_is_no_traceback(tmp_path: Path, name: str, is_held: bool) -> None:

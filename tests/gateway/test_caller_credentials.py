@@ -83,7 +83,7 @@ async def test_each_caller_is_itself_at_the_server_and_the_operator_is_for_the_o
         assert "authorization" not in answers[0][1]["tools"][0]
         for token in TOKENS.values():
             assert token not in caplog.text
-            assert token not in repr((answers, stored, stand.asked))
+            assert token not in repr((answers, stored, stand.model_requests))
             assert token.encode() not in kept
 
 
@@ -98,7 +98,7 @@ async def test_it_is_refused_unless_the_operator_allows_it_for_that_server(tmp_p
             status, error = await _ask(stand, {**_tool(None), **own})
             assert (status, error["error"]["param"]) == (400, f"tools[0].{next(iter(own))}")
             assert "caller_authorization: true" in error["error"]["message"]
-        assert (server.request_headers, stand.asked) == ([], [])
+        assert (server.request_headers, stand.model_requests) == ([], [])
 
 
 @pytest.mark.proves("D-27")
@@ -172,7 +172,7 @@ async def test_a_call_that_waits_in_a_conversation_runs_with_its_caller_s_token_
 async def test_a_background_response_uses_the_token_and_nobody_keeps_it(tmp_path: Path) -> None:
     async with PersonalServer(PEOPLE).serve() as server, _stand(tmp_path, _asks_who(), server) as stand:
         _, queued = await _ask(stand, _tool(TOKENS[ALICE]), background=True)
-        session = await stand.http(ALICE)
+        session = await stand.http_client(ALICE)
         async with session.get(f"/v1/responses/{queued['id']}?stream=true") as answer:
             assert "You are alice." in await answer.text()
         assert queued["id"].encode() in _kept(tmp_path)

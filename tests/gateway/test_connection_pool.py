@@ -55,7 +55,7 @@ async def test_a_connection_that_nobody_uses_is_closed_after_a_while() -> None:
 @pytest.mark.proves("D-27")
 @async_test
 async def test_a_new_connection_takes_the_place_of_the_one_unused_for_longest() -> None:
-    async with FaultyMCPServer() as server, _pool(of_caller=2) as pool:
+    async with FaultyMCPServer() as server, _pool(per_caller=2) as pool:
         for label in ("a", "b", "a", "c"):
             await _use(pool, _at(server, label))
         await server.received("DELETE")
@@ -67,7 +67,7 @@ async def test_a_new_connection_takes_the_place_of_the_one_unused_for_longest() 
 @pytest.mark.proves("D-27")
 @async_test
 async def test_a_caller_that_uses_all_its_connections_has_no_more_and_takes_nobody_else_s() -> None:
-    async with FaultyMCPServer() as server, _pool(of_caller=2, total=3) as pool:
+    async with FaultyMCPServer() as server, _pool(per_caller=2, total=3) as pool:
         with ExitStack() as stack:
             for label in ("a", "b"):
                 stack.enter_context(pool.acquire(_at(server, label), "alice"))

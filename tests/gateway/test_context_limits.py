@@ -51,7 +51,7 @@ async def test_a_conversation_that_is_too_large_is_refused_and_can_still_be_read
         conversation, ids = await _conversation(stand, 6)
         path = f"/v1/conversations/{conversation}/items"
         _check_refused(await stand.send("POST", "/v1/responses", _body(conversation=conversation)), "conversation")
-        assert not stand.asked
+        assert not stand.model_requests
         _, page = await stand.send("GET", f"{path}?order=asc&limit=4")
         assert ([item["id"] for item in page["data"]], page["has_more"]) == (ids[:4], True)
         _, page = await stand.send("GET", f"{path}?order=asc&after={ids[3]}")
@@ -78,10 +78,10 @@ async def test_a_chain_of_responses_that_is_too_large_is_refused(tmp_path: Path)
             status, made = await stand.send("POST", "/v1/responses", _body(TEXT, **before))
             assert status == 200, made
             before = {"previous_response_id": made["id"]}
-        asked = len(stand.asked)
+        asked = len(stand.model_requests)
         for path in ("/v1/responses", "/v1/responses/compact", "/v1/responses/input_tokens"):
             _check_refused(await stand.send("POST", path, _body(**before)), "previous_response_id")
-        assert len(stand.asked) == asked
+        assert len(stand.model_requests) == asked
 
 
 @pytest.mark.proves("D-28")

@@ -215,7 +215,7 @@ async def test_a_tool_of_a_server_whose_schema_is_elsewhere_or_too_large_is_drop
         model = ScriptedModel(call("good"), say("Well."))
         async with _gateway(tmp_path, model, server) as stand:
             assert await _answer(stand) == "Well."
-            assert [each["function"]["name"] for each in stand.asked[0]["tools"]] == ["good"]
+            assert [each["function"]["name"] for each in stand.model_requests[0]["tools"]] == ["good"]
     dropped = [record.getMessage() for record in caplog.records if "mcp.dropped" in record.getMessage()]
     assert len(dropped) == len(described) + len(outputs)
     for tool, message in zip([*described, *outputs], dropped, strict=True):
@@ -234,7 +234,7 @@ async def test_all_schemas_of_a_server_have_a_limit_together(tmp_path: Path) -> 
         _gateway(tmp_path, ScriptedModel(say("Well.")), server) as stand,
     ):
         assert await _answer(stand) == "Well."
-        names = [each["function"]["name"] for each in stand.asked[0]["tools"]]
+        names = [each["function"]["name"] for each in stand.model_requests[0]["tools"]]
         assert names == ["small", *(f"t{index}" for index in range(fit - 1))]
 
 
@@ -271,7 +271,7 @@ async def test_arguments_are_checked_against_costly_schemas_in_a_process_that_en
         model = ScriptedModel(call("look", code="abc"), call("look", code="ABC"), say("Well."))
         async with _gateway(tmp_path, model, server) as stand:
             assert await _answer(stand) == "Well."
-            assert "The arguments do not fit the tool: code: " in stand.asked[1]["messages"][-1]["content"]
+            assert "The arguments do not fit the tool: code: " in stand.model_requests[1]["messages"][-1]["content"]
             assert len(running_children(WORKER)) == 1
         assert server.call_arguments == [{"code": "ABC"}]
     assert not running_children(WORKER)
@@ -286,7 +286,7 @@ async def test_a_check_of_arguments_that_does_not_end_stops_no_call_and_is_not_t
         calls = [call("slow", a=1), call("slow", a=2), [call("slow", a=3), call("look", code="abc")]]
         async with _gateway(tmp_path, ScriptedModel(*calls, say("Well.")), server) as stand:
             assert await _answer(stand) == "Well."
-            assert "do not fit the tool: code: " in stand.asked[3]["messages"][-1]["content"]
+            assert "do not fit the tool: code: " in stand.model_requests[3]["messages"][-1]["content"]
         assert server.call_arguments == [{"a": 1}, {"a": 2}, {"a": 3}]
     assert not running_children(WORKER)
     unchecked = [record.getMessage() for record in caplog.records if "arguments_unchecked" in record.getMessage()]

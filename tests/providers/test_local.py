@@ -62,7 +62,7 @@ from holodeck.lib.errors import ModelError
 from holodeck.models.model_io import ModelRequest
 from holodeck.models.items import text_message
 from holodeck.models.llm import LLM, Provider
-from holodeck.providers.factory import model_provider
+from holodeck.providers.factory import build_model_provider
 from holodeck.providers.local import Local
 
 async def main():

@@ -218,7 +218,7 @@ async def test_a_forbidden_answer_asks_for_no_other_token() -> None:
 @pytest.mark.proves("D-30")
 @async_test
 async def test_a_cancelled_caller_does_not_cancel_the_renewal_of_the_others() -> None:
-    async with run_auth_server(gate=asyncio.Event()) as server:
+    async with run_auth_server(token_gate=asyncio.Event()) as server:
         auth = provider(server)
         first = asyncio.create_task(_headers(auth))
         await server.arrived.wait()
@@ -234,7 +234,7 @@ async def test_a_cancelled_caller_does_not_cancel_the_renewal_of_the_others() ->
 
 @async_test
 async def test_when_every_caller_is_cancelled_the_next_one_still_gets_the_token() -> None:
-    async with run_auth_server(gate=asyncio.Event()) as server:
+    async with run_auth_server(token_gate=asyncio.Event()) as server:
         auth = provider(server)
         caller = asyncio.create_task(_headers(auth))
         await server.arrived.wait()
@@ -256,7 +256,7 @@ async def _bounded(auth: MCPAuthProvider) -> Mapping[str, str]:
 
 def test_a_provider_outlives_the_event_loop_that_first_used_it() -> None:
     async def interrupted() -> MCPAuthProvider:
-        async with run_auth_server(gate=asyncio.Event()) as server:
+        async with run_auth_server(token_gate=asyncio.Event()) as server:
             auth = provider(server)
             caller = asyncio.create_task(_headers(auth))
             await server.arrived.wait()
@@ -375,7 +375,7 @@ async def test_a_silent_token_endpoint_is_given_up() -> None:
     from holodeck.tools.mcp.auth.client_credentials import ClientCredentials, TokenEndpoint
     from holodeck.tools.mcp.auth.token import TokenGrantAuth
 
-    async with run_auth_server(gate=asyncio.Event()) as server:
+    async with run_auth_server(token_gate=asyncio.Event()) as server:
         door = AuthHTTPClient("tickets", timeout=0.05)
         endpoint = TokenEndpoint(server="tickets", http=door, token_url=server.token_url)
         auth = TokenGrantAuth("tickets", ClientCredentials(endpoint, lambda _: PublicClient("holodeck")))

@@ -173,4 +173,4 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
 
 def build_http_protocol(seconds: float, reader_seconds: float) -> type[GatewayHTTPProtocol]:
     """HTTP with these limits; uvicorn makes one for each connection by itself."""
-    return type("BoundedProtocol", (GatewayHTTPProtocol,), {"seconds": seconds, "reader_seconds": reader_seconds})
+    return type("LimitedHTTPProtocol", (GatewayHTTPProtocol,), {"seconds": seconds, "reader_seconds": reader_seconds})

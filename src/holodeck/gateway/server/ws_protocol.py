@@ -273,5 +273,5 @@ def build_websocket_protocol(
     seconds: float, reader_seconds: float, budget: GatewayBudget
 ) -> type[GatewayWebSocketProtocol]:
     """A protocol with these limits, as uvicorn wants it: a class."""
-    limits = {"seconds": seconds, "reader_seconds": reader_seconds, "room": budget}
-    return type("BoundedSocket", (GatewayWebSocketProtocol,), limits)
+    limits = {"seconds": seconds, "reader_seconds": reader_seconds, "budget": budget}
+    return type("LimitedWebSocketProtocol", (GatewayWebSocketProtocol,), limits)
