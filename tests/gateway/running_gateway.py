@@ -112,8 +112,8 @@ async def run_gateway(
     **config: Any,
 ) -> AsyncIterator[RunningGateway]:
     """Serve a scripted model as `demo`, with these MCP servers by name. `config` is more of the gateway file."""
-    async with AsyncExitStack() as stack:
-        scripted = await stack.enter_async_context((model or ScriptedModel()).serve())
+    # The model ends last: a connection that the gateway is opening while the server ends would never be closed.
+    async with (model or ScriptedModel()).serve() as scripted, AsyncExitStack() as clients:
         file = folder / "gateway.yaml"
         file.write_bytes(orjson.dumps(gateway_config(scripted.url, mcp or {}, keys, admins) | config))
         loaded = read_gateway(file, environ=environ or {}, home=folder)
@@ -127,9 +127,9 @@ async def run_gateway(
             await running
             raise
         try:
-            yield RunningGateway(url=url, service=service, model=scripted, _stack=stack)
+            yield RunningGateway(url=url, service=service, model=scripted, _stack=clients)
         finally:
-            await stack.aclose()
+            await clients.aclose()
             service.stop()
             await running
 
