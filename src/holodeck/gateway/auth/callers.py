@@ -1,4 +1,8 @@
-"""Who is calling: a key that was made for them, or a token of an identity provider. Everything else is nobody."""
+"""Authentication of callers by API keys or by tokens of an identity provider.
+
+`Callers` asks each configured `CallerProvider` in order: `APIKeys` here, `JWTProvider` in `jwt.py`. A request that none
+of them recognises has no caller and is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,39 +16,46 @@ from typing import Protocol
 from holodeck.models.gateway import CallerKey, KeyLimits
 
 KEY_PREFIX = "hd-"
+# Random bytes of a new key: beyond guessing.
 _KEY_BYTES = 32
+# Prefixes of caller ids; the rest is the name of a key, or a claim of a token.
 KEY_CALLER_PREFIX = "key:"
 JWT_CALLER_PREFIX = "jwt:"
-"""What the ids of callers begin with; the rest is the name of a key, or a claim of a token."""
+# The one caller of a gateway without authentication, which listens on loopback only.
 LOCAL_CALLER_ID = "local"
-"""The owner of everything on a gateway without keys, which listens on loopback only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Somebody who may use the gateway. `id` owns what they store."""
+    """An authenticated client of the gateway. What it stores belongs to its `id`."""
 
     id: str
     is_admin: bool = False
     limits: KeyLimits | None = None
     issuer: str = field(default="", compare=False)
-    """Of the token by which it was recognised; empty for a key."""
+    """The issuer of its token; empty for a key."""
     expires_at: float | None = field(default=None, compare=False)
-    """When a request with the same credentials is refused, in seconds since 1970. None: never."""
+    """When its credentials expire, in seconds since 1970. None: never."""
 
 
 class CallerProvider(Protocol):
-    """Recognises a bearer token, or does not."""
+    """One way to authenticate a bearer token."""
 
-    async def authenticate(self, token: str) -> Caller | None: ...
+    async def authenticate(self, token: str) -> Caller | None:
+        """The caller of a token. None: this provider does not recognise it."""
+        ...
 
     def is_known(self, caller_id: str, issuer: str) -> bool:
-        """Whether a caller that was recognised once, perhaps by another process, still could be."""
+        """Whether a caller that was authenticated before, perhaps by another process, could still be."""
+        ...
+
+    async def close(self) -> None:
+        """End background work. Bounded."""
         ...
 
 
 class APIKeys:
-    """Callers by the hash of their key. Every comparison takes the same time, whoever matches."""
+    """Authenticates API keys by their hashes, in constant time: every hash is compared, whichever one matches."""
 
     def __init__(self, keys: Sequence[CallerKey]) -> None:
         self._keys = tuple((key.hash.removeprefix("sha256:"), _caller_of_key(key)) for key in keys)
@@ -52,17 +63,20 @@ class APIKeys:
     async def authenticate(self, token: str) -> Caller | None:
         digest = hash_key(token).removeprefix("sha256:")
         found: Caller | None = None
-        for known, caller in self._keys:
-            if hmac.compare_digest(known, digest):
+        for key_hash, caller in self._keys:
+            if hmac.compare_digest(key_hash, digest):
                 found = caller
         return found
 
     def is_known(self, caller_id: str, issuer: str) -> bool:
         return any(caller.id == caller_id for _, caller in self._keys)
 
+    async def close(self) -> None:
+        """Does nothing: keys need no background work."""
+
 
 class Callers:
-    """All ways to be recognised, in order. With none configured, everybody is the person at this machine."""
+    """The configured providers, asked in order. Without any, every request is of the local caller, an operator."""
 
     def __init__(self, providers: Sequence[CallerProvider]) -> None:
         self._providers = tuple(providers)
@@ -72,7 +86,7 @@ class Callers:
         return not self._providers
 
     async def authenticate(self, headers: Mapping[str, str]) -> Caller | None:
-        """The caller of a request by its headers, or None."""
+        """The caller of a request, by its headers. None: the request has to be refused."""
         if self.has_no_auth:
             return Caller(id=LOCAL_CALLER_ID, is_admin=True)
         token = _find_bearer_token(headers)
@@ -90,19 +104,24 @@ class Callers:
             return caller_id == LOCAL_CALLER_ID
         return any(provider.is_known(caller_id, issuer) for provider in self._providers)
 
+    async def close(self) -> None:
+        """End the background work of the providers. Bounded."""
+        for provider in self._providers:
+            await provider.close()
+
 
 def new_key() -> str:
-    """A fresh key, to be shown once."""
+    """Generate a random key. It is shown once; files have only its hash."""
     return KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
 
 
 def hash_key(key: str) -> str:
-    """What a file keeps of a key. Keys are long and random, so a plain hash cannot be guessed backwards."""
+    """The hash of a key, as files store it. Keys are long and random, so a plain hash cannot be reversed."""
     return "sha256:" + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def is_storable(name: str) -> bool:
-    """Whether every database takes a name: one with half a surrogate pair or a zero in it is taken by none."""
+    """Whether every database can store a name: one with half a surrogate pair or a NUL cannot be stored."""
     return "\0" not in name and not any("\ud800" <= char <= "\udfff" for char in name)
 
 
@@ -111,7 +130,7 @@ def _caller_of_key(key: CallerKey) -> Caller:
 
 
 def _find_bearer_token(headers: Mapping[str, str]) -> str | None:
-    """`Authorization: Bearer ...`, as every OpenAI client sends it; `api-key` as Azure's do."""
+    """The token of `Authorization: Bearer`, as OpenAI clients send it, or of `api-key`, as Azure's clients do."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()

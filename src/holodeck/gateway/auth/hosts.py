@@ -1,4 +1,4 @@
-"""Which names a gateway answers to, and which web pages may call it; no other page reaches it by a trick."""
+"""The host names that a gateway answers to, and the web pages that may call it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from holodeck.gateway.http.errors import APIError
 from holodeck.lib.net.urls import host_problem
 from holodeck.models.url import is_loopback
 
-# Names that clients reach us by: they repeat themselves with every request.
+# Parsed `Host` and `Origin` values in each cache: they are the same in nearly every request.
 MAX_HOSTS_REMEMBERED = 256
-
 
 _PORTS = {"http": 80, "https": 443}
 _HEADER_NAMES = re.compile(r"[A-Za-z0-9-]+( *, *[A-Za-z0-9-]+)*", re.ASCII)
 
 
 class HostPolicy:
-    """Checks `Host` against DNS rebinding and `Origin` against pages that were not invited."""
+    """Checks `Host` against DNS rebinding, and `Origin` against pages that the operator has not allowed."""
 
     def __init__(self, *, allowed_hosts: Collection[str], origins: Collection[str], is_local: bool) -> None:
         self._hosts = {host.lower() for host in allowed_hosts}
@@ -28,7 +27,7 @@ class HostPolicy:
         self._is_local = is_local
 
     def check(self, headers: Mapping[str, str], scheme: str) -> None:
-        """Raise for a request that a browser was tricked into. `scheme`: of the connection, as ASGI names it."""
+        """Raise `APIError` for a host or an origin that is not allowed. `scheme`: of the connection, as in ASGI."""
         host, port = _parse_authority(headers.get("host", ""))
         if (self._is_local or self._hosts) and host not in self._hosts and not _is_loopback_host(host):
             message = f"This gateway does not answer to the host '{host}'. Add it to 'listen.allowed_hosts'."
@@ -39,10 +38,10 @@ class HostPolicy:
             raise APIError(403, message, kind="invalid_request", code="origin_not_allowed")
 
     def _is_same_origin(self, origin: str, host: str, port: int | None, scheme: str) -> bool:
-        """Whether a page comes from the very address that it calls.
+        """Whether a page comes from the address that it calls.
 
-        A page on another port of the same host is another program's. Where a proxy ends TLS, the scheme of the page
-        is not that of the connection: then the host must be one that the operator has named.
+        A page on another port of the same host belongs to another program. Behind a proxy that terminates TLS, the
+        scheme of the page is not that of the connection: then the host must be in `allowed_hosts`.
         """
         page = _parse_origin(origin)
         if page is None or not host:
@@ -54,24 +53,25 @@ class HostPolicy:
         return page in addresses
 
     def cors_headers(self, headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-        """What a browser wants to see for a page that is invited."""
+        """The CORS headers of a reply to a page of an allowed origin; empty for every other request."""
         origin = headers.get("origin")
         if origin is None or origin not in self._origins:
             return []
-        wanted = headers.get("access-control-request-headers", "")
-        allowed = wanted if _HEADER_NAMES.fullmatch(wanted) else "authorization, content-type"
+        requested = headers.get("access-control-request-headers", "")
+        # Whatever is requested: the OpenAI clients send a dozen headers of their own.
+        allowed = requested if _HEADER_NAMES.fullmatch(requested) else "authorization, content-type"
         return [
             (b"access-control-allow-origin", origin.encode("latin-1", "replace")),
-            (b"access-control-allow-headers", allowed.encode()),  # the OpenAI clients send a dozen of their own
+            (b"access-control-allow-headers", allowed.encode()),
             (b"access-control-allow-methods", b"GET, POST, DELETE"),
-            # Without these an SDK in a page repeats what must not be repeated, and too soon.
+            # Without these an SDK in a page retries requests that must not be retried, and too soon.
             (b"access-control-expose-headers", b"x-request-id, x-should-retry, retry-after"),
             (b"vary", b"origin"),
         ]
 
 
 def _parse_origin(origin: str) -> tuple[str, str, int] | None:
-    """Scheme, host and port of a page; None when it has none, as a page in a sandbox."""
+    """Scheme, host and port of an origin; None for an opaque one, as of a page in a sandbox."""
     scheme, separator, authority = origin.partition("://")
     if not separator or scheme not in _PORTS:
         return None
@@ -86,7 +86,7 @@ def _is_loopback_host(host: str) -> bool:
 
 @lru_cache(maxsize=MAX_HOSTS_REMEMBERED)
 def _parse_authority(text: str) -> tuple[str, int | None]:
-    """The name and the port of `name:port`; the name is empty when it is none."""
+    """Host and port of `host:port`; the host is empty where the text is invalid."""
     try:
         parts = urlsplit(f"//{text}")
         if parts.netloc != text or "@" in text or host_problem(text) is not None:

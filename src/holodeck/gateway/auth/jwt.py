@@ -1,4 +1,10 @@
-"""Callers with a token of an identity provider: signature, issuer, audience and time are checked."""
+"""Authentication by JSON Web Tokens of an identity provider.
+
+The signature, the issuer, the audience and the expiry of a token are checked. The public keys come from the issuer's
+key set (JWKS), a file or a URL. They are fetched when a token names an unknown key, at most once in
+`JWKS_MIN_REFRESH` seconds, and renewed in the background once they are older than `JWKS_MAX_AGE`. A key set that
+cannot be fetched is logged, and the keys of before stay in use.
+"""
 
 from __future__ import annotations
 
@@ -15,42 +21,43 @@ from holodeck.gateway.auth.callers import JWT_CALLER_PREFIX, Caller, is_storable
 from holodeck.lib import log
 from holodeck.lib.limits import MIB
 from holodeck.lib.system.files import read_regular_file
+from holodeck.lib.tasks import TaskSet
 from holodeck.lib.types import record
 from holodeck.models.gateway import JWTCallers
 
-# Seconds between two clocks that are both right.
+# Seconds by which the clocks of the issuer and of this machine may differ.
 JWT_LEEWAY = 30
-# Tokens with made-up key ids must not make us hammer the identity provider.
+# Seconds between two fetches for unknown key ids: tokens with invented ids must not flood the identity provider.
 JWKS_MIN_REFRESH = 30.0
-# Seconds until keys are asked for again: one that was withdrawn opens nothing for longer.
+# Seconds until the keys are fetched again: the longest time that a withdrawn key is accepted.
 JWKS_MAX_AGE = 600.0
+# Seconds for one fetch of the key set.
 JWKS_TIMEOUT = 10.0
 
-
+# Bytes of a key set: far more than the keys of any issuer.
 _MAX_JWKS_BYTES = 1 * MIB
+# Seconds that `close` waits for a fetch to end.
+_CLOSE_SECONDS = 1.0
 
 
 @record
 class _SigningKey:
-    """A public key of the issuer that is meant for signatures."""
+    """A public key of the issuer for signatures."""
 
     public_key: Any
     algorithm: str | None
-    """The only algorithm that it is for; None: the set does not say."""
+    """The only algorithm that the key is for. None: the key set does not say."""
 
 
 class JWTProvider:
-    """Recognises tokens. A key that is not known makes one fetch, however many tokens wait for it.
-
-    Those that are known are looked at again now and then: the issuer may have withdrawn one.
-    """
+    """Authenticates tokens of one issuer. Tokens that need an unknown key at the same time share one fetch."""
 
     def __init__(self, config: JWTCallers, folder: Path, *, max_age: float = JWKS_MAX_AGE) -> None:
         self._config = config
         self._folder = folder
         self._keys: dict[str, _SigningKey] = {}
         self._max_age = max_age
-        self._renewal: asyncio.Task[None] | None = None
+        self._renewals = TaskSet()
         self._fetched_at = float("-inf")
         self._lock = asyncio.Lock()
 
@@ -75,28 +82,32 @@ class JWTProvider:
             )
         except Exception:
             return None
-        who = claims.get(self._config.caller_claim)
-        if not isinstance(who, str) or not who or not is_storable(who):
+        subject = claims.get(self._config.caller_claim)
+        if not isinstance(subject, str) or not subject or not is_storable(subject):
             return None
         scopes = str(claims.get("scope", "")).split()
         return Caller(
-            id=f"{JWT_CALLER_PREFIX}{who}",
+            id=f"{JWT_CALLER_PREFIX}{subject}",
             is_admin=self._config.admin_scope in scopes,
             issuer=self._config.issuer,
             expires_at=int(claims["exp"]) + JWT_LEEWAY,
         )
 
     def is_known(self, caller_id: str, issuer: str) -> bool:
-        """`issuer` is empty for work of a version that did not keep it."""
+        """`issuer` is empty for stored work of versions that did not store it."""
         return caller_id.startswith(JWT_CALLER_PREFIX) and issuer in ("", self._config.issuer)
+
+    async def close(self) -> None:
+        await self._renewals.close(_CLOSE_SECONDS)
 
     async def _find_key(self, kid: str) -> _SigningKey | None:
         if kid not in self._keys:
             async with self._lock:
                 if kid not in self._keys and time.monotonic() - self._fetched_at > JWKS_MIN_REFRESH:
                     await self._fetch_keys()
-        elif time.monotonic() - self._fetched_at > self._max_age and (self._renewal is None or self._renewal.done()):
-            self._renewal = asyncio.create_task(self._renew_keys(), name="renew keys")  # nobody waits for it
+        elif time.monotonic() - self._fetched_at > self._max_age and not self._renewals:
+            # In the background: the known key is still good for this token.
+            self._renewals.start(self._renew_keys(), name="renew keys")
         return self._keys.get(kid)
 
     async def _renew_keys(self) -> None:
@@ -107,14 +118,15 @@ class JWTProvider:
         try:
             data = orjson.loads(await self._read_jwks())
             self._keys = dict(_signing_keys(data["keys"]))
-        except Exception as error:  # whatever goes wrong at the provider, callers are simply not recognised
+        # A boundary: whatever fails at the identity provider, tokens with unknown keys are not recognised.
+        except Exception as error:
             log.warning("gateway.jwks_failed", issuer=self._config.issuer, error=type(error).__name__)
         self._fetched_at = time.monotonic()
 
     async def _read_jwks(self) -> bytes:
         if self._config.jwks_file:
             return await asyncio.to_thread(read_regular_file, self._folder / self._config.jwks_file, _MAX_JWKS_BYTES)
-        # Imported late: it takes a quarter of a gateway's start, which others do without.
+        # Imported late: it takes a quarter of a gateway's start, and only a JWKS URL needs it.
         from holodeck.lib.net.aiohttp_client import create_http_client, read_body
 
         async with (
@@ -127,7 +139,7 @@ class JWTProvider:
 
 
 def _signing_keys(jwks: list[Any]) -> Iterator[tuple[str, _SigningKey]]:
-    """The keys of a set by their ids, without those that are for encryption or of an unknown kind (RFC 7517)."""
+    """Yield the keys of a key set by their ids, without those for encryption or of an unknown kind (RFC 7517)."""
     import jwt
 
     for jwk in jwks:
