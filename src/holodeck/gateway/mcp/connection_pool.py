@@ -1,4 +1,10 @@
-"""Connections that requests bring credentials or addresses for: kept for a while, never for another caller."""
+"""Pool of connections to MCP servers that requests declare, by their URL or with credentials of the caller.
+
+A connection belongs to one caller, one label, one URL and one set of headers; two requests that differ in any of these
+share none. It is open while a request uses it and for `idle_seconds` afterwards, so that the next request of the same
+conversation finds it. When the pool, or a caller's part of it, is full, the connection that was used longest ago is
+closed; one that is in use never is, and then `acquire` raises. Closing happens in the background; `close` waits for it.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +18,30 @@ from holodeck.gateway.mcp.request_server_policy import RequestServerPolicy, head
 from holodeck.gateway.wire.request.mcp_declarations import MCPDeclaration
 from holodeck.lib.errors import MCPConnectionError
 from holodeck.lib.secret import Secret
+from holodeck.lib.tasks import TaskSet
 from holodeck.tools.mcp.plugin import MCPPlugin
 from holodeck.tools.mcp.server_tools import ServerTools
 
-# Connections to such servers, of all callers: each is a socket or two.
+# Pooled connections of all callers: each is a socket or two.
 MAX_REQUEST_SERVERS = 1_000
-# Of one caller, who must not use up the others'.
+# Pooled connections of one caller, so that it cannot use up those of the others.
 MAX_CALLER_SERVERS = 64
-# Seconds without use before such a connection is closed: a conversation pauses that long.
+# Seconds without use before a connection is closed: a conversation pauses that long.
 REQUEST_SERVER_IDLE = 300.0
-# Of such a server: more than a model can choose from, and few enough to prepare at once.
+# Tools of one untrusted server: more than a model can choose from, and few enough to prepare at once.
 MAX_REQUEST_SERVER_TOOLS = 512
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ConnectionKey:
-    """Who uses which server with what. Two that differ in anything share nothing."""
+    """What two requests must have in common to share a connection."""
 
     caller_id: str
     label: str
     url: str
     headers: frozenset[tuple[str, Secret]]
     server: MCPPlugin | None
-    """The operator's own, whose address and rules hold. Two agents may have different ones of one name."""
+    """The operator's server, whose URL and rules apply. Two agents may have different servers of one name."""
 
 
 @dataclass
@@ -46,7 +53,7 @@ class _PooledServer:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolLimits:
-    """The numbers, for those who need others."""
+    """Connections in all, connections per caller, and seconds until an unused one is closed."""
 
     total: int = MAX_REQUEST_SERVERS
     per_caller: int = MAX_CALLER_SERVERS
@@ -54,15 +61,15 @@ class PoolLimits:
 
 
 class CallerConnectionPool:
-    """What is used longest ago goes first; what is in use never."""
+    """The pooled connections of all callers. Owned and closed by the service."""
 
     def __init__(self, policy: RequestServerPolicy, *, timeout: float, limits: PoolLimits | None = None) -> None:
-        """`timeout`: seconds that a request waits for a server to say what it has."""
+        """`timeout`: seconds that a request waits for a server to list its tools."""
         self.policy = policy
         self._timeout = timeout
         self._limits = limits or PoolLimits()
         self._entries: OrderedDict[_ConnectionKey, _PooledServer] = OrderedDict()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -72,9 +79,10 @@ class CallerConnectionPool:
     def acquire(
         self, declaration: MCPDeclaration, caller_id: str, server: MCPPlugin | None = None
     ) -> Iterator[ServerTools]:
-        """The caller's own connection, which stays open for as long as this lasts. Raises MCPConnectionError.
+        """The caller's own connection, which stays open during the `with` block.
 
-        `server`: the operator's, when the request brings only credentials for it.
+        `server`: the operator's server that the request has credentials for. None: the request declares a URL.
+        Raises `MCPConnectionError` when the pool is full of connections in use.
         """
         key = _ConnectionKey(
             caller_id=caller_id,
@@ -98,12 +106,12 @@ class CallerConnectionPool:
             self._schedule_sweep()
 
     async def close(self) -> None:
-        """Close everything. Bounded."""
+        """Close every connection. Bounded, as closing each of them is."""
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
         for key in list(self._entries):
             self._evict(key)
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._closing.wait()
 
     def _build_server_tools(self, declaration: MCPDeclaration, server: MCPPlugin | None) -> ServerTools:
         if server is not None:
@@ -122,23 +130,21 @@ class CallerConnectionPool:
     def _evict_idle(self, candidates: list[_ConnectionKey], label: str) -> None:
         idle = next((key for key in candidates if not self._entries[key].users), None)
         if idle is None:
-            text = "too many servers that requests brought along are in use at this moment. Try again later."
+            text = "too many servers that requests declare are in use at this moment. Try again later."
             raise MCPConnectionError(f"Server '{label}' (connect): {text}", server=label, phase="connect", details={})
         self._evict(idle)
 
     def _evict(self, key: _ConnectionKey) -> None:
-        task = asyncio.create_task(self._entries.pop(key).server_tools.close(), name=f"close {key.label}")
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(self._entries.pop(key).server_tools.close(), name=f"close {key.label}")
 
     def _schedule_sweep(self) -> None:
-        """Look again when the first could be idle for too long; one timer for all."""
+        """Set the one timer of the pool to when the first connection could have been idle for too long."""
         if self._sweep_timer is None and self._entries:
             self._sweep_timer = asyncio.get_running_loop().call_later(self._limits.idle_seconds, self._close_idle)
 
     def _close_idle(self) -> None:
         self._sweep_timer = None
-        old = asyncio.get_running_loop().time() - self._limits.idle_seconds
-        for key in [key for key, entry in self._entries.items() if not entry.users and entry.last_used <= old]:
+        cutoff = asyncio.get_running_loop().time() - self._limits.idle_seconds
+        for key in [key for key, entry in self._entries.items() if not entry.users and entry.last_used <= cutoff]:
             self._evict(key)
         self._schedule_sweep()

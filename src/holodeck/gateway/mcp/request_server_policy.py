@@ -1,4 +1,4 @@
-"""Which servers a request may bring along by their addresses, and how they are dialled then: as strangers."""
+"""The operator's rules for MCP servers that requests declare by URL, and how such untrusted servers are connected."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from holodeck.models.url import BadURLError, parse_endpoint
 from holodeck.tools.mcp.factory import UntrustedServer, create_mcp_plugin
 from holodeck.tools.mcp.plugin import MCPPlugin
 
-# Seconds for such a server to answer for the first time; nothing is downloaded for it.
+# Seconds for the first answer of an untrusted server: it runs already, nothing is downloaded or started for it.
 REQUEST_SERVER_START = 30.0
-# What is kept of one result of a server that a stranger chose.
+# Bytes of one result of an untrusted server; less than of one that the operator chose.
 MAX_REQUEST_SERVER_RESULT = 8 * MIB
-
 
 _LABEL = re.compile(TOOL_NAME_PATTERN)
 _NOT_ALLOWED_TEXT = (
@@ -33,10 +32,10 @@ _NOT_ALLOWED_TEXT = (
 
 
 class RequestServerPolicy:
-    """The operator's word on servers that requests bring along."""
+    """Checks declarations against `request_servers` of the gateway's file, and builds the plugins for them."""
 
     def __init__(self, config: RequestServers, budget: ByteBudget | None = None) -> None:
-        """`budget`: for what these servers answer."""
+        """`budget`: for the answers of untrusted servers."""
         self._config = config
         self._budget = budget
         self._networks = parse_networks(config.allow_private_hosts)
@@ -44,17 +43,20 @@ class RequestServerPolicy:
         self._insecure_hosts = {host.lower() for host in config.allow_insecure_hosts}
 
     def check(self, declarations: Collection[MCPDeclaration], configured: Collection[str]) -> None:
-        """Refuse what may not be. Nothing is dialled or resolved here. Raises `BadRequestError`."""
-        brought = [each for each in declarations if each.server_url is not None]
-        for declaration in brought:
+        """Raise `BadRequestError` for a declaration that is not allowed. Nothing is dialled or resolved.
+
+        `configured`: the labels of the operator's servers, which a declaration by URL may not have.
+        """
+        untrusted = [each for each in declarations if each.server_url is not None]
+        for declaration in untrusted:
             self._check_declaration(declaration, configured)
-        most = self._config.max_per_request
-        if len(brought) > most:
-            message = f"At most {most} servers with a 'server_url' in one request ('request_servers.max_per_request')."
-            refuse(message, brought[most].param, "array_above_max_length")
+        limit = self._config.max_per_request
+        if len(untrusted) > limit:
+            message = f"At most {limit} servers with a 'server_url' in one request ('request_servers.max_per_request')."
+            refuse(message, untrusted[limit].param, "array_above_max_length")
 
     def build_plugin(self, declaration: MCPDeclaration) -> MCPPlugin:
-        """The server of a declaration that was checked. Nothing is dialled before its first use."""
+        """Build the plugin of a declaration by URL that was checked. Nothing is dialled before its first use."""
         url = declaration.server_url or ""
         parts, host = urlsplit(url), parse_endpoint(url).host
         token = declaration.authorization
@@ -69,13 +71,14 @@ class RequestServerPolicy:
             max_result_bytes=MAX_REQUEST_SERVER_RESULT,
             allow_insecure_hosts=[host],
         )
-        place = url[len(f"{parts.scheme}://{parts.netloc}") :]  # people put keys into paths and queries
-        hidden = (Secret(place), *((token,) if token is not None else ()))
-        stranger = UntrustedServer(ip_policy=self._ip_policy_for(host), secrets=hidden)
-        return create_mcp_plugin(tool, untrusted=stranger, budget=self._budget)
+        # Masked in errors, because paths and queries often contain keys.
+        path_and_query = url[len(f"{parts.scheme}://{parts.netloc}") :]
+        secrets = (Secret(path_and_query), *((token,) if token is not None else ()))
+        untrusted = UntrustedServer(ip_policy=self._ip_policy_for(host), secrets=secrets)
+        return create_mcp_plugin(tool, untrusted=untrusted, budget=self._budget)
 
     def build_caller_plugin(self, declaration: MCPDeclaration, server: MCPPlugin) -> MCPPlugin:
-        """A server of the operator, reached with nothing of the operator's but its address and its rules."""
+        """Build a plugin for the operator's server with the caller's credentials, and none of the operator's."""
         token = declaration.authorization
         return server.with_headers(headers_of(declaration), (token,) if token is not None else ())
 
@@ -93,8 +96,8 @@ class RequestServerPolicy:
         try:
             scheme, host, _ = parse_endpoint(declaration.server_url or "")
         except BadURLError as error:
-            why = str(error).removeprefix("'url' ")
-            refuse(f"Invalid '{where}': it {why}.", where, "invalid_url")
+            reason = str(error).removeprefix("'url' ")
+            refuse(f"Invalid '{where}': it {reason}.", where, "invalid_url")
         if scheme != "https" and host not in self._insecure_hosts:
             refuse(f"Invalid '{where}': it must use https://.", where, "invalid_url")
         hosts = self._config.hosts
@@ -107,7 +110,7 @@ class RequestServerPolicy:
 
 
 def headers_of(declaration: MCPDeclaration) -> dict[str, Secret]:
-    """What is sent with every request to the server of a declaration, and to no other."""
+    """The headers of every request to the server of a declaration, and to no other server."""
     headers = dict(declaration.headers)
     if declaration.authorization is not None:
         headers["Authorization"] = Secret(f"Bearer {declaration.authorization.reveal()}")

@@ -1,4 +1,10 @@
-"""The MCP servers of one request: which it may use, which of their tools, and which calls must be approved."""
+"""The MCP servers of one request: the servers and tools that it sees, and the calls that need approval.
+
+A request without declarations sees every server of its backend. With declarations it sees only those: servers of the
+operator by their labels, reached with the operator's credentials or the caller's, and untrusted servers by their URLs.
+Connections that need the caller's credentials or a URL of the request come from the `CallerConnectionPool` and are
+open only while tools are listed or called.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +31,15 @@ from holodeck.tools.mcp.results import NEVER_SENT
 from holodeck.tools.mcp.server_tools import ServerTools
 from holodeck.tools.mcp.tool_patterns import needs_approval
 
+# Metric labels for untrusted servers: names that clients invent would be an unbounded number of labels.
 _REQUEST_SERVER_LABELS = {"server": "(of a request)", "tool": "(of a request)"}
-"""Names that a client makes up would be labels without end on a dashboard."""
 
 
 class RequestServers:
-    """A view of the gateway's servers. With declarations only those are seen; without, all of them.
+    """A `ToolExecutor` for one request: a view of the gateway's servers, and the untrusted servers that it declares.
 
-    Names mean what they meant at the latest `specs` of this request, whatever other requests find out meanwhile.
+    Tool names are resolved as of the latest `specs` of this request, even if another request lists tools anew
+    meanwhile.
     """
 
     def __init__(
@@ -46,21 +53,19 @@ class RequestServers:
         approved: Collection[str] = (),
         calls_with_unknown_outcome: Collection[str] = (),
     ) -> None:
-        """`can_request_approval`: the client can be shown a request for approval. `approved`: ids of calls that were
-        approved.
+        """Raises `BadRequestError` for a declaration of a server that may not be used.
 
-        `calls_with_unknown_outcome`: ids of calls that somebody who died may have run; they are not run again.
-
-        Raises `BadRequestError` for a server that may not be used.
+        `can_request_approval`: the client can answer approval requests. `approved`: ids of calls that were approved.
+        `calls_with_unknown_outcome`: ids of calls that a gateway that died may have run; they are not run again.
         """
         self._configured = self._executor = executor
         self._routes: Mapping[str, ToolRoute] = {}
         self._targets: dict[str, tuple[str, str]] = {}
-        """The server and the tool for which calls that waited are meant, by the ids of the calls."""
+        """The targets of pending calls, by the ids of the calls."""
         self._declared = {declaration.server_label: declaration for declaration in declarations}
         self._request_declared = [each for each in declarations if each.server_url is not None or each.has_credentials]
         self._request_declared_labels = {each.server_label for each in self._request_declared}
-        # One that is reached with its caller's credentials is never reached with the operator's instead.
+        # A server with the caller's credentials is never reached with the operator's instead.
         self._configured_labels = [label for label in self._declared if label not in self._request_declared_labels]
         self._unavailable: dict[str, MCPError] = {}
         self._pool = pool
@@ -69,9 +74,9 @@ class RequestServers:
         self._approved = frozenset(approved)
         self._calls_with_unknown_outcome = frozenset(calls_with_unknown_outcome)
         self._missing_routes: dict[str, DeclaredTool] = {}
-        """Where calls that waited were to go, by the names that nothing has any more."""
+        """The targets of pending calls whose tools do not exist any more, by made-up names."""
         self.started: set[str] = set()
-        """The ids of calls that may have reached their tools."""
+        """Ids of calls that may have reached their tools."""
         if declarations:
             pool.policy.check(declarations, executor.server_tools)
             _check_configured_servers(declarations, executor.servers)
@@ -100,7 +105,7 @@ class RequestServers:
         return route is not None and self._is_visible(name) and route.server.may_repeat(route.tool)
 
     def target_of(self, name: str) -> tuple[str, str] | None:
-        """The server and the tool behind a name."""
+        """The server and the tool behind a name of the model."""
         route = self._routes.get(name)
         return None if route is None else route.target
 
@@ -108,27 +113,29 @@ class RequestServers:
         if call.call_id in self._calls_with_unknown_outcome:
             return ToolResult.failure(call.call_id, OUTCOME_UNKNOWN, outcome="unknown")
         route = self._routes.get(call.name)
-        if call.call_id in self._targets:  # it goes where it was approved for, whatever has its name now
+        # An approval is for one target, whichever tool has its name now.
+        if call.call_id in self._targets:
             route = self._route_to(self._targets[call.call_id])
         if route is None or not self._is_route_visible(route):
             return ToolResult.failure(call.call_id, f"There is no tool '{call.name}'.")
-        is_approved, ours = call.call_id in self._approved, self._configured.server_tools.get(route.server.name)
+        is_approved, configured = call.call_id in self._approved, self._configured.server_tools.get(route.server.name)
         if not is_approved and self._is_blocked(route):
-            about = {"server": route.server.name, "tool": route.tool.name}
+            labels = {"server": route.server.name, "tool": route.tool.name}
             return ToolResult.failure(
-                call.call_id, _cannot_ask_text(route), **(_REQUEST_SERVER_LABELS if ours is None else about)
+                call.call_id, _cannot_ask_text(route), **(_REQUEST_SERVER_LABELS if configured is None else labels)
             )
-        if ours is not None and ours.server is route.server:
+        if configured is not None and configured.server is route.server:
             return await self._execute_at(route, call, is_approved=is_approved)
         with self._open_request_servers() as offers:
-            if not any(offer.server is route.server for offer in offers):  # its connection was given up
+            # The pool has closed the connection since the tools were listed.
+            if not any(offer.server is route.server for offer in offers):
                 await self._read_specs()
-                anew = self._route_to(route.target)
-                if anew is None or not self._is_route_visible(anew):
+                new_route = self._route_to(route.target)
+                if new_route is None or not self._is_route_visible(new_route):
                     return ToolResult.failure(call.call_id, f"There is no tool '{call.name}' any more.")
-                route = anew
+                route = new_route
             result = await self._execute_at(route, call, is_approved=is_approved)
-        return replace(result, metadata={**result.metadata, **(_REQUEST_SERVER_LABELS if ours is None else {})})
+        return replace(result, metadata={**result.metadata, **(_REQUEST_SERVER_LABELS if configured is None else {})})
 
     async def _execute_at(self, route: ToolRoute, call: ToolCall, *, is_approved: bool) -> ToolResult:
         self.started.add(call.call_id)
@@ -141,9 +148,9 @@ class RequestServers:
         return next((route for route in self._routes.values() if route.target == target), None)
 
     def missing_servers(self) -> list[MissingServer]:
-        """The servers that are missing from the latest offer. Callers are told no more than that they are.
+        """The servers that were not available at the latest `specs`. The reason does not reveal the cause to callers.
 
-        One that is reached with its caller's credentials is never required: they may be what is wrong.
+        A server with the caller's credentials is never required: the credentials may be what is wrong.
         """
         required = {
             one.name for one in self._executor.missing_servers() if one.required
@@ -153,7 +160,7 @@ class RequestServers:
         return [MissingServer(name=name, reason=reason, required=name in required) for name in dict.fromkeys(names)]
 
     async def check_required(self) -> None:
-        """Raises the 503 of a server that the operator requires and that is not there."""
+        """Raise the 503 for a server that the operator requires and that is not available."""
         if not any(offer.server.config.required for offer in self._executor.selected.values()):
             return
         await self.specs()
@@ -162,32 +169,33 @@ class RequestServers:
                 raise server_unavailable_error(server.name)
 
     def needs_approval_first(self, call: FunctionCall) -> bool:
-        """True for a call that a person must approve first, and can: by the operator's rules or by the client's."""
+        """Whether a call must be approved, by the operator's rules or the client's, and the client can be asked."""
         route = self.find_declared_tool(call.name)
         return route is not None and route.needs_approval
 
     def find_declared_tool(self, name: str) -> DeclaredTool | None:
+        """The target of a name, with whether the client must be asked first. None: no tool here has the name."""
         route = self._routes.get(name)
         if route is None or not self._is_visible(name):
             return self._missing_routes.get(name)
-        asks = self._can_request_approval and (
+        must_ask = self._can_request_approval and (
             needs_approval(route.server.config, route.tool) or self._is_approval_declared(route)
         )
-        return DeclaredTool(server_label=route.server.name, tool=route.tool.name, needs_approval=asks)
+        return DeclaredTool(server_label=route.server.name, tool=route.tool.name, needs_approval=must_ask)
 
     def call_targets(self, calls: Iterable[FunctionCall]) -> dict[str, tuple[str, str]]:
-        """The server and the tool of each call, by the id of the call."""
+        """The targets of calls, by the ids of the calls; without calls of tools that are not of these servers."""
         routes = ((call.call_id, self.find_declared_tool(call.name)) for call in calls)
         return {call_id: (route.server_label, route.tool) for call_id, route in routes if route is not None}
 
     def calls_with_caller_credentials(self, calls: Iterable[FunctionCall]) -> frozenset[str]:
-        """The ids of calls for whose servers the request brought credentials of its caller."""
+        """The ids of calls to servers for which the request has credentials of its caller."""
         labels = {each.server_label for each in self._request_declared if each.has_credentials}
         routes = ((call.call_id, self.find_declared_tool(call.name)) for call in calls)
         return frozenset(call_id for call_id, route in routes if route is not None and route.server_label in labels)
 
     def check_caller_credentials(self, targets: Iterable[tuple[str, str]]) -> None:
-        """Refuse to go on with calls that wait for their caller's credentials without any: they are never kept."""
+        """Refuse pending calls that need their caller's credentials in a request without: they are never stored."""
         for label, _ in targets:
             declaration = self._declared.get(label)
             if declaration is None or not declaration.has_credentials:
@@ -198,7 +206,10 @@ class RequestServers:
                 refuse(message, "tools" if declaration is None else declaration.param, "missing_credentials")
 
     def bind_call(self, call: FunctionCall, target: tuple[str, str] | None) -> FunctionCall:
-        """A call that waited, under the name that its tool has now: it was approved for that server and no other."""
+        """Bind a pending call to its target. Returns the call under the name that the tool has now.
+
+        A call was approved for one server and one tool, and runs at no other. `target` None: it is no MCP call.
+        """
         if target is None:
             return call
         label, tool = self._targets[call.call_id] = target
@@ -209,22 +220,25 @@ class RequestServers:
         return replace(call, name=name)
 
     def get_listings(self) -> list[ServerListing]:
-        """What the declared servers offer, or why it is not known."""
-        found = []
+        """The tools of each declared server, or the error that prevented listing them."""
+        listings = []
         for label in self._declared:
             tools = [_listed_tool_of(route) for route in self._routes_of(label)]
-            found.append(ServerListing(server_label=label, tools=tools, error=self._find_error_text(label)))
-        return found
+            listings.append(ServerListing(server_label=label, tools=tools, error=self._find_error_text(label)))
+        return listings
 
     def tool_names(self, label: str, tool: str | None) -> Iterable[str]:
-        """The names under which the model knows a server's tool, or all of them."""
+        """The model's names for one tool of a server, or for all of its tools where `tool` is None."""
         for name, route in self._routes.items():
             if route.server.name == label and (tool is None or route.tool.name == tool) and self._is_visible(name):
                 yield name
 
     @contextmanager
     def _open_request_servers(self) -> Iterator[list[ServerTools]]:
-        """The servers that the request brought along, open for as long as this lasts."""
+        """Open the connections that need a URL or credentials of the request, during the `with` block.
+
+        A connection that fails is noted in `_unavailable`; the others are open nevertheless.
+        """
         with ExitStack() as stack:
             offers: list[ServerTools] = []
             self._unavailable.clear()
@@ -239,15 +253,16 @@ class RequestServers:
             yield offers
 
     def _acquire_connection(self, declaration: MCPDeclaration) -> AbstractContextManager[ServerTools]:
-        ours = (
-            None
-            if declaration.server_url is not None
-            else self._configured.server_tools[declaration.server_label].server
-        )
-        return self._pool.acquire(declaration, self._caller_id, ours)
+        server = None
+        if declaration.server_url is None:
+            server = self._configured.server_tools[declaration.server_label].server
+        return self._pool.acquire(declaration, self._caller_id, server)
 
     def _is_blocked(self, route: ToolRoute) -> bool:
-        """A call that needs approval was held, and has it by now; unless nobody could be asked."""
+        """Whether a call without an approval may not run.
+
+        Where the client can be asked, a call that needs approval is pending until it has one, and does not come here.
+        """
         if needs_approval(route.server.config, route.tool):
             return True
         return not self._can_request_approval and self._is_approval_declared(route)
@@ -284,12 +299,12 @@ def _check_configured_servers(declarations: Sequence[MCPDeclaration], configured
         if label not in configured:
             refuse(f"There is no MCP server '{label}' here.", where)
         if declaration.has_credentials and not configured[label].config.caller_authorization:
-            given = "authorization" if declaration.authorization is not None else "headers"
+            field = "authorization" if declaration.authorization is not None else "headers"
             message = (
-                f"The server '{label}' is reached with its operator's credentials: leave out '{given}', "
+                f"The server '{label}' is reached with its operator's credentials: leave out '{field}', "
                 "unless the operator writes 'caller_authorization: true' for this server into the gateway's file."
             )
-            refuse(message, f"{declaration.param}.{given}", "unsupported_parameter")
+            refuse(message, f"{declaration.param}.{field}", "unsupported_parameter")
 
 
 def _cannot_ask_text(route: ToolRoute) -> str:
@@ -301,7 +316,7 @@ def _cannot_ask_text(route: ToolRoute) -> str:
 
 
 def _listed_tool_of(route: ToolRoute) -> dict[str, Any]:
-    """A tool in a list. What its server left out is empty: the AI SDK takes no null in such a list."""
+    """A tool as an `mcp_list_tools` item lists it. Missing texts are empty: the AI SDK accepts no null there."""
     tool = route.tool
     annotations = asdict(tool.annotations) if is_dataclass(tool.annotations) else dict(tool.annotations)
     return {
