@@ -1,4 +1,4 @@
-"""What a model name means here: a model, its instructions, and the tools that the gateway runs for it."""
+"""The backends of a gateway: the model or agent behind each public model name, with the tools that it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holodeck.tools.mcp.plugin import MCPPlugin
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """A plain model or an agent, under the name that clients say."""
+    """A plain model or an agent, under its public model name."""
 
     name: str
     created: int
@@ -38,12 +38,12 @@ class Backend:
 
 
 def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict[str, Backend]:
-    """Backends by the names that clients say. The gateway's own MCP servers are shared by its models."""
+    """Build the backends by their public names. Plain models share the gateway's MCP servers; agents have their own."""
     folder, created = loaded.path.parent, int(time.time())
     tools = [item.tool for item in loaded.servers if isinstance(item.tool, MCPTool) and item.tool.enabled]
-    patience = loaded.gateway.limits.discovery_seconds
+    timeout = loaded.gateway.limits.discovery_seconds
     servers = [create_mcp_plugin(tool, base_dir=folder, may_expose_causes=False) for tool in tools]
-    shared = MCPExecutor(servers, discovery_timeout=patience, can_revive=True)
+    shared = MCPExecutor(servers, discovery_timeout=timeout, can_revive=True)
     backends: dict[str, Backend] = {}
     for name, served in loaded.models.items():
         backends[name] = Backend(
@@ -56,7 +56,7 @@ def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict
             max_turns=loaded.gateway.limits.max_turns,
         )
     for name, agent in loaded.agents.items():
-        wired = build_agent(agent, environ=environ, discovery_timeout=patience, revives=True, tells_causes=False)
+        wired = build_agent(agent, environ=environ, discovery_timeout=timeout, revives=True, tells_causes=False)
         config = wired.config
         backends[name] = Backend(
             name=name,
@@ -74,8 +74,9 @@ def build_backends(loaded: LoadedGateway, *, environ: Mapping[str, str]) -> dict
 
 
 def _share_limits(servers: Iterable[MCPPlugin]) -> None:
-    """A server that several agents have gets as many calls at once as its definition says, not from each of them."""
+    """Let agents that use the same remote server share one limit of concurrent calls, instead of each having it."""
     first: dict[tuple[str, int], MCPPlugin] = {}
     for server in servers:
-        if server.config.url is not None:  # what is started as a process is each agent's own
+        # A server without a URL is a process of one agent.
+        if server.config.url is not None:
             server.share_limit(first.setdefault((server.config.url, server.config.max_concurrent_calls), server))

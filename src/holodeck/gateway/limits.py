@@ -1,4 +1,8 @@
-"""How much a caller may ask for: at once, and in a minute. Over it the answer is no, with when to try again."""
+"""Limits per caller and per gateway: requests, transfers and WebSockets at once, requests and tokens a minute.
+
+Nothing waits here: over a limit, `TooManyError` says when to retry. The counts are in memory, so each gateway process
+has its own; only background responses are counted in storage, for all gateways together.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,16 @@ from holodeck.gateway.auth.callers import Caller
 from holodeck.lib.limits import DEFAULT_SOCKETS
 from holodeck.models.gateway import KeyLimits
 
-# Seconds; a run takes from a few of them to minutes, and who asks too early waits again.
+# Seconds until a caller over its limit of background responses retries: a run takes from a few seconds to minutes.
 BACKGROUND_RETRY_AFTER = 5.0
 
-
-_MINUTE = 60.0
-_ACCOUNTS_CHECKED = 3  # at older accounts for each new one: two would do to forget faster than new ones come
+_MINUTE = 60.0  # seconds
+# Older accounts that are checked for each new one. With two or more, accounts are deleted faster than new ones come.
+_ACCOUNTS_CHECKED = 3
 
 
 class TooManyError(Exception):
-    """The caller is over a limit. `parse_retry_after` is in seconds."""
+    """The caller or the gateway is over a limit. `retry_after` is in seconds."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
@@ -38,7 +42,7 @@ def background_limit_error(limit: int) -> TooManyError:
 
 
 class _MinuteWindow:
-    """What was counted in the last minute."""
+    """A sum over the last minute."""
 
     __slots__ = ("_counts", "total")
 
@@ -51,12 +55,12 @@ class _MinuteWindow:
         self.total += count
 
     def expire(self, now: float) -> None:
-        """Leave out what is older than a minute."""
+        """Subtract what is older than a minute."""
         while self._counts and self._counts[0][0] <= now - _MINUTE:
             self.total -= self._counts.popleft()[1]
 
     def seconds_left(self, now: float) -> float:
-        """Until the oldest is forgotten."""
+        """Seconds until the oldest count expires. Only for a window that is not empty."""
         return self._counts[0][0] + _MINUTE - now
 
 
@@ -67,19 +71,20 @@ class _Account:
     sockets: int = 0
     has_token_limit: bool = False
     has_own_limits: bool = False
-    """Its caller has limits of its own in the file. There are only so many, and runs that go on need to find them."""
+    """The caller's key has limits of its own. With a token limit, such an account is never deleted: `add_tokens` finds
+    that limit only here for a run that outlives its request. The keys in the file bound the number of such accounts."""
     requests: _MinuteWindow = field(default_factory=_MinuteWindow)
     tokens: _MinuteWindow = field(default_factory=_MinuteWindow)
 
     def is_empty(self) -> bool:
-        """True when a new one would say the same."""
+        """Whether a new account would be the same, so that this one can be deleted."""
         if self.in_flight or self.transfers or self.sockets or self.requests.total or self.tokens.total:
             return False
         return not (self.has_own_limits and self.has_token_limit)
 
 
 class CallerLimits:
-    """Accounts of all callers, and of the gateway as a whole. In memory: each gateway counts for itself."""
+    """Counts the requests, transfers, WebSockets and tokens of each caller, and of the gateway as a whole."""
 
     def __init__(
         self,
@@ -99,7 +104,7 @@ class CallerLimits:
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many callers are remembered."""
+        """The number of accounts in memory."""
         return len(self._accounts)
 
     @property
@@ -111,11 +116,11 @@ class CallerLimits:
         return self._sockets
 
     def count_request(self, caller: Caller) -> _RequestCount:
-        """Count a request while it lasts: `with rates.request(caller):`. Raises `TooManyError` instead of waiting."""
+        """Count a request during a `with` block, which raises `TooManyError` at its start."""
         return _RequestCount(self, caller)
 
     def start_request(self, caller: Caller) -> None:
-        """A request has come."""
+        """Count a request until `end_request`. Raises `TooManyError`."""
         limits = caller.limits or self._default
         now = self._clock()
         account = self._accounts.get(caller.id) or self._open_account(caller.id, now)
@@ -128,11 +133,10 @@ class CallerLimits:
             account.requests.add(now, 1)
 
     def end_request(self, caller: Caller) -> None:
-        """It is over."""
         self.release(caller.id)
 
     def acquire(self, caller_id: str) -> None:
-        """A run goes on after its request, with which it was let in; it counts until it is released."""
+        """Count a run that goes on after its request until `release`. No limit is checked: its request was counted."""
         self._in_flight += 1
         account = self._accounts.get(caller_id) or self._open_account(caller_id, self._clock())
         account.in_flight += 1
@@ -143,21 +147,25 @@ class CallerLimits:
         account.in_flight -= 1
 
     def add_tokens(self, caller_id: str, tokens: int) -> None:
-        """Note what a finished run has used, also when it went on in the background."""
+        """Count the tokens of a finished run, also of one that went on after its request."""
         account = self._accounts.get(caller_id)
         if account is None and tokens and self._default.tokens_per_minute is not None:
-            account = self._open_account(caller_id, self._clock())  # its request is long over
+            # The request of a background run may have ended long ago, and its account been deleted.
+            account = self._open_account(caller_id, self._clock())
             account.has_token_limit = True
         if account is not None and account.has_token_limit and tokens:
             account.tokens.add(self._clock(), tokens)
 
     def background_limit(self, caller: Caller) -> int:
-        """How many of its background responses may be queued or running. Storage counts them, for all gateways."""
+        """The number of background responses that a caller may have queued or running. Storage counts them."""
         return (caller.limits or self._default).background
 
     @contextmanager
     def count_transfer(self, caller: Caller) -> Iterator[None]:
-        """Count what asks no model, but brings much or follows a stream: as many again as requests. Raises the same."""
+        """Count an upload or a followed stream of an uncounted route during a `with` block. Raises `TooManyError`.
+
+        The limits are those of requests, counted apart from them.
+        """
         limits = caller.limits or self._default
         account = self._accounts.get(caller.id) or self._open_account(caller.id, self._clock())
         if self._transfers >= self._max_in_flight:
@@ -175,7 +183,7 @@ class CallerLimits:
 
     @contextmanager
     def count_socket(self, caller: Caller) -> Iterator[None]:
-        """Count a WebSocket while it is open, whether or not it asks for anything. Raises `TooManyError`."""
+        """Count an open WebSocket during a `with` block, idle or not. Raises `TooManyError`."""
         limits = caller.limits or self._default
         account = self._accounts.get(caller.id) or self._open_account(caller.id, self._clock())
         if self._sockets >= self._max_sockets:
@@ -191,17 +199,19 @@ class CallerLimits:
             account.sockets -= 1
 
     def _open_account(self, caller_id: str, now: float) -> _Account:
-        """A new account. An identity provider may name a new caller each time, so for each of them a few older ones
-        are looked at: more can go than come, and nobody waits until all of them have been.
+        """Create an account, and delete empty ones among a few older accounts.
+
+        An identity provider may name a new caller each time. Checking a few accounts for each new one bounds the number
+        of accounts without a pass over all of them.
         """
         for _ in range(min(_ACCOUNTS_CHECKED, len(self._accounts))):
-            other, account = next(iter(self._accounts.items()))
+            other_id, account = next(iter(self._accounts.items()))
             account.requests.expire(now)
             account.tokens.expire(now)
             if account.is_empty():
-                del self._accounts[other]
+                del self._accounts[other_id]
             else:
-                self._accounts.move_to_end(other)
+                self._accounts.move_to_end(other_id)
         account = self._accounts[caller_id] = _Account()
         return account
 
@@ -223,8 +233,6 @@ class CallerLimits:
 
 
 class _RequestCount:
-    """A request that is counted while it lasts."""
-
     __slots__ = ("_caller", "_caller_limits")
 
     def __init__(self, caller_limits: CallerLimits, caller: Caller) -> None:

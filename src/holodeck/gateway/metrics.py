@@ -1,4 +1,4 @@
-"""Numbers for dashboards, in the text form that Prometheus reads. Labels are names, never values of arguments."""
+"""Counters and histograms of the gateway, rendered as Prometheus text. Labels are names, never values of arguments."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from holodeck.models.events import RunResult
 
-# Of one metric; the servers of requests may have any names, a dashboard has a limit.
+# Label sets of the tool metrics: more would overload a dashboard.
 MAX_METRIC_SERIES = 2_000
 
-
+# The label of everything over the limit of series.
 OTHER_LABEL = "other"
-"""Stands for everything that came after the limit of series was reached."""
+# The label of every server that a request declares: clients may invent any number of names.
 REQUEST_SERVER_LABEL = "(request)"
-"""Stands for every server that a request has brought along, under whatever name."""
+# Upper bounds of the histograms, in seconds.
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 Labels = tuple[tuple[str, str], ...]
 
@@ -32,10 +32,10 @@ class _Histogram:
 
 
 class Metrics:
-    """Counts what happens. Cheap enough for every request."""
+    """The counters and histograms of one gateway. Cheap enough for every request."""
 
     def __init__(self, servers: Collection[str] | None = None) -> None:
-        """`servers`: the operator's MCP servers. Those that requests bring along are counted as one."""
+        """`servers`: the names of the operator's MCP servers. All others are counted as one. None: each by its name."""
         self._servers = servers
         self._counters: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._histograms: dict[str, dict[Labels, _Histogram]] = defaultdict(lambda: defaultdict(_Histogram))
@@ -46,18 +46,18 @@ class Metrics:
         self._histograms["holodeck_request_seconds"][(("route", route),)].observe(seconds)
 
     def count_tool_call(self, server: str, tool: str, seconds: float, *, is_error: bool) -> None:
-        """Count a call. Names of tools that do not exist must not come here."""
+        """Count a tool call. The tool must exist: models invent names, which would each be a label."""
         if server and self._servers is not None and server not in self._servers:
             server, tool = REQUEST_SERVER_LABEL, OTHER_LABEL
         calls, times = self._counters["holodeck_tool_calls_total"], self._histograms["holodeck_tool_seconds"]
-        whose: Labels = (("server", server), ("tool", tool))
-        if whose not in times and len(times) >= MAX_METRIC_SERIES:
-            whose = (("server", OTHER_LABEL), ("tool", OTHER_LABEL))
-        calls[(*whose, ("outcome", "error" if is_error else "ok"))] += 1
-        times[whose].observe(seconds)
+        labels: Labels = (("server", server), ("tool", tool))
+        if labels not in times and len(times) >= MAX_METRIC_SERIES:
+            labels = (("server", OTHER_LABEL), ("tool", OTHER_LABEL))
+        calls[(*labels, ("outcome", "error" if is_error else "ok"))] += 1
+        times[labels].observe(seconds)
 
     def count_run(self, model: str, result: RunResult) -> None:
-        """Count a run that has ended, under the name that clients say."""
+        """Count a finished run. `model`: the public model name."""
         name = ("model", model)
         self._counters["holodeck_runs_total"][(name, ("status", result.status))] += 1
         self._counters["holodeck_turns_total"][(name,)] += result.turns
@@ -66,11 +66,11 @@ class Metrics:
         self._histograms["holodeck_run_seconds"][(name,)].observe(result.seconds)
 
     def count(self, name: str, times: int) -> None:
-        """Something without labels happened so many times; 0 makes it known."""
+        """Add to a counter without labels. 0 creates it, so that it is rendered before the first event."""
         self._counters[name][()] += times
 
     def render(self, gauges: Mapping[str, Iterable[tuple[Labels, float]]]) -> bytes:
-        """Everything, with what is true only now."""
+        """Render all counters and histograms, with `gauges`, whose values are those of this moment."""
         lines: list[str] = []
         for name, counters in sorted(self._counters.items()):
             lines.append(f"# TYPE {name} counter")
@@ -86,19 +86,19 @@ class Metrics:
 
 
 def _render_histogram(name: str, labels: Labels, histogram: _Histogram) -> list[str]:
-    lines, so_far = [], 0
+    lines, cumulative = [], 0
     for bound, count in zip((*map(str, _BUCKETS), "+Inf"), histogram.counts, strict=True):
-        so_far += count
-        lines.append(f"{name}_bucket{_format_labels((*labels, ('le', bound)))} {so_far}")
+        cumulative += count
+        lines.append(f"{name}_bucket{_format_labels((*labels, ('le', bound)))} {cumulative}")
     return [
         *lines,
         f"{name}_sum{_format_labels(labels)} {_format_number(histogram.total)}",
-        f"{name}_count{_format_labels(labels)} {so_far}",
+        f"{name}_count{_format_labels(labels)} {cumulative}",
     ]
 
 
 def _format_number(value: float) -> str:
-    """All digits: a counter that loses some of them stands still and then jumps."""
+    """All digits: a counter with rounded digits would stand still and then jump."""
     return str(int(value)) if value.is_integer() else repr(value)
 
 

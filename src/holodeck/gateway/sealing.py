@@ -3,6 +3,9 @@
 A sealed text is `hd2.` and the base64url of: key id (4 bytes), plain size (8), nonce (12), AES-256-GCM of the
 deflated content. Purpose, caller, key id and plain size are associated data: content opens only for the purpose and
 the caller that it was sealed for, and its plain size is known before anything is inflated.
+
+The keys come from `seal_key` of the gateway's file, or from a key file beside the database, which the first gateway
+creates; see `read_seal_keys`.
 """
 
 from __future__ import annotations
@@ -30,23 +33,27 @@ _SEAL_PREFIX = "hd2."
 _KEY_ID_BYTES = 4
 _SIZE_BYTES = 8
 _HEADER_BYTES = _KEY_ID_BYTES + _SIZE_BYTES
-_HEADER_CHARS = _HEADER_BYTES // 3 * 4  # base64 without padding: the header can be decoded alone
-_NONCE_BYTES = 12  # what AES-GCM takes
+# The header is a multiple of 3 bytes, so that its base64 has no padding and can be decoded alone.
+_HEADER_CHARS = _HEADER_BYTES // 3 * 4
+# The nonce size of AES-GCM.
+_NONCE_BYTES = 12
+# Levels of zlib.
 _STORED = 0
 _DEFLATED = 6
-# A writer of events seals on the event loop: 64 KiB deflate in 2 ms, and what is larger is mostly images, which do not.
+# Bytes that are deflated on the event loop: 64 KiB take 2 ms, and larger content is mostly images, which do not shrink.
 _MAX_INLINE_DEFLATED = 64 * 1024
+_SEAL_KEY_FIX = "Set 'seal_key' to share it and to keep it over a restart."
 
 
 class BrokenSealError(ValueError):
-    """The text has the mark of sealed content, and does not open for this purpose and this caller."""
+    """The text has the prefix of sealed content, and does not open for this purpose and this caller."""
 
     def __init__(self) -> None:
         super().__init__("This content was not sealed for this caller by this gateway, or it was changed.")
 
 
 class SealKeys:
-    """The operator's keys. The first one seals, all of them open."""
+    """The operator's keys. The first one seals, and all of them open, so that keys can be replaced."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
         keys = [_SealKey(secret) for secret in secrets]
@@ -67,15 +74,15 @@ class Seal:
         self._caller = caller_id.encode("utf-8", "surrogatepass")
 
     def seal(self, purpose: str, content: bytes) -> str:
-        """The sealed text. Quick enough for the event loop: large content is not deflated."""
+        """Seal content. Fast enough for the event loop: large content is not deflated."""
         return self._seal(purpose, content, _DEFLATED if len(content) <= _MAX_INLINE_DEFLATED else _STORED)
 
     def seal_compressed(self, purpose: str, content: bytes) -> str:
-        """The sealed text, as short as can be. Takes seconds for large content: not for the event loop."""
+        """Seal content and deflate it whatever its size. Takes seconds for large content: not for the event loop."""
         return self._seal(purpose, content, _DEFLATED)
 
     def open(self, purpose: str, text: str) -> bytes:
-        """The content. Raises `BrokenSealError`; inflates no more than the header says."""
+        """Open a sealed text. Raises `BrokenSealError`. Inflates no more than the plain size in the header."""
         from cryptography.exceptions import InvalidTag
 
         sealed = _decode_base64(text[len(_SEAL_PREFIX) :])
@@ -102,18 +109,18 @@ class Seal:
         return _SEAL_PREFIX + base64.urlsafe_b64encode(header + nonce + packed).decode()
 
     def _associated_data(self, purpose: str, header: bytes) -> bytes:
-        """Each part with its length before it, so that no two lists of parts read the same."""
+        """The parts with length prefixes, so that no two lists of parts have the same encoding."""
         parts = (purpose.encode(), self._caller, header)
         return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 class _SealKey:
-    """One secret of the operator, and from it a cipher for each purpose."""
+    """One secret of the operator, from which a cipher for each purpose is derived."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = hashlib.sha256(secret).digest()
         self.id = self._derive(b"id", b"", _KEY_ID_BYTES)
-        """Names the key in sealed content. A keyed hash, cut short: it says nothing of the key."""
+        """Names the key in sealed content. A short keyed hash, which reveals nothing of the key."""
 
     def cipher(self, purpose: str) -> AESGCM:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -125,19 +132,41 @@ class _SealKey:
 
 
 def is_sealed(text: str) -> bool:
-    """True for content of this gateway, by its mark; everything else is another provider's."""
+    """Whether a text has the prefix of sealed content. Content without it comes from another provider."""
     return text.startswith(_SEAL_PREFIX)
 
 
 def plain_size(text: str) -> int | None:
-    """How many bytes a sealed text says that it holds; only `open` finds out whether that is true. None: it has no
-    header.
-    """
+    """The plain size in the header of a sealed text, in bytes. Not authenticated before `open`. None: no header."""
     try:
         header = _decode_base64(text[len(_SEAL_PREFIX) : len(_SEAL_PREFIX) + _HEADER_CHARS])
     except BrokenSealError:
         return None
     return int.from_bytes(header[_KEY_ID_BYTES:], "big") if len(header) == _HEADER_BYTES else None
+
+
+def read_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
+    """Read or create the keys; the first one seals.
+
+    A key file that is too short is refused earlier, when the configuration is read. A file that cannot be read or
+    written does not prevent serving: then there is one random key, which lasts until the gateway stops.
+    """
+    if config.seal_key:
+        return [key.reveal().encode("utf-8", "surrogateescape") for key in config.seal_key]
+    file = seal_key_file(config.storage.url, folder)
+    if file is None:
+        log.warning("gateway.seal_is_temporary", fix=_SEAL_KEY_FIX)
+        return [secrets.token_bytes(MIN_SEAL_KEY_BYTES)]
+    try:
+        if file.exists() and not file.stat().st_size:
+            # An empty key is no secret. It comes from a disk that lost the content of the file.
+            file.unlink(missing_ok=True)
+        if not file.exists():
+            _create_key_file(file)
+        return [file.read_bytes()]
+    except OSError as error:
+        log.warning("gateway.seal_is_temporary", file=file.name, reason=error.strerror, fix=_SEAL_KEY_FIX)
+        return [secrets.token_bytes(MIN_SEAL_KEY_BYTES)]
 
 
 def _decode_base64(text: str) -> bytes:
@@ -149,40 +178,15 @@ def _decode_base64(text: str) -> bytes:
 
 def _inflate(deflated: bytes, size: int) -> bytes:
     inflater = zlib.decompressobj()
-    # One byte more than there may be, so that too much is seen; a limit of 0 would be none.
+    # One byte more than the size, so that longer content is detected; and a limit of 0 would mean no limit.
     content = inflater.decompress(deflated, size + 1)
     if len(content) != size or not inflater.eof:
         raise BrokenSealError
     return content
 
 
-_SEAL_KEY_FIX = "Set 'seal_key' to share it and to keep it over a restart."
-
-
-def read_seal_keys(config: GatewayFile, folder: Path) -> list[bytes]:
-    """The keys; the first one seals. A key file that is too short was refused when the configuration was read.
-
-    A file that cannot be used is no reason not to serve: then there is one key that lasts until the gateway stops.
-    """
-    if config.seal_key:
-        return [key.reveal().encode("utf-8", "surrogateescape") for key in config.seal_key]
-    file = seal_key_file(config.storage.url, folder)
-    if file is None:
-        log.warning("gateway.seal_is_temporary", fix=_SEAL_KEY_FIX)
-        return [secrets.token_bytes(MIN_SEAL_KEY_BYTES)]
-    try:
-        if file.exists() and not file.stat().st_size:
-            file.unlink(missing_ok=True)  # a key that everybody knows, from a disk that lost its content
-        if not file.exists():
-            _create_key_file(file)
-        return [file.read_bytes()]
-    except OSError as error:
-        log.warning("gateway.seal_is_temporary", file=file.name, reason=error.strerror, fix=_SEAL_KEY_FIX)
-        return [secrets.token_bytes(MIN_SEAL_KEY_BYTES)]
-
-
 def _create_key_file(file: Path) -> None:
-    """Write a new key: it is there whole or not at all, also when two gateways start at once."""
+    """Write a new key file atomically. When two gateways start at once, the first file stays."""
     draft = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
