@@ -9,7 +9,7 @@ import pytest
 from async_tests import async_test
 from gateway.running_gateway import MODEL, RunningGateway, run_gateway
 
-from holodeck.gateway.app import Route
+from holodeck.gateway.http.request import Route
 from holodeck.testing import FaultyMCPServer, ScriptedModel, say
 
 ALICE, BOB, ROOT = "hd-alice", "hd-bob", "hd-root"

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Frame, Opcode
 
-from holodeck.gateway.http.request_body import GatewayBudget
 from holodeck.gateway.server.ws_frames import FrameSplitter
+from holodeck.lib.byte_budget import ByteBudget
 
 SIZES = st.sampled_from([0, 1, 125, 126, 127, 300, 70_000])
 EMPTY = bytes((0, 0x80, 0, 0, 0, 0))
@@ -35,7 +35,7 @@ def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
 @settings(deadline=None)
 @given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
 def test_frames_do_not_depend_on_how_the_bytes_are_split(sizes: list[int], cuts: list[int]) -> None:
-    room = GatewayBudget(sum(sizes))
+    room = ByteBudget(sum(sizes))
     frames, sent = FrameSplitter(room, max_frame_bytes=100_000), _frames(sizes)
     assert [frame for piece in _cut(b"".join(sent), cuts) for frame in frames.feed(piece)] == sent
     assert room.available == 0
@@ -48,7 +48,7 @@ def test_frames_do_not_depend_on_how_the_bytes_are_split(sizes: list[int], cuts:
 @given(st.lists(SIZES, min_size=1, max_size=4), st.lists(st.integers(0, 300_000), max_size=8))
 def test_a_message_over_the_byte_budget_is_cut_and_the_next_message_is_read(sizes: list[int], cuts: list[int]) -> None:
     sizes = [*sizes, 200]
-    room = GatewayBudget(sum(sizes) - 1)
+    room = ByteBudget(sum(sizes) - 1)
     frames, sent = FrameSplitter(room, max_frame_bytes=100_000), _frames(sizes)
     came = [frame for piece in _cut(b"".join(sent), cuts) for frame in frames.feed(piece)]
     pings = [frame for frame in sent if frame[0] & 0x0F == Opcode.PING]
@@ -63,7 +63,7 @@ def test_a_message_over_the_byte_budget_is_cut_and_the_next_message_is_read(size
 
 
 def test_of_a_frame_over_the_size_limit_only_the_header_is_passed_on() -> None:
-    room = GatewayBudget(1_000)
+    room = ByteBudget(1_000)
     frames = FrameSplitter(room, max_frame_bytes=100)
     (long,) = _frames([101])
     (head,) = frames.feed(long)
@@ -76,7 +76,7 @@ def test_of_a_frame_over_the_size_limit_only_the_header_is_passed_on() -> None:
 def test_a_message_is_incomplete_until_its_last_byte_has_arrived(room: int) -> None:
     sent = b"".join(_frames([3, 4]))
     for cut in range(1, len(sent)):
-        frames = FrameSplitter(GatewayBudget(room), max_frame_bytes=100)
+        frames = FrameSplitter(ByteBudget(room), max_frame_bytes=100)
         list(frames.feed(sent[:cut]))
         assert frames.is_mid_message
         list(frames.feed(sent[cut:]))
@@ -85,7 +85,7 @@ def test_a_message_is_incomplete_until_its_last_byte_has_arrived(room: int) -> N
 
 
 def test_data_frames_count_as_progress_of_a_message_and_pings_do_not() -> None:
-    frames = FrameSplitter(GatewayBudget(1_000), max_frame_bytes=100)
+    frames = FrameSplitter(ByteBudget(1_000), max_frame_bytes=100)
     first, ping, last = _frames([3, 0])
     moved = [frames.received_bytes]
     for piece in (first[:-2], first[-2:-1], first[-1:], ping, ping[:4], ping[4:], last):

@@ -1,94 +1,53 @@
-"""The HTTP surface: who asks, whether they may, which route it is, and the answer written down."""
+"""The ASGI application of the gateway.
+
+For an HTTP request, in this order: duplicate headers are refused, the route is matched, host and origin are checked,
+the caller is authenticated, the request is counted against its limits, the body is read, the handler runs, and its
+reply is written. A WebSocket goes through the same checks and then belongs to its handler until it ends.
+
+A counted request is cancelled when its client disconnects; so is every stream. While the gateway drains, new counted
+requests are refused with 503, and replies close their connections. Every exception becomes a wire error here; only one
+that is raised after a reply was started goes on to the server, which cuts the connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
-from dataclasses import dataclass
-from typing import Any
 from urllib.parse import parse_qsl
 
 from holodeck.gateway.auth.callers import Caller, Callers
 from holodeck.gateway.auth.hosts import HostPolicy
+from holodeck.gateway.http.asgi import Message, Receive, Scope, Send
 from holodeck.gateway.http.errors import APIError, client_gone_error, reply_for, shutting_down_error, unauthorized_error
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply
-from holodeck.gateway.http.request_body import BodyReader, GatewayBudget, RequestReservation, is_small_body
+from holodeck.gateway.http.request import Request, Route
+from holodeck.gateway.http.request_body import BodyReader, RequestReservation, is_small_body
 from holodeck.gateway.http.request_scope import RequestScope, open_socket_span, request_id_of
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics import Metrics
-from holodeck.gateway.server.disconnect import CancelOnDisconnect, Client, Receive, find_client
+from holodeck.gateway.server.disconnect import CancelOnDisconnect, Client, find_client
 from holodeck.gateway.server.sse_keepalive import SSEKeepAlive
 from holodeck.gateway.wire.client_kind import ClientKind, detect_client_kind
 from holodeck.lib import log
-from holodeck.lib.errors import BadRequestError
-from holodeck.lib.json.parse import TooDeepError, parse_json
-from holodeck.lib.limits import (
-    DEFAULT_REQUEST_SECONDS,
-    DEFAULT_SILENT_SECONDS,
-)
-from holodeck.lib.types import record
+from holodeck.lib.byte_budget import ByteBudget
+from holodeck.lib.limits import DEFAULT_REQUEST_SECONDS, DEFAULT_SILENT_SECONDS
 
-Scope = MutableMapping[str, Any]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
-
-@record
-class Request:
-    """A request on its way to its route."""
-
-    caller: Caller
-    path_params: Mapping[str, str]
-    query: Mapping[str, str]
-    reservation: RequestReservation
-    body: bytes = b""
-    client_kind: ClientKind = "openai"
-
-    def json(self) -> Any:
-        """The body as data. Raises the 400 of a body that is none.
-
-        Not in a thread: the parser holds the interpreter, and a thread would hold the loop up as long (32 MB: 0.2 to
-        0.4 s). 'limits.body_bytes' bounds it.
-        """
-        try:
-            return parse_json(self.body)
-        except TooDeepError as error:
-            raise BadRequestError(f"The body is {error}.", code="invalid_json") from None
-        except ValueError:
-            raise BadRequestError("The body is not valid JSON.", code="invalid_json") from None
-
-
-Handler = Callable[[Request], Awaitable[Reply | StreamedReply]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """A method and a path with what answers it. `is_public` needs no key; `is_admin` needs an operator's."""
-
-    method: str
-    path: str
-    handler: Handler
-    is_public: bool = False
-    is_admin: bool = False
-    is_counted: bool = True
-    """Whether it counts against the limits of its caller."""
-    may_have_slashes: bool = False
-    """Whether what its path ends with may have slashes in it, as names of models have."""
-
-
-READY_PATH = "/readyz"
-"""What a load balancer asks; while we drain, the answer is no."""
-_CLOSE_HEADERS = ((b"connection", b"close"),)
-"""Else a client that has a connection would come back by it, and be refused until it gives up."""
-_SINGLE_HEADERS = frozenset((b"host", b"origin", b"authorization", b"api-key", b"content-length", b"content-type"))
-"""Headers that decide what a request may do, or where it ends."""
 SocketHandler = Callable[[Caller, ClientKind, Receive, Send, Callable[[], bool]], Awaitable[None]]
+"""Serves one accepted WebSocket. The last argument says whether the gateway is draining."""
+
+# The route for load balancers; it is refused while the gateway drains.
+READY_PATH = "/readyz"
+# Of replies while the gateway drains: a client would otherwise reuse its connection, and be refused until it gives up.
+_CLOSE_HEADERS = ((b"connection", b"close"),)
+# Headers that decide what a request may do, or where it ends. They may occur once.
+_SINGLE_HEADERS = frozenset((b"host", b"origin", b"authorization", b"api-key", b"content-length", b"content-type"))
 
 
 class Gateway:
-    """An ASGI application. It refuses at once what it cannot take on, and never answers with a traceback."""
+    """The ASGI application. It refuses at once what is over a limit, and never replies with a traceback."""
 
     def __init__(
         self,
@@ -99,14 +58,15 @@ class Gateway:
         hosts: HostPolicy,
         metrics: Metrics,
         body_limit: int,
-        budget: GatewayBudget,
+        budget: ByteBudget,
         body_seconds: float = DEFAULT_REQUEST_SECONDS,
         silent_seconds: float = DEFAULT_SILENT_SECONDS,
         sockets: Mapping[str, SocketHandler] | None = None,
     ) -> None:
-        """`budget`: for all bodies at once.
+        """`body_limit`: bytes of one body. `budget`: bytes of all bodies in memory.
 
-        `sockets`: by their paths, what serves WebSockets. They need a key like every route.
+        `body_seconds`: between two chunks of a body. `silent_seconds`: until an idle stream gets a comment.
+        `sockets`: the handlers of WebSockets by their paths. They need a key like every route that is not public.
         """
         self.routes = routes
         self.sockets = sockets or {}
@@ -133,37 +93,39 @@ class Gateway:
 
     async def _serve_http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = _decode_headers(scope)
-        with RequestScope(scope, headers, self._metrics) as visit:
+        with RequestScope(scope, headers, self._metrics) as request_scope:
 
-            async def write(message: MutableMapping[str, Any]) -> None:
+            async def write(message: Message) -> None:
                 if message["type"] == "http.response.start":
-                    visit.status = message["status"]
+                    request_scope.status = message["status"]
                     message["headers"] = [
                         *message["headers"],
-                        (b"x-request-id", visit.id.encode()),
+                        (b"x-request-id", request_scope.id.encode()),
                         *self._hosts.cors_headers(headers),
                         *(_CLOSE_HEADERS if self.is_draining else ()),
                     ]
                 await send(message)
 
             try:
-                await self._dispatch(scope, headers, receive, write, visit)
-            except Exception as error:  # the boundary: whatever it was, the client gets a wire error
-                if visit.status:
+                await self._dispatch(scope, headers, receive, write, request_scope)
+            # The boundary: every error becomes a wire error.
+            except Exception as error:
+                if request_scope.status:
                     raise
-                await _write_reply(write, reply_for(error, visit.id))
+                await _write_reply(write, reply_for(error, request_scope.id))
             except asyncio.CancelledError:
                 if not self.is_draining:
                     raise
-                if not visit.status:  # else there is nothing more to say, and an error would be told with a traceback
-                    await _write_reply(write, reply_for(shutting_down_error(), visit.id))
+                # A reply that was started just ends: raising would make the server log a traceback.
+                if not request_scope.status:
+                    await _write_reply(write, reply_for(shutting_down_error(), request_scope.id))
             finally:
-                self._body_reader.release(visit)
+                self._body_reader.release(request_scope)
 
     async def _serve_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The checks of every request, then the connection is its handler's. Refusals are plain HTTP answers."""
+        """Check the handshake as every request is, and run the handler. A refusal is a plain HTTP reply."""
         headers = _decode_headers(scope)
-        request, path = request_id_of(headers), scope["path"]
+        request_id, path = request_id_of(headers), scope["path"]
         await receive()  # websocket.connect
         with ExitStack() as stack:
             try:
@@ -171,13 +133,14 @@ class Gateway:
                 self._hosts.check(headers, scope["scheme"])
                 handler, caller = self._require_socket_handler(path), await self._authenticate(headers)
                 stack.enter_context(self._caller_limits.count_socket(caller))
-            except Exception as error:  # the boundary, as for HTTP
-                reply = reply_for(error, request)
-                log.info("gateway.socket", path=path, status=reply.status, request=request)
-                await _refuse_socket(send, reply, request)
+            # The boundary, as for HTTP.
+            except Exception as error:
+                reply = reply_for(error, request_id)
+                log.info("gateway.socket", path=path, status=reply.status, request=request_id)
+                await _refuse_socket(send, reply, request_id)
                 return
-            await send({"type": "websocket.accept", "headers": [(b"x-request-id", request.encode())]})
-            with log.scope(request=request, caller=caller.id), open_socket_span(headers, path, request):
+            await send({"type": "websocket.accept", "headers": [(b"x-request-id", request_id.encode())]})
+            with log.scope(request=request_id, caller=caller.id), open_socket_span(headers, path, request_id):
                 log.info("gateway.socket", path=path)
                 await handler(caller, detect_client_kind(headers), receive, send, lambda: self.is_draining)
 
@@ -189,45 +152,44 @@ class Gateway:
             self._hosts.check(headers, scope["scheme"])
             await _write_reply(send, Reply(status=204))
             return
-        route, path = self._match_route(scope["method"], scope["path"])
+        route, path_params = self._match_route(scope["method"], scope["path"])
         request_scope.route = route.path
-        if not route.is_public:  # a probe comes by address, and learns nothing
+        # Probes come by address instead of host name, and public routes reveal nothing.
+        if not route.is_public:
             self._hosts.check(headers, scope["scheme"])
         caller = Caller(id="") if route.is_public else await self._authorize(headers, route)
         if caller.id:
             log.add_fields(caller=caller.id)
-        if self.is_draining and ((route.is_counted and not route.is_public) or route.path == READY_PATH):
+        is_counted = route.is_counted and not route.is_public
+        if self.is_draining and (is_counted or route.path == READY_PATH):
             raise shutting_down_error()
         client = find_client(scope)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1"))) if scope["query_string"] else {}
         has_body = scope["method"] in {"POST", "PATCH"}
-        is_counted = route.is_counted and not route.is_public
-        # A body counts from its first byte on: else any number of them could be held in memory.
+        # Counted before the body is read: otherwise any number of bodies could be in memory.
+        counted: AbstractContextManager[None] = nullcontext()
         if is_counted:
-            counted: AbstractContextManager[None] = self._caller_limits.count_request(caller)
-        else:
-            counted = (
-                self._caller_limits.count_transfer(caller) if has_body and not is_small_body(headers) else nullcontext()
-            )
+            counted = self._caller_limits.count_request(caller)
+        elif has_body and not is_small_body(headers):
+            counted = self._caller_limits.count_transfer(caller)
         with counted, RequestReservation(self._budget) as reservation:
             body = await self._body_reader.read(receive, headers, client, request_scope) if has_body else b""
             reservation.acquire_parsed(body)
-            call = Request(
+            request = Request(
                 caller=caller,
-                path_params=path,
+                path_params=path_params,
                 query=query,
                 reservation=reservation,
                 body=body,
                 client_kind=detect_client_kind(headers),
             )
             if is_counted:
-                await self._write_answer(
-                    await _run_while_connected(route.handler(call), receive, client), receive, send, client
-                )
+                reply = await _run_while_connected(route.handler(request), receive, client)
+                await self._write_answer(reply, receive, send, client)
                 return
-            answer = await route.handler(call)
-        with self._caller_limits.count_transfer(caller) if isinstance(answer, StreamedReply) else nullcontext():
-            await self._write_answer(answer, receive, send, client)
+            reply = await route.handler(request)
+        with self._caller_limits.count_transfer(caller) if isinstance(reply, StreamedReply) else nullcontext():
+            await self._write_answer(reply, receive, send, client)
 
     def _require_socket_handler(self, path: str) -> SocketHandler:
         if path not in self.sockets:
@@ -250,7 +212,8 @@ class Gateway:
         return caller
 
     def _match_route(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
-        asked, method = method, "GET" if method == "HEAD" else method  # the server leaves the body out
+        # The server leaves out the body of a reply to HEAD.
+        sent_method, method = method, "GET" if method == "HEAD" else method
         found = self._routes_by_path.get((method, path))
         if found is not None:
             return found, {}
@@ -263,20 +226,20 @@ class Gateway:
                 allowed.add(route.method)
         if allowed:
             listed = ", ".join(sorted(allowed))
-            message = f"{asked} is not allowed on {path}; {listed} is."
+            message = f"{sent_method} is not allowed on {path}; {listed} is."
             raise APIError(405, message, kind="invalid_request", code="method_not_allowed", allow=listed)
-        raise APIError(404, f"Unknown request URL: {asked} {path}.", kind="not_found", code="unknown_url")
+        raise APIError(404, f"Unknown request URL: {sent_method} {path}.", kind="not_found", code="unknown_url")
 
     async def _write_answer(
-        self, answer: Reply | StreamedReply, receive: Receive, send: Send, client: Client | None
+        self, reply: Reply | StreamedReply, receive: Receive, send: Send, client: Client | None
     ) -> None:
-        if isinstance(answer, Reply):
+        if isinstance(reply, Reply):
             if client is not None:
                 client.cork()
-            await _write_reply(send, answer)
+            await _write_reply(send, reply)
         else:
             await _write_stream(
-                send, CancelOnDisconnect(receive, client), answer, SSEKeepAlive(send, self._silent_seconds), client
+                send, CancelOnDisconnect(receive, client), reply, SSEKeepAlive(send, self._silent_seconds), client
             )
 
 
@@ -285,7 +248,7 @@ def _decode_headers(scope: Scope) -> dict[str, str]:
 
 
 def _check_duplicate_headers(scope: Scope, headers: Mapping[str, str]) -> None:
-    """Raise for a header that is there twice and must not be: a proxy may have heeded the other one."""
+    """Raise `APIError` for a repeated header that may occur once: a proxy may have used the other value."""
     if len(headers) == len(scope["headers"]):
         return
     for name, count in Counter(name for name, _ in scope["headers"]).items():
@@ -297,13 +260,13 @@ def _check_duplicate_headers(scope: Scope, headers: Mapping[str, str]) -> None:
 async def _run_while_connected(
     handler_call: Awaitable[Reply | StreamedReply], receive: Receive, client: Client | None
 ) -> Reply | StreamedReply:
-    """Wait for an answer, but not longer than somebody waits for it."""
-    answer: Reply | StreamedReply | None = None
-    with CancelOnDisconnect(receive, client) as attended:
-        answer = await handler_call
-    if attended.is_disconnected or answer is None:
+    """Wait for a handler, and cancel it when the client disconnects."""
+    reply: Reply | StreamedReply | None = None
+    with CancelOnDisconnect(receive, client) as disconnect:
+        reply = await handler_call
+    if disconnect.is_disconnected or reply is None:
         raise client_gone_error()
-    return answer
+    return reply
 
 
 async def _write_reply(send: Send, reply: Reply) -> None:
@@ -313,43 +276,47 @@ async def _write_reply(send: Send, reply: Reply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-async def _refuse_socket(send: Send, reply: Reply, request: str) -> None:
-    """Say no before there is a WebSocket."""
+async def _refuse_socket(send: Send, reply: Reply, request_id: str) -> None:
+    """Answer a WebSocket handshake with an HTTP reply."""
 
-    async def write(message: MutableMapping[str, Any]) -> None:
+    async def write(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], (b"x-request-id", request.encode())]
+            message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
         await send({**message, "type": message["type"].replace("http.", "websocket.http.", 1)})
 
     await _write_reply(write, reply)
 
 
 async def _write_stream(
-    send: Send, disconnect: CancelOnDisconnect, answer: StreamedReply, keepalive: SSEKeepAlive, client: Client | None
+    send: Send, disconnect: CancelOnDisconnect, reply: StreamedReply, keepalive: SSEKeepAlive, client: Client | None
 ) -> None:
     headers = [
-        (b"content-type", answer.content_type.encode()),
+        (b"content-type", reply.content_type.encode()),
         (b"cache-control", b"no-store"),
-        (b"x-accel-buffering", b"no"),  # else nginx collects events until it has a few kilobytes of them
+        # Without it nginx buffers events until it has a few kilobytes of them.
+        (b"x-accel-buffering", b"no"),
     ]
-    headers += [(name.encode(), value.encode()) for name, value in answer.headers.items()]
+    headers += [(name.encode(), value.encode()) for name, value in reply.headers.items()]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    with disconnect:  # leaving it early closes the pieces, and with them the run behind them
+    # A disconnect cancels this block, which closes the chunks and ends the run behind them.
+    with disconnect:
         try:
-            await _write_chunks(send, answer, keepalive)
+            await _write_chunks(send, reply, keepalive)
         except StreamCutError:
-            if client is None:  # a server that is not ours cuts what fails
+            # A server that is not ours cuts the connection of an application that fails.
+            if client is None:
                 raise
             client.cut_connection()
-            await asyncio.Event().wait()  # until it is gone, and this block is left
+            # Waits for the disconnect, which cancels this block.
+            await asyncio.Event().wait()
 
 
-async def _write_chunks(send: Send, answer: StreamedReply, keepalive: SSEKeepAlive) -> None:
-    async with aclosing(answer.chunks) as pieces:
+async def _write_chunks(send: Send, reply: StreamedReply, keepalive: SSEKeepAlive) -> None:
+    async with aclosing(reply.chunks) as chunks:
         with keepalive:
-            async for piece in pieces:
+            async for chunk in chunks:
                 keepalive.chunks_sent += 1
-                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
 
 

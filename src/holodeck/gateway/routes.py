@@ -1,14 +1,14 @@
-"""The table of routes: the whole surface of the gateway on one page."""
+"""The table of routes: the whole HTTP surface of the gateway on one page."""
 
 from __future__ import annotations
 
-from holodeck.gateway.app import READY_PATH, Request, Route
+from holodeck.gateway.app import READY_PATH
 from holodeck.gateway.endpoints.admin import AdminEndpoints
 from holodeck.gateway.endpoints.chat_completions import ChatCompletions
 from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.responses import Responses
-from holodeck.gateway.http.replies import Reply, StreamedReply
+from holodeck.gateway.http.request import Route
 
 
 def build_routes(
@@ -18,46 +18,19 @@ def build_routes(
     context: ContextEndpoints,
     chat: ChatCompletions,
 ) -> list[Route]:
-    """Every route, with who may use it."""
-
-    async def create_response(request: Request) -> Reply | StreamedReply:
-        return await responses.create(
-            request.json(), request.caller, request.reservation, client_kind=request.client_kind
-        )
-
-    async def get_response(request: Request) -> Reply | StreamedReply:
-        return await responses.get(
-            request.path_params["id"], request.caller, request.query, client_kind=request.client_kind
-        )
-
-    async def delete_response(request: Request) -> Reply:
-        return await responses.delete(request.path_params["id"], request.caller)
-
-    async def cancel_response(request: Request) -> Reply:
-        return await responses.cancel(request.path_params["id"], request.caller)
-
-    async def list_input_items(request: Request) -> Reply:
-        return await responses.list_input_items(request.path_params["id"], request.caller, request.query)
-
-    async def compact_context(request: Request) -> Reply:
-        return await context.compact(request.json(), request.caller, request.reservation)
-
-    async def count_input_tokens(request: Request) -> Reply:
-        return await context.count_input_tokens(request.json(), request.caller, request.reservation)
-
-    async def create_chat_completion(request: Request) -> Reply | StreamedReply:
-        return await chat.create(request.json(), request.caller)
-
-    items = "/v1/conversations/{id}/items"
+    """Build every route, with the key that it needs and whether it counts against the limits of its caller."""
+    items, server = "/v1/conversations/{id}/items", "/v1/mcp/servers/{name}"
     return [
-        Route(method="POST", path="/v1/responses", handler=create_response),
-        Route(method="POST", path="/v1/responses/compact", handler=compact_context),
-        Route(method="POST", path="/v1/responses/input_tokens", handler=count_input_tokens),
-        Route(method="POST", path="/v1/chat/completions", handler=create_chat_completion),
-        Route(method="GET", path="/v1/responses/{id}", handler=get_response, is_counted=False),
-        Route(method="DELETE", path="/v1/responses/{id}", handler=delete_response, is_counted=False),
-        Route(method="POST", path="/v1/responses/{id}/cancel", handler=cancel_response, is_counted=False),
-        Route(method="GET", path="/v1/responses/{id}/input_items", handler=list_input_items, is_counted=False),
+        Route(method="POST", path="/v1/responses", handler=responses.create),
+        Route(method="POST", path="/v1/responses/compact", handler=context.compact),
+        Route(method="POST", path="/v1/responses/input_tokens", handler=context.count_input_tokens),
+        Route(method="POST", path="/v1/chat/completions", handler=chat.create),
+        Route(method="GET", path="/v1/responses/{id}", handler=responses.get, is_counted=False),
+        Route(method="DELETE", path="/v1/responses/{id}", handler=responses.delete, is_counted=False),
+        Route(method="POST", path="/v1/responses/{id}/cancel", handler=responses.cancel, is_counted=False),
+        Route(
+            method="GET", path="/v1/responses/{id}/input_items", handler=responses.list_input_items, is_counted=False
+        ),
         Route(method="POST", path="/v1/conversations", handler=conversations.create, is_counted=False),
         Route(method="GET", path="/v1/conversations/{id}", handler=conversations.get, is_counted=False),
         Route(method="POST", path="/v1/conversations/{id}", handler=conversations.update, is_counted=False),
@@ -69,16 +42,8 @@ def build_routes(
         Route(method="GET", path="/v1/models", handler=admin.list_models, is_counted=False),
         Route(method="GET", path="/v1/models/{id}", handler=admin.get_model, is_counted=False, may_have_slashes=True),
         Route(method="GET", path="/v1/mcp/servers", handler=admin.list_servers, is_admin=True, is_counted=False),
-        Route(
-            method="GET", path="/v1/mcp/servers/{name}/tools", handler=admin.list_tools, is_admin=True, is_counted=False
-        ),
-        Route(
-            method="POST",
-            path="/v1/mcp/servers/{name}/refresh",
-            handler=admin.refresh_server,
-            is_admin=True,
-            is_counted=False,
-        ),
+        Route(method="GET", path=f"{server}/tools", handler=admin.list_tools, is_admin=True, is_counted=False),
+        Route(method="POST", path=f"{server}/refresh", handler=admin.refresh_server, is_admin=True, is_counted=False),
         Route(method="GET", path="/metrics", handler=admin.get_metrics, is_admin=True, is_counted=False),
         Route(method="GET", path="/healthz", handler=admin.get_health, is_public=True),
         Route(method="GET", path=READY_PATH, handler=admin.get_readiness, is_public=True),

@@ -30,7 +30,6 @@ from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.endpoints.responses_ws import ResponseSockets
-from holodeck.gateway.http.request_body import GatewayBudget
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.routes import build_routes
@@ -43,6 +42,7 @@ from holodeck.gateway.sealing import SealKeys, read_seal_keys
 from holodeck.gateway.server.http_protocol import build_http_protocol
 from holodeck.gateway.server.ws_protocol import build_websocket_protocol
 from holodeck.lib import log
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
 from holodeck.lib.limits import DAY
 from holodeck.lib.system.fd_shortage import watch_file_shortage
@@ -82,7 +82,7 @@ class Service:
         seal_keys = SealKeys(read_seal_keys(config, loaded.path.parent))
         callers = Callers(_build_caller_providers(loaded, loaded.path.parent))
         self.has_no_auth = callers.has_no_auth
-        self.budget = GatewayBudget(config.limits.body_budget)
+        self.budget = ByteBudget(config.limits.body_budget)
         context_bytes = config.limits.context_bytes
         starter = RunBuilder(backends, config, self.budget)
         continuing = ContinuationResolver(self.store, seal_keys, max_bytes=context_bytes)

@@ -1,4 +1,4 @@
-"""What an operator looks at: is it alive, is it ready, which models and MCP servers it has, and in which state."""
+"""Health, readiness, metrics, models and MCP servers of the gateway."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holodeck.gateway.backends import Backend
 from holodeck.gateway.http.errors import not_found_error
 from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.request import Request
 from holodeck.gateway.metrics import Labels, Metrics
 from holodeck.gateway.runs.background import Background
 from holodeck.lib.errors import MCPError, StorageError
@@ -18,12 +19,9 @@ from holodeck.storage.base import ResponseStore
 from holodeck.tools.mcp.connection.connection import ConnectionState
 from holodeck.tools.mcp.server_tools import ServerTools
 
-if TYPE_CHECKING:
-    from holodeck.gateway.app import Request
-
 
 class AdminEndpoints:
-    """Answers without touching a model. MCP being down never makes the gateway unready."""
+    """Routes that do not use a model. The gateway is ready while its storage is, whether or not MCP servers are up."""
 
     def __init__(
         self,
@@ -53,12 +51,12 @@ class AdminEndpoints:
         return json_reply({"status": "ok" if is_ready else "no storage"}, 200 if is_ready else 503)
 
     async def get_metrics(self, request: Request) -> Reply:
-        """Everything that was counted, and what is true now."""
-        # Two agents may each have a server of the same name: then it is counted how many are in a state.
-        found = Counter((offer.server.name, offer.server.state) for offer in self._server_tools())
+        """Render the counters and histograms, with gauges of this moment."""
+        # The value is a count, because two agents may each have a server of the same name.
+        counts = Counter((offer.server.name, offer.server.state) for offer in self._server_tools())
         states: list[tuple[Labels, float]] = [
-            ((("server", name), ("state", state.name.lower())), float(found[name, state]))
-            for name in dict.fromkeys(name for name, _ in found)
+            ((("server", name), ("state", state.name.lower())), float(counts[name, state]))
+            for name in dict.fromkeys(name for name, _ in counts)
             for state in ConnectionState
         ]
         breakers: list[tuple[Labels, float]] = [
@@ -75,12 +73,6 @@ class AdminEndpoints:
             "holodeck_background_running": [((), float(self._background.running_count))],
         }
         return Reply(body=self._metrics.render(gauges), content_type="text/plain; version=0.0.4")
-
-    async def _count_queued(self) -> float:
-        try:
-            return await self._background.count_queued()
-        except StorageError:
-            return math.nan
 
     async def list_models(self, request: Request) -> Reply:
         return json_reply({"object": "list", "data": [backend.to_resource() for backend in self._backends.values()]})
@@ -100,25 +92,32 @@ class AdminEndpoints:
             tools = await server.list_tools()
         except MCPError as error:
             return json_reply({"object": "list", "data": [], "error": str(error)})
-        shown = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
-        return json_reply({"object": "list", "data": shown})
+        data = [{"name": t.name, "description": t.description, "input_schema": t.input_schema} for t in tools]
+        return json_reply({"object": "list", "data": data})
 
     async def refresh_server(self, request: Request) -> Reply:
-        """Connect anew, now."""
+        """Reconnect to every server of the name, and wait for it."""
         offers = self._require_servers(request)
         for offer in offers:
-            with suppress(MCPError):  # it is shown with the server
+            # The error is in the resource of the server.
+            with suppress(MCPError):
                 await offer.refresh()
         return json_reply(_server_resource_of(offers[0]))
 
+    async def _count_queued(self) -> float:
+        try:
+            return await self._background.count_queued()
+        except StorageError:
+            return math.nan
+
     def _server_tools(self) -> list[ServerTools]:
-        """Every server once, also one that several models share."""
+        """Every server once, even if several models share it."""
         return list(
             dict.fromkeys(offer for each in self._backends.values() for offer in each.mcp.server_tools.values())
         )
 
     def _require_servers(self, request: Request) -> list[ServerTools]:
-        """The servers of this name; two agents may each have one."""
+        """The servers of the name in the path, since two agents may each have one. Raises the 404 if there is none."""
         found = [offer for offer in self._server_tools() if offer.server.name == request.path_params["name"]]
         if not found:
             raise not_found_error("MCP server", request.path_params["name"])

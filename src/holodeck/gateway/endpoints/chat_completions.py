@@ -1,4 +1,8 @@
-"""`/v1/chat/completions`: the same loop with the same tools, for clients that know only the older API."""
+"""`/v1/chat/completions`: the same engine and tools, for clients of the older API.
+
+Clients send the whole conversation with each request, so nothing is stored but the tool calls that the gateway ran,
+in a cache in memory: the messages of this API cannot carry them back.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from holodeck.gateway.continuation.call_outputs import check_answered
 from holodeck.gateway.continuation.memory import ToolHistoryCache
 from holodeck.gateway.http.errors import reply_for_failed_run
 from holodeck.gateway.http.replies import Reply, StreamedReply, json_reply, missing_servers_header
+from holodeck.gateway.http.request import Request
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.live_run import LiveRun
 from holodeck.gateway.runs.run_builder import RunBuilder
@@ -22,18 +27,16 @@ from holodeck.lib.ids import new_id
 
 
 class ChatCompletions:
-    """Nothing is kept but what its clients cannot send back: they send the whole conversation each time."""
-
     def __init__(self, run_builder: RunBuilder, runs: ActiveRuns, tool_history: ToolHistoryCache) -> None:
         self._run_builder = run_builder
         self._runs = runs
         self._tool_history = tool_history
 
-    async def create(self, body: object, caller: Caller) -> Reply | StreamedReply:
-        """Answer one request. A stream ends the run when nobody reads it any more."""
-        request = read_chat_request(body)
-        live = await self._build_run(request, caller)
-        if request.response.stream:
+    async def create(self, request: Request) -> Reply | StreamedReply:
+        """Run one request. A client that disconnects ends the run."""
+        chat = read_chat_request(request.json())
+        live = await self._build_run(chat, request.caller)
+        if chat.response.stream:
             live.toolbox.update_missing()
             return StreamedReply(
                 chunks=_encode_chat_sse(self._runs.stream(live)), headers=missing_servers_header(live.toolbox.missing)
@@ -45,29 +48,35 @@ class ChatCompletions:
         return replace(json_reply(completion), headers=missing_servers_header(live.toolbox.missing))
 
     async def _build_run(self, chat: ChatRequest, caller: Caller) -> LiveRun[ChatWriter]:
-        given = tuple(chat.response.input.items)
-        check_answered(given, pending=(), param="messages")
-        chat.response.input.items = self._tool_history.restore_calls(caller.id, given)
-        # A call of ours beside the client's would leave no trace in the messages that come back: the model would ask
-        # for it again. So it waits, and is forgotten; once it knows what the client's functions gave, it asks anew.
-        start = await self._run_builder.build(chat.response, new_id("chatcmpl"), can_wait=True, caller_id=caller.id)
-        await start.servers.check_required()
+        sent_items = tuple(chat.response.input.items)
+        check_answered(sent_items, pending=(), param="messages")
+        chat.response.input.items = self._tool_history.restore_calls(caller.id, sent_items)
+        # `can_wait`: a call of a gateway's tool beside calls of the client's functions is not run, but dropped. Its
+        # output could not be in the messages that the client sends back, so the model would repeat the call. It does
+        # so now once it has the outputs of the functions.
+        prepared = await self._run_builder.build(chat.response, new_id("chatcmpl"), can_wait=True, caller_id=caller.id)
+        await prepared.servers.check_required()
         writer = ChatWriter(
             chat,
-            completion_id=start.request.run_id,
+            completion_id=prepared.request.run_id,
             created_at=time.time(),
-            model=start.backend.name,
+            model=prepared.backend.name,
             is_silent=not chat.response.stream,
         )
 
         async def store_tool_history(live: LiveRun[ChatWriter]) -> None:
             if live.result is not None and live.result.tool_calls:
                 self._tool_history.store(
-                    caller.id, given, live.result.items, is_client=chat.response.is_client_function
+                    caller.id, sent_items, live.result.items, is_client=chat.response.is_client_function
                 )
 
         return LiveRun(
-            start.request, start.backend.provider, start.toolbox, writer, caller_id=caller.id, store=store_tool_history
+            prepared.request,
+            prepared.backend.provider,
+            prepared.toolbox,
+            writer,
+            caller_id=caller.id,
+            store=store_tool_history,
         )
 
 

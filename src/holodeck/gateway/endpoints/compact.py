@@ -1,4 +1,4 @@
-"""`/v1/responses/compact` and `/v1/responses/input_tokens`: how large a conversation is, and how to make it small."""
+"""`/v1/responses/compact` and `/v1/responses/input_tokens`: a conversation as one sealed item, and its token count."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 import orjson
 
-from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.approvals import insert_outputs
 from holodeck.gateway.continuation.conversation_lock import check_context_size
 from holodeck.gateway.continuation.pending_calls import pending_calls_of
 from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.replies import Reply, json_reply
-from holodeck.gateway.http.request_body import RequestReservation
+from holodeck.gateway.http.request import Request
 from holodeck.gateway.runs.run_builder import RunBuilder
 from holodeck.gateway.sealing import SealKeys, plain_size
 from holodeck.gateway.wire.request.body import read_request
@@ -24,65 +23,66 @@ from holodeck.models.items import FileData, FunctionCall, FunctionCallOutput, Im
 from holodeck.models.items_json import encode_items
 from holodeck.models.model_io import ModelRequest
 
-# Of English text and JSON, in all of today's tokenizers, roughly.
+# Characters of English text or JSON per token, roughly, in all of today's tokenizers.
 CHARS_PER_TOKEN = 4
-# What the role and the ends of a message take.
+# Tokens of an item beside its content: its role and its delimiters.
 TOKENS_PER_ITEM = 4
-# A picture of 1024 x 1024 at high detail, as OpenAI counts it.
+# Tokens of an image of 1024 x 1024 at high detail, as OpenAI counts it; the real size is not looked at.
 TOKENS_PER_IMAGE = 765
 
 
 class ContextEndpoints:
-    """Answers about a conversation without asking the model."""
+    """Routes about the context of a request. They do not ask the model."""
 
     def __init__(
         self, run_builder: RunBuilder, continuations: ContinuationResolver, seal_keys: SealKeys, *, max_bytes: int
     ) -> None:
-        """`max_bytes`: bytes that a folded conversation may have, unfolded."""
+        """`max_bytes`: plain bytes that a compacted conversation may have."""
         self._max_bytes = max_bytes
         self._run_builder = run_builder
         self._continuations = continuations
         self._seal_keys = seal_keys
 
-    async def compact(self, body: object, caller: Caller, reservation: RequestReservation) -> Reply:
-        """The conversation as one item that the client cannot read. It is folded, not summed up: nothing is lost."""
+    async def compact(self, request: Request) -> Reply:
+        """Build one sealed item of the whole conversation. It is compressed, not summarized: nothing is lost."""
+        body, caller = request.json(), request.caller
         find = await self._continuations.build_item_lookup(body, caller)
-        sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
-        request = read_compact_request(body, sealed=sealed, find_item=find)
-        self._run_builder.require_backend(request.model)
-        items: tuple[Item, ...] = ()
-        if request.previous_response_id is not None:
-            before = await self._continuations.require_response_context(request.previous_response_id, caller, sealed)
-            items = (*before.items, *await self._continuations.build_abandoned_outputs(before.pending, caller))
-        insert_outputs(
-            request.input, await self._continuations.build_abandoned_outputs(pending_calls_of(request.input), caller)
-        )
-        whole = (*items, *request.input.items)
-        tokens = count_tokens(ModelRequest(items=whole, instructions=request.instructions))
+        sealed = await self._continuations.open_sealed(body, find, caller, request.reservation.acquire)
+        compaction = read_compact_request(body, sealed=sealed, find_item=find)
+        self._run_builder.require_backend(compaction.model)
+        context: tuple[Item, ...] = ()
+        if compaction.previous_response_id is not None:
+            before = await self._continuations.require_response_context(compaction.previous_response_id, caller, sealed)
+            context = (*before.items, *await self._continuations.build_abandoned_outputs(before.pending, caller))
+        abandoned = await self._continuations.build_abandoned_outputs(pending_calls_of(compaction.input), caller)
+        insert_outputs(compaction.input, abandoned)
+        items = (*context, *compaction.input.items)
+        tokens = count_tokens(ModelRequest(items=items, instructions=compaction.instructions))
         usage = Usage(input_tokens=tokens, output_tokens=0)
         seal = self._seal_keys.for_caller(caller.id)
-        resource = await run_off_loop(lambda: build_compaction(whole, seal=seal, created_at=time.time(), usage=usage))
-        # A larger one could never be sent back: no request may open so much.
+        resource = await run_off_loop(lambda: build_compaction(items, seal=seal, created_at=time.time(), usage=usage))
+        # No request may open more, so a larger item could never be sent back.
         check_context_size(plain_size(resource["output"][0]["encrypted_content"]) or 0, self._max_bytes, "input")
         return json_reply(resource)
 
-    async def count_input_tokens(self, body: object, caller: Caller, reservation: RequestReservation) -> Reply:
-        """An estimate, which is all that can be said for models of many makers: see `count_tokens`."""
+    async def count_input_tokens(self, request: Request) -> Reply:
+        """Estimate the tokens of a request; see `count_tokens`. Models of many providers have no common count."""
+        body, caller = request.json(), request.caller
         find = await self._continuations.build_item_lookup(body, caller)
-        sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
-        request = read_request(body, sealed=sealed, find_item=find)
-        before = await self._continuations.resolve(request, caller)
-        start = await self._run_builder.build(
-            request, "", context=before.context, can_wait=request.store, caller_id=caller.id
+        sealed = await self._continuations.open_sealed(body, find, caller, request.reservation.acquire)
+        response_request = read_request(body, sealed=sealed, find_item=find)
+        before = await self._continuations.resolve(response_request, caller)
+        prepared = await self._run_builder.build(
+            response_request, "", context=before.context, can_wait=response_request.store, caller_id=caller.id
         )
-        tools = await start.toolbox.collect_specs()
-        first = start.request.model
-        asked = ModelRequest(items=first.items, instructions=first.instructions, tools=tuple(tools))
-        return json_reply({"object": "response.input_tokens", "input_tokens": count_tokens(asked)})
+        tools = await prepared.toolbox.collect_specs()
+        first = prepared.request.model
+        model_request = ModelRequest(items=first.items, instructions=first.instructions, tools=tuple(tools))
+        return json_reply({"object": "response.input_tokens", "input_tokens": count_tokens(model_request)})
 
 
 def count_tokens(request: ModelRequest) -> int:
-    """About how many tokens a model reads: four characters make one, a picture counts as one of 1024 by 1024."""
+    """Estimate the input tokens: one for four characters, and a fixed number for an image."""
     characters = len(request.instructions or "")
     for tool in request.tools:
         characters += len(tool.name) + len(tool.description) + len(orjson.dumps(dict(tool.parameters)))

@@ -1,16 +1,17 @@
-"""`/v1/conversations`: items that clients keep here between responses."""
+"""`/v1/conversations`: stored conversations and their items."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import orjson
 
 from holodeck.gateway.http.errors import APIError, not_found_error
 from holodeck.gateway.http.query import build_page, item_not_listed_error, limit_of, order_of
 from holodeck.gateway.http.replies import Reply, json_reply
+from holodeck.gateway.http.request import Request
 from holodeck.gateway.sealing import SealKeys
 from holodeck.gateway.wire.request.input import check_unique_ids, read_input
 from holodeck.gateway.wire.request.json_fields import JSONFields
@@ -20,18 +21,15 @@ from holodeck.lib.ids import new_id
 from holodeck.lib.limits import MIB
 from holodeck.storage.base import Conversation, ConversationItem, ResponseStore
 
-if TYPE_CHECKING:
-    from holodeck.gateway.app import Request
-
-# Of a page of items; the others are on the next.
+# Bytes of the items of one page; further items are on the next page. A single larger item is a page of its own.
 MAX_PAGE_BYTES = 32 * MIB
 
-
+# Items that one request may add, as in OpenAI's API.
 _MAX_NEW_ITEMS = 20
 
 
 class Conversations:
-    """The conversations of all callers; each sees only its own."""
+    """Routes of conversations. A caller sees only its own."""
 
     def __init__(self, store: ResponseStore, seal_keys: SealKeys, *, max_sealed_bytes: int) -> None:
         """`max_sealed_bytes`: plain bytes of the sealed items of one request."""
@@ -44,11 +42,11 @@ class Conversations:
         items = await self._read_items(request, fields.pop("items") or [])
         metadata = dict(read_metadata(fields))
         fields.refuse_unread()
-        made = Conversation(
+        conversation = Conversation(
             id=new_id("conv"), owner=request.caller.id, created_at=time.time(), metadata=orjson.dumps(metadata)
         )
-        await self._store.create_conversation(made, [_item_row_of(item) for item in items])
-        return json_reply(_conversation_resource_of(made))
+        await self._store.create_conversation(conversation, [_item_row_of(item) for item in items])
+        return json_reply(_conversation_resource_of(conversation))
 
     async def get(self, request: Request) -> Reply:
         return json_reply(_conversation_resource_of(await self._require_conversation(request)))
@@ -93,7 +91,7 @@ class Conversations:
         if after is not None and not listed and await self._store.get_item(conversation_id, caller, after) is None:
             raise item_not_listed_error(after)
         is_large = sum(len(item.data) for item in listed) > MAX_PAGE_BYTES
-        shown = listed[: min(limit, max(len(listed) - is_large, 1))]  # one that is too large stands alone
+        shown = listed[: min(limit, max(len(listed) - is_large, 1))]
         has_more = is_large or len(listed) > limit
         return json_reply(build_page([orjson.loads(item.data) for item in shown], has_more=has_more))
 
@@ -116,11 +114,11 @@ class Conversations:
         return found
 
     async def _find_used_ids(self, request: Request, value: object) -> set[str]:
-        """Which of the ids that a client gives to its new items the conversation has already."""
-        given = {entry["id"] for entry in value if _has_id(entry)} if isinstance(value, list) else set()
-        if len(given) > _MAX_NEW_ITEMS:
+        """The ids of new items, as the client sent them, that the conversation already has."""
+        new_ids = {entry["id"] for entry in value if _has_id(entry)} if isinstance(value, list) else set()
+        if len(new_ids) > _MAX_NEW_ITEMS:
             return set()
-        found = [await self._store.get_item(request.path_params["id"], request.caller.id, each) for each in given]
+        found = [await self._store.get_item(request.path_params["id"], request.caller.id, each) for each in new_ids]
         return {item.id for item in found if item is not None}
 
     async def _read_items(
@@ -132,9 +130,9 @@ class Conversations:
         seal = self._seal_keys.for_caller(request.caller.id)
         sealed = SealedInput(seal, max_bytes=self._max_sealed_bytes, acquire=request.reservation.acquire)
         await sealed.open(value if isinstance(value, list) else (), param="items")
-        shown = read_input(value, sealed=sealed, path="items").wire_items
-        check_unique_ids(shown, used_ids, "items")
-        return shown
+        items = read_input(value, sealed=sealed, path="items").wire_items
+        check_unique_ids(items, used_ids, "items")
+        return items
 
 
 def _has_id(entry: object) -> TypeGuard[dict[str, str]]:

@@ -1,4 +1,10 @@
-"""`/v1/responses`: made, streamed, kept, looked up, listed, cancelled and deleted. Framework-free; the app calls it."""
+"""`/v1/responses`: responses are created, streamed, read, cancelled and deleted here.
+
+A response runs in one of three ways. Without `stream` the reply is the finished response. With `stream` it is the
+events of the run, and a client that disconnects ends the run. With `background` the response is stored as queued and
+runs on without a client. Any gateway with the same storage can read, follow or cancel a background response, whichever
+gateway runs it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ from holodeck.gateway.continuation.resolve import ContinuationResolver
 from holodeck.gateway.http.errors import APIError, not_found_error, reply_for_failed_run
 from holodeck.gateway.http.query import flag_of, integer_of, page_of
 from holodeck.gateway.http.replies import Reply, StreamCutError, StreamedReply, json_reply, missing_servers_header
-from holodeck.gateway.http.request_body import RequestReservation
+from holodeck.gateway.http.request import Request
 from holodeck.gateway.limits import CallerLimits, background_limit_error
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.background import Background
@@ -29,18 +35,16 @@ from holodeck.lib.errors import StorageError
 from holodeck.lib.limits import CANCEL_POLL
 from holodeck.storage.base import UNFINISHED_STATUSES, ResponseStore, StoredResponse
 
-# Seconds between two looks at a stream that another gateway writes.
+# Seconds between two reads of a stream that another gateway writes.
 STORED_STREAM_POLL = 0.25
-# Seconds that a client waits for another gateway to stop; it is stopped later all the same.
+# Seconds that a request waits for another gateway to cancel a response; it is cancelled later nevertheless.
 CANCEL_WAIT = 10.0
-
-
-# The largest integer that every JSON client reads exactly; a larger one may be more than a database takes.
+# The largest integer that every JSON client reads exactly; a larger one may be more than a database can store.
 MAX_SEQUENCE_NUMBER = 2**53 - 1
 
 
 class Responses:
-    """The responses of all callers; each sees only its own."""
+    """Routes of responses. A caller sees only its own."""
 
     def __init__(
         self,
@@ -58,22 +62,21 @@ class Responses:
         self._background = background
         self._caller_limits = caller_limits
 
-    async def create(
-        self, body: object, caller: Caller, reservation: RequestReservation, *, client_kind: ClientKind = "openai"
-    ) -> Reply | StreamedReply:
-        """Answer one request. A stream ends the run when nobody reads it any more; a background run goes on."""
+    async def create(self, request: Request) -> Reply | StreamedReply:
+        """Run one request. A client that disconnects ends the run, unless it is a background run."""
+        body, caller, client_kind = request.json(), request.caller, request.client_kind
         if isinstance(body, dict) and body.get("background") is True:
             await self._check_background_limit(caller)
         find = await self._continuations.build_item_lookup(body, caller)
-        sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
-        request = read_request(body, sealed=sealed, find_item=find)
-        if request.background:
-            return await self._start_background(
-                request, resolve_references(body, find), caller, client_kind=client_kind
-            )
-        live = await self._builder.build(request, caller, client_kind=client_kind)
-        if request.stream:
-            live.toolbox.update_missing()  # as far as it is known: the headers go before the tools are asked for
+        sealed = await self._continuations.open_sealed(body, find, caller, request.reservation.acquire)
+        response_request = read_request(body, sealed=sealed, find_item=find)
+        if response_request.background:
+            body = resolve_references(body, find)
+            return await self._start_background(response_request, body, caller, client_kind=client_kind)
+        live = await self._builder.build(response_request, caller, client_kind=client_kind)
+        if response_request.stream:
+            # As far as it is known: the headers are sent before the servers are asked for their tools.
+            live.toolbox.update_missing()
             return StreamedReply(
                 chunks=_encode_response_sse(self._runs.stream(live)),
                 headers=missing_servers_header(live.toolbox.missing),
@@ -83,28 +86,20 @@ class Responses:
             raise live.failure
         return _reply_of_run(live)
 
-    async def _check_background_limit(self, caller: Caller) -> None:
-        """Refuse one too many before anything is read for it. Whoever comes at the same moment is refused later."""
-        most = self._caller_limits.background_limit(caller)
-        if await self._store.count_unfinished(caller.id) >= most:
-            raise background_limit_error(most)
-
-    async def get(
-        self, response_id: str, caller: Caller, query: Mapping[str, str], *, client_kind: ClientKind = "openai"
-    ) -> Reply | StreamedReply:
-        """A response as it is now, or its events from a number on."""
-        live = self._find_live(response_id, caller)
+    async def get(self, request: Request) -> Reply | StreamedReply:
+        """The current state of a response, or with `stream` its events after the number `starting_after`."""
+        response_id, caller, query = request.path_params["id"], request.caller, request.query
         if flag_of(query, "stream"):
             after = integer_of(query, "starting_after", -1, minimum=-1, maximum=MAX_SEQUENCE_NUMBER)
-            if live is not None:
-                return StreamedReply(chunks=_encode_response_sse(self._follow_live(live, after), client_kind))
-            record = await self._require_response(response_id, caller)
-            return StreamedReply(chunks=_encode_response_sse(self._follow_stored(record, after), client_kind))
+            return await self._stream_response(response_id, caller, after, request.client_kind)
+        live = self._find_live(response_id, caller)
         if live is not None:
             return json_reply(live.writer.build_resource())
         return Reply(body=(await self._require_response(response_id, caller)).resource)
 
-    async def delete(self, response_id: str, caller: Caller) -> Reply:
+    async def delete(self, request: Request) -> Reply:
+        """Delete a response; one that is unfinished is cancelled first."""
+        response_id, caller = request.path_params["id"], request.caller
         live = self._find_live(response_id, caller)
         if live is not None:
             live.cancel()
@@ -117,8 +112,9 @@ class Responses:
             await self._background.delete_run(response_id)
         return json_reply({"id": response_id, "object": "response", "deleted": True})
 
-    async def cancel(self, response_id: str, caller: Caller) -> Reply:
-        """Stop a background response. Doing it twice is the same as doing it once."""
+    async def cancel(self, request: Request) -> Reply:
+        """Cancel a background response. Idempotent; a finished response stays as it is."""
+        response_id, caller = request.path_params["id"], request.caller
         live = self._find_live(response_id, caller)
         resource = None if live is None else live.writer.build_resource()
         if resource is None:
@@ -127,7 +123,8 @@ class Responses:
             message = "Only responses that were made with 'background': true can be cancelled."
             raise APIError(400, message, kind="invalid_request", code="invalid_value", param="response_id")
         if live is not None:
-            if live.is_durable:  # whoever goes on with it, should this process die now, must know
+            # Stored for the gateway that takes the run over, should this process die now.
+            if live.is_durable:
                 await self._store.request_cancel(response_id, caller.id)
             live.cancel()
             await live.finished.wait()
@@ -135,71 +132,38 @@ class Responses:
             await self._cancel_elsewhere(response_id, caller)
         return Reply(body=(await self._require_response(response_id, caller)).resource)
 
-    async def _cancel_elsewhere(self, response_id: str, caller: Caller) -> None:
-        """Ask whichever gateway makes the response to stop, and wait until it has; it may have to be found first."""
-        record = await self._require_response(response_id, caller)
-        if await self._background.cancel_queued(record) or not await self._store.request_cancel(response_id, caller.id):
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CANCEL_WAIT):
-                while (await self._require_response(response_id, caller)).status in UNFINISHED_STATUSES:  # noqa: ASYNC110 - elsewhere
-                    await asyncio.sleep(CANCEL_POLL)
+    async def list_input_items(self, request: Request) -> Reply:
+        """A page of the input items of a response."""
+        record = await self._require_response(request.path_params["id"], request.caller)
+        return json_reply(page_of(orjson.loads(record.input_items), request.query))
 
-    async def list_input_items(self, response_id: str, caller: Caller, query: Mapping[str, str]) -> Reply:
-        """The input of a response, a page at a time."""
-        record = await self._require_response(response_id, caller)
-        return json_reply(page_of(orjson.loads(record.input_items), query))
+    async def _check_background_limit(self, caller: Caller) -> None:
+        """Refuse a request over the limit before its body is parsed. Storing checks again, for concurrent requests."""
+        limit = self._caller_limits.background_limit(caller)
+        if await self._store.count_unfinished(caller.id) >= limit:
+            raise background_limit_error(limit)
 
-    async def _follow_live(self, live: LiveResponse, after: int) -> AsyncGenerator[list[bytes], None]:
-        """The stream of a response in the making; what another gateway has gone on with is followed there."""
-        async with aclosing(live.follow(after)) as batches:
-            async for batch in batches:
-                after += len(batch)
-                yield batch
-        if live.is_handed_over:
-            record = await self._store.get(live.id, live.caller_id)
-            if record is None:
-                raise StreamCutError
-            async with aclosing(self._follow_stored(record, after)) as batches:
-                async for batch in batches:
-                    yield batch
-
-    async def _follow_stored(self, record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
-        """A stored stream after a number; that of a response which another gateway makes is followed to its end.
-
-        Raises `StreamCutError` where this gateway cannot tell that end.
-        """
-        while record.status in UNFINISHED_STATUSES:
-            if self._background.is_draining:  # the reader goes on where it was, at another gateway
-                raise StreamCutError
-            fresh = await self._store.read_events(record.id, record.owner, after) or []
-            if fresh:
-                after += len(fresh)
-                yield fresh
-            else:
-                await asyncio.sleep(STORED_STREAM_POLL)
-            newer = await self._store.get(record.id, record.owner)
-            if newer is None:
-                raise StreamCutError
-            record = newer
-        events = record.events.split(b"\n") if record.events else replay_events(orjson.loads(record.resource))
-        yield events[after + 1 :]
-
-    def _find_live(self, response_id: str, caller: Caller) -> LiveResponse | None:
-        """A response in the making that will be there when it is made. The others are only their makers'."""
-        live = self._runs.find(response_id, caller.id)
-        return live if live is not None and live.writer.is_stored else None
-
-    async def _require_response(self, response_id: str, caller: Caller) -> StoredResponse:
-        record = await self._store.get(response_id, caller.id)
-        if record is None:
-            raise not_found_error("Response", response_id)
-        return record
+    async def _start_background(
+        self, request: ResponseRequest, body: object, caller: Caller, *, client_kind: ClientKind
+    ) -> Reply | StreamedReply:
+        live, rebuild_input, record = await self._builder.build_background(
+            request, body, caller, client_kind=client_kind
+        )
+        limit = self._caller_limits.background_limit(caller)
+        if not await _finish_despite_cancel(self._store_and_submit(live, rebuild_input, record, limit)):
+            raise background_limit_error(limit)
+        if request.stream:
+            await self._background.wait_started(live)
+            return await self._stream_response(live.id, caller, -1, client_kind)
+        return json_reply(live.writer.build_resource())
 
     async def _store_and_submit(
         self, live: LiveResponse, rebuild_input: Mapping[str, Any] | None, record: StoredResponse, limit: int
     ) -> bool:
-        """False, and nothing is kept: its owner has `limit` of them."""
+        """Store a background response as queued and submit its run. False: its caller has `limit` of them already.
+
+        Nothing is stored where this returns False or raises `StorageError`.
+        """
         queued = live.writer.write_queued()
         is_durable = rebuild_input is not None and self._background.is_durable
         try:
@@ -215,21 +179,77 @@ class Responses:
         await self._background.rollback(live, record)
         return False
 
-    async def _start_background(
-        self, request: ResponseRequest, body: object, caller: Caller, *, client_kind: ClientKind
-    ) -> Reply | StreamedReply:
-        live, given, record = await self._builder.build_background(request, body, caller, client_kind=client_kind)
-        most = self._caller_limits.background_limit(caller)
-        if not await _finish_despite_cancel(self._store_and_submit(live, given, record, most)):
-            raise background_limit_error(most)
-        if request.stream:
-            await self._background.wait_started(live)
-            return await self.get(live.id, caller, {"stream": "true"}, client_kind=client_kind)
-        return json_reply(live.writer.build_resource())
+    async def _cancel_elsewhere(self, response_id: str, caller: Caller) -> None:
+        """Cancel a response that this gateway does not run, and wait for it for at most `CANCEL_WAIT`."""
+        record = await self._require_response(response_id, caller)
+        if await self._background.cancel_queued(record) or not await self._store.request_cancel(response_id, caller.id):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_WAIT):
+                while (await self._require_response(response_id, caller)).status in UNFINISHED_STATUSES:  # noqa: ASYNC110 - another process
+                    await asyncio.sleep(CANCEL_POLL)
+
+    async def _stream_response(
+        self, response_id: str, caller: Caller, after: int, client_kind: ClientKind
+    ) -> StreamedReply:
+        """The events of a response after the number `after`, from this gateway or from storage."""
+        live = self._find_live(response_id, caller)
+        if live is not None:
+            return StreamedReply(chunks=_encode_response_sse(self._follow_live(live, after), client_kind))
+        record = await self._require_response(response_id, caller)
+        return StreamedReply(chunks=_encode_response_sse(self._follow_stored(record, after), client_kind))
+
+    async def _follow_live(self, live: LiveResponse, after: int) -> AsyncGenerator[list[bytes], None]:
+        """The events of a run of this gateway. Once it is handed over, those that the other gateway stores."""
+        async with aclosing(live.follow(after)) as batches:
+            async for batch in batches:
+                after += len(batch)
+                yield batch
+        if live.is_handed_over:
+            record = await self._store.get(live.id, live.caller_id)
+            if record is None:
+                raise StreamCutError
+            async with aclosing(self._follow_stored(record, after)) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _follow_stored(self, record: StoredResponse, after: int) -> AsyncGenerator[list[bytes], None]:
+        """The stored events after a number. An unfinished response, which another gateway runs, is followed to its end.
+
+        Raises `StreamCutError` when the response is deleted or this gateway drains before that end.
+        """
+        while record.status in UNFINISHED_STATUSES:
+            # The client continues after its last event, at another gateway.
+            if self._background.is_draining:
+                raise StreamCutError
+            fresh = await self._store.read_events(record.id, record.owner, after) or []
+            if fresh:
+                after += len(fresh)
+                yield fresh
+            else:
+                await asyncio.sleep(STORED_STREAM_POLL)
+            newer = await self._store.get(record.id, record.owner)
+            if newer is None:
+                raise StreamCutError
+            record = newer
+        events = record.events.split(b"\n") if record.events else replay_events(orjson.loads(record.resource))
+        yield events[after + 1 :]
+
+    def _find_live(self, response_id: str, caller: Caller) -> LiveResponse | None:
+        """An unfinished response of this gateway that will be stored. Others are visible only to their own requests."""
+        live = self._runs.find(response_id, caller.id)
+        return live if live is not None and live.writer.is_stored else None
+
+    async def _require_response(self, response_id: str, caller: Caller) -> StoredResponse:
+        record = await self._store.get(response_id, caller.id)
+        if record is None:
+            raise not_found_error("Response", response_id)
+        return record
 
 
 async def _finish_despite_cancel(work: Coroutine[None, None, bool]) -> bool:
-    """Do all of it, also for a client that leaves meanwhile: what is kept and never begun would wait for ever."""
+    """Run `work` to its end even if the request is cancelled: a response stored but not submitted would never run."""
+    # Not in a TaskSet: it is awaited here in either case.
     task = asyncio.create_task(work)
     try:
         return await asyncio.shield(task)
@@ -247,12 +267,16 @@ def _reply_of_run(live: LiveResponse) -> Reply:
 async def _encode_response_sse(
     batches: AsyncGenerator[list[bytes], None], client_kind: ClientKind | None = None
 ) -> AsyncGenerator[bytes, None]:
-    """Batches of events as they stand in a stream; each event is in one piece. `client_kind`: of a later reader."""
+    """Encode batches of events as server-sent events, one chunk per batch.
+
+    `client_kind`: of the reader of a stream that was written for another client, to whose form events are adapted.
+    """
     try:
         async with aclosing(batches) as source:
             async for batch in source:
                 yield b"".join(map(encode_sse, batch if client_kind is None else adapt_events(batch, client_kind)))
-    except StorageError as error:  # a stored stream, of which the rest cannot be read now
+    # The rest of a stored stream cannot be read now.
+    except StorageError as error:
         log.warning("gateway.storage_failed", error=error)
         raise StreamCutError from error
     yield SSE_DONE

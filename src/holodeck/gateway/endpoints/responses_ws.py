@@ -1,48 +1,54 @@
-"""`/v1/responses` over a WebSocket: one response at a time, and the connection remembers what nobody stores."""
+"""`/v1/responses` over a WebSocket.
+
+Each message creates a response, and its events are sent as messages. One response runs at a time; further messages are
+queued up to a limit of number and bytes. A connection remembers its latest responses (`SocketHistory`), so that a
+message can continue one that is not stored. Its end cancels the running response.
+
+Messages arrive with their bytes already acquired from the byte budget, by `server/ws_protocol.py`; they are released
+here once a message is answered, refused, or dropped at the end of the connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Any
 
 from holodeck.gateway.auth.callers import Caller
 from holodeck.gateway.continuation.memory import SocketHistories, SocketHistory
 from holodeck.gateway.continuation.resolve import ContinuationResolver
+from holodeck.gateway.http.asgi import Message, Receive, Send
 from holodeck.gateway.http.errors import APIError, shutting_down_error, websocket_error_event
-from holodeck.gateway.http.request_body import OVER_BUDGET_MESSAGE, GatewayBudget, RequestReservation, over_budget_error
+from holodeck.gateway.http.request_body import OVER_BUDGET_MESSAGE, RequestReservation, over_budget_error
 from holodeck.gateway.limits import CallerLimits
 from holodeck.gateway.runs.active_runs import ActiveRuns
 from holodeck.gateway.runs.response_builder import ResponseBuilder
 from holodeck.gateway.wire.client_kind import ClientKind
 from holodeck.gateway.wire.request.body import read_socket_message, stream_id_of
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import BadRequestError
 from holodeck.lib.json.parse import TooDeepError, parse_json
 
-# Of a WebSocket whose response is still being made.
+# Messages of one WebSocket that may be queued behind the running response.
 MAX_QUEUED_MESSAGES = 16
 
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
+# Close codes of RFC 6455.
 _GOING_AWAY = 1001
 _INVALID_TEXT = 1007
 
 
 class _DisconnectedError(Exception):
-    """Nobody is at the other end any more."""
+    """The client has disconnected."""
 
 
 class _InvalidTextError(Exception):
-    """A message that is not UTF-8, whichever kind it came as."""
+    """A message is not UTF-8, whether it was sent as text or as binary."""
 
 
 class ResponseSockets:
-    """Every connection of every caller."""
+    """Serves the WebSockets of all callers."""
 
     def __init__(
         self,
@@ -53,12 +59,13 @@ class ResponseSockets:
         *,
         seconds: float,
         max_queued_bytes: int,
-        budget: GatewayBudget,
+        budget: ByteBudget,
         histories: SocketHistories,
     ) -> None:
-        """`max_bytes`: of messages that wait for the response that is being made, unless there is only one.
+        """`seconds`: the longest time that a connection may be open.
 
-        `budget`: what messages have taken of it before they come here.
+        `max_queued_bytes`: of the queued messages of one connection; a single larger one is queued nevertheless.
+        `budget`: from which messages have acquired their bytes.
         """
         self._max_queued_bytes = max_queued_bytes
         self._budget = budget
@@ -72,15 +79,15 @@ class ResponseSockets:
     async def serve(
         self, caller: Caller, client_kind: ClientKind, receive: Receive, send: Send, is_draining: Callable[[], bool]
     ) -> None:
-        """Answer one accepted connection until it ends. Its end is the end of the run that it waits for."""
+        """Serve one accepted connection until it ends, which also cancels its running response."""
         messages = _MessageQueue(self._max_queued_bytes, self._budget)
         async with messages, asyncio.TaskGroup() as group:
-            answering = group.create_task(
+            answerer = group.create_task(
                 _run_until_disconnect(self._answer_all(caller, client_kind, messages, send, is_draining))
             )
-            listening = group.create_task(_run_until_disconnect(messages.receive_all(receive, send)))
-            listening.add_done_callback(lambda _: answering.cancel())
-            answering.add_done_callback(lambda _: listening.cancel())
+            receiver = group.create_task(_run_until_disconnect(messages.receive_all(receive, send)))
+            receiver.add_done_callback(lambda _: answerer.cancel())
+            answerer.add_done_callback(lambda _: receiver.cancel())
 
     async def _answer_all(
         self,
@@ -90,44 +97,47 @@ class ResponseSockets:
         send: Send,
         is_draining: Callable[[], bool],
     ) -> None:
-        loop, why = asyncio.get_running_loop(), _socket_time_limit_error(self._seconds)
-        seconds = self._seconds
-        if caller.expires_at is not None and (left := caller.expires_at - time.time()) < seconds:
-            seconds, why = left, _token_expired_error()
+        loop = asyncio.get_running_loop()
+        seconds, reason = self._seconds, _socket_time_limit_error(self._seconds)
+        if caller.expires_at is not None and (until_expiry := caller.expires_at - time.time()) < seconds:
+            seconds, reason = until_expiry, _token_expired_error()
         deadline = loop.time() + seconds
-        with self._histories.open_history(caller.id) as recent:
+        with self._histories.open_history(caller.id) as history:
             while True:
                 try:
                     async with asyncio.timeout_at(deadline):
                         message = await messages.get()
                 except TimeoutError:
-                    await _close_socket(send, why)
+                    await _close_socket(send, reason)
                     return
                 try:
-                    if loop.time() >= deadline:  # messages that wait are had without waiting, so without a timeout
-                        await _close_socket(send, why)
+                    # A queued message is returned without waiting, so that the timeout does not fire.
+                    if loop.time() >= deadline:
+                        await _close_socket(send, reason)
                         return
+                    # The client sends the message again to another gateway.
                     if is_draining():
-                        await _close_socket(send, shutting_down_error())  # the next one is elsewhere
+                        await _close_socket(send, shutting_down_error())
                         return
-                    await self._answer(message, caller, client_kind, recent, send)
+                    await self._answer(message, caller, client_kind, history, send)
                 except _InvalidTextError:
                     await _close_socket(send, _invalid_text_error(), _INVALID_TEXT)
                     return
                 finally:
                     messages.release(message)
-                    del message  # else it would be in memory until the next one comes
+                    # Frees the memory now instead of at the next message.
+                    del message
 
     async def _answer(
         self, message: bytes, caller: Caller, client_kind: ClientKind, socket_history: SocketHistory, send: Send
     ) -> None:
         body: object = None
-        lane: str | None = None
+        stream_id: str | None = None
         try:
             with RequestReservation(self._budget) as reservation:
                 reservation.acquire_parsed(message)
                 body = _parse_message(message)
-                lane = stream_id_of(body)
+                stream_id = stream_id_of(body)
                 find = await self._continuations.build_item_lookup(body, caller)
                 with self._caller_limits.count_request(caller):
                     sealed = await self._continuations.open_sealed(body, find, caller, reservation.acquire)
@@ -136,64 +146,72 @@ class ResponseSockets:
                     async with aclosing(self._runs.stream(live, has_request_log=False)) as batches:
                         async for batch in batches:
                             for payload in batch:
-                                await _send_event(send, payload, lane)
+                                await _send_event(send, payload, stream_id)
             is_failed = live.result is None or live.result.status == "failed"
         except (_DisconnectedError, _InvalidTextError):
             raise
-        except Exception as error:  # the boundary: whatever it was, the connection goes on
+        # The boundary: every error becomes an error event, and the connection stays open.
+        except Exception as error:
             is_failed = True
-            await _send_event(send, websocket_error_event(error), lane)
+            await _send_event(send, websocket_error_event(error), stream_id)
         if is_failed and isinstance(body, dict):
             socket_history.delete(str(body.get("previous_response_id")))
 
 
-async def _run_until_disconnect(coroutine: Awaitable[None]) -> None:
-    with suppress(_DisconnectedError):
-        await coroutine
-
-
 class _MessageQueue:
-    """What a client has sent and nobody has answered yet. It takes room until then, or until the client leaves."""
+    """The messages of one connection that are not answered yet.
 
-    def __init__(self, max_queued_bytes: int, budget: GatewayBudget) -> None:
+    Their bytes are released by `release`, or at the end of the `async with` block for those that are still queued.
+    """
+
+    def __init__(self, max_queued_bytes: int, budget: ByteBudget) -> None:
         self._max_queued_bytes = max_queued_bytes
         self._budget = budget
         self._queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_QUEUED_MESSAGES)
         self._queued_bytes = 0
 
     async def __aenter__(self) -> None:
-        """Begin with none."""
+        """Nothing is acquired here: messages come with their bytes."""
 
     async def __aexit__(self, *_: object) -> None:
         while not self._queue.empty():
-            self._budget.release_bytes(len(self._queue.get_nowait()))
+            self._budget.release(len(self._queue.get_nowait()))
 
     async def get(self) -> bytes:
-        """The next one, to be forgotten when it is answered."""
+        """Wait for the next message. The caller passes it to `release` when it is answered."""
         message = await self._queue.get()
         self._queued_bytes -= len(message)
         return message
 
     def release(self, message: bytes) -> None:
-        self._budget.release_bytes(len(message))
+        self._budget.release(len(message))
 
     async def receive_all(self, receive: Receive, send: Send) -> None:
-        """Hear everything until the client leaves, whether or not there is room for it: its leaving must be heard."""
-        while (heard := await receive())["type"] != "websocket.disconnect":
-            if heard["type"] == OVER_BUDGET_MESSAGE:
+        """Queue messages until the client disconnects. What does not fit is refused, never waited for.
+
+        Otherwise a disconnect behind it would not be received.
+        """
+        while (received := await receive())["type"] != "websocket.disconnect":
+            if received["type"] == OVER_BUDGET_MESSAGE:
                 await _send_event(send, websocket_error_event(over_budget_error()))
-            elif heard["type"] == "websocket.receive" and not self._enqueue(heard["bytes"]):
+            elif received["type"] == "websocket.receive" and not self._enqueue(received["bytes"]):
                 await _send_event(send, websocket_error_event(_queue_full_error(self._max_queued_bytes)))
-            del heard  # else it would be in memory until more is heard
+            # Frees the memory now instead of at the next message.
+            del received
 
     def _enqueue(self, message: bytes) -> bool:
         is_too_much = self._queued_bytes and self._queued_bytes + len(message) > self._max_queued_bytes
         if is_too_much or self._queue.full():
-            self._budget.release_bytes(len(message))
+            self._budget.release(len(message))
             return False
         self._queued_bytes += len(message)
         self._queue.put_nowait(message)
         return True
+
+
+async def _run_until_disconnect(coroutine: Awaitable[None]) -> None:
+    with suppress(_DisconnectedError):
+        await coroutine
 
 
 def _parse_message(message: bytes) -> object:
@@ -240,13 +258,13 @@ async def _close_socket(send: Send, reason: APIError, code: int = _GOING_AWAY) -
     await _send_message(send, {"type": "websocket.close", "code": code})
 
 
-async def _send_event(send: Send, event: bytes, lane: str | None = None) -> None:
-    if lane is not None:
-        event = b'%b,"stream_id":"%b"}' % (event[:-1], lane.encode())
+async def _send_event(send: Send, event: bytes, stream_id: str | None = None) -> None:
+    if stream_id is not None:
+        event = b'%b,"stream_id":"%b"}' % (event[:-1], stream_id.encode())
     await _send_message(send, {"type": "websocket.send", "text": event.decode()})
 
 
-async def _send_message(send: Send, message: MutableMapping[str, Any]) -> None:
+async def _send_message(send: Send, message: Message) -> None:
     try:
         await send(message)
     except OSError as error:

@@ -1,4 +1,9 @@
-"""Every error becomes a wire error here, and nowhere else."""
+"""The errors of the gateway's API, and the one place where errors become wire errors.
+
+`reply_for` builds the HTTP reply for an exception, `error_events` the end of an event stream, `websocket_error_event`
+a message of a WebSocket, and `reply_for_failed_run` the reply for a run that ended as failed. What the operator has to
+know is logged here; clients get no cause and no traceback.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +26,27 @@ from holodeck.lib.errors import (
 )
 from holodeck.models.events import RunResult
 
-# Seconds, when a provider that has too much to do does not say how long.
+# Seconds until a client retries where an overloaded or unreachable provider does not say how long.
 LOAD_RETRY_AFTER = 1.0
-# Seconds, as a header says it: a dead server is tried again within a few.
+# Seconds, as the value of a header: a dead MCP server is tried again within a few seconds.
 MISSING_RETRY_AFTER = "5"
-# Seconds, as a header says it: by then a new connection reaches a gateway that stays.
+# Seconds, as the value of a header: by then a new connection reaches another gateway.
 SHUTDOWN_RETRY_AFTER = "1"
 
-
+# HTTP statuses of failed runs by the type of their error; every other type is 500.
+_FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
+# A later attempt may succeed with these, so the reply has a retry-after even where the provider gave none.
+_RETRY_LATER_STATUSES = frozenset({429, 503})
 _NOT_STORED_TEXT = "The response was made, but the gateway could not store it."
 
 
 class APIError(HoloDeckError):
-    """An answer that is not 200, with what it says."""
+    """An error with its HTTP status and the fields of its wire error."""
 
     def __init__(
         self, status: int, message: str, *, kind: str, code: str | None = None, param: str | None = None, **headers: str
     ) -> None:
-        """`headers`: with `_` for `-` in their names."""
+        """`kind`: the `type` of the wire error. `headers`: of the reply, with `_` for `-` in their names."""
         super().__init__(message)
         self.headers = headers
         self.status = status
@@ -48,8 +56,9 @@ class APIError(HoloDeckError):
 
 
 class NotStoredError(StorageError):
-    """A run ended and could not be stored. `has_run_tools`:
-    its tools have run, so it must not be repeated by itself.
+    """A run ended and its response could not be stored.
+
+    `has_run_tools`: its tools have run, so a client must not repeat the request automatically.
     """
 
     def __init__(self, message: str, *, has_run_tools: bool) -> None:
@@ -58,7 +67,7 @@ class NotStoredError(StorageError):
 
 
 def not_found_error(what: str, item_id: str) -> APIError:
-    """The same words for what does not exist and for what is somebody else's."""
+    """The 404 for a resource. Its text is the same whether the resource is missing or belongs to another caller."""
     return APIError(404, f"{what} with id '{item_id}' not found.", kind="not_found", code="not_found")
 
 
@@ -73,7 +82,7 @@ def server_unavailable_error(name: str) -> APIError:
 
 
 def client_gone_error() -> APIError:
-    """Nobody reads this; it stands in the log."""
+    """For the log and the metrics only: the client has disconnected, so this is never received."""
     return APIError(499, "The client went away.", kind="invalid_request", code="client_gone")
 
 
@@ -83,7 +92,7 @@ def unauthorized_error() -> APIError:
 
 
 def reply_for(error: BaseException, request_id: str) -> Reply:
-    """The answer for an error that ended a request before it had one."""
+    """Build the reply for an error that ended a request before its reply was started. Logs what is not the client's."""
     match error:
         case APIError():
             return _error_reply(error.status, str(error), error.kind, error.code, error.param, **error.headers)
@@ -106,14 +115,15 @@ def reply_for(error: BaseException, request_id: str) -> Reply:
 
 
 def protocol_error_body(message: str) -> bytes:
-    """The body of a refusal that the protocol itself writes: what came is no request that a route could answer."""
+    """The body of a refusal that a server protocol writes itself, for input that is not a valid request."""
     return reply_for(BadRequestError(message, code="invalid_http"), "").body
 
 
 def error_events(error: BaseException, sequence: int, last: bytes) -> list[bytes]:
-    """The same as the end of a stream, in the form of OpenAI and in that of Open Responses, instead of its last event.
+    """Encode the events that replace the last event of a stream, `last`, when the response could not be stored.
 
-    A response that nobody waits for has not failed: it is tried again.
+    OpenAI's `error` event comes first, then `response.failed` as Open Responses has it. A background response gets only
+    the first one: it has not failed, storing it is tried again.
     """
     body: dict[str, Any] = orjson.loads(reply_for(error, "").body)["error"]
     flat = {"code": body["code"], "message": body["message"], "param": body["param"]}
@@ -121,29 +131,24 @@ def error_events(error: BaseException, sequence: int, last: bytes) -> list[bytes
     response = orjson.loads(last)["response"]
     if not response["background"]:
         end = {"status": "failed", "completed_at": None, "incomplete_details": None}
-        told = {**response, **end, "error": {"code": "server_error", "message": body["message"]}}
-        events.append({"type": "response.failed", "sequence_number": sequence + 1, "response": told})
+        failed = {**response, **end, "error": {"code": "server_error", "message": body["message"]}}
+        events.append({"type": "response.failed", "sequence_number": sequence + 1, "response": failed})
     return [orjson.dumps(event) for event in events]
 
 
 def websocket_error_event(error: BaseException) -> bytes:
-    """The same for a WebSocket, which goes on afterwards."""
+    """Encode the `error` message of a WebSocket, which stays open."""
     reply = reply_for(error, "")
     body: dict[str, Any] = orjson.loads(reply.body)["error"]
     body["code"] = body["code"] or body["type"]
     return orjson.dumps({"type": "error", "status": reply.status, "error": body})
 
 
-_FAILED_RUN_STATUSES = {"invalid_request": 400, "too_many_requests": 429}
-"""Of failed runs, by the type of their error; the others are 500."""
-_RETRY_LATER_STATUSES = frozenset({429, 503})
-"""A later attempt may succeed, so the answer says how much later, whether or not the provider has said it."""
-
-
 def reply_for_failed_run(result: RunResult, resource: dict[str, Any]) -> Reply:
-    """A run that failed, for a client that did not stream. SDKs repeat it by themselves unless they are told not to:
+    """Build the reply for a failed run of a request that did not stream.
 
-    once a tool has run, or when the model will not answer another time, either.
+    SDKs retry such a reply automatically. `x-should-retry: false` stops them once a tool has run, or when the model
+    would fail another time as well.
     """
     message = result.error.message if result.error is not None else "The run failed."
     code = result.error.code if result.error is not None else "server_error"

@@ -1,4 +1,4 @@
-"""What a query asks for: a page of a list, as the API pages everything, a number, or yes or no."""
+"""Query parameters: pages of lists, integers and flags. Every function raises the `APIError` of an invalid value."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def page_of(entries: Sequence[dict[str, Any]], query: Mapping[str, str]) -> dict[str, Any]:
-    """The page of a list that a query asks for."""
+    """Build the page of `entries` that `order`, `after` and `limit` select. `entries` are the oldest first."""
     listed = list(entries) if order_of(query) == "asc" else list(reversed(entries))
     after = query.get("after")
     if after is not None:
-        place = next((index for index, entry in enumerate(listed) if entry.get("id") == after), None)
-        if place is None:
+        index = next((index for index, entry in enumerate(listed) if entry.get("id") == after), None)
+        if index is None:
             raise item_not_listed_error(after)
-        listed = listed[place + 1 :]
+        listed = listed[index + 1 :]
     limit = limit_of(query)
     return build_page(listed[:limit], has_more=len(listed) > limit)
 
 
 def order_of(query: Mapping[str, str]) -> Literal["asc", "desc"]:
-    """The newest first, unless the query says otherwise."""
+    """The order of a list; the newest first by default."""
     order = query.get("order", "desc")
     if order in _ORDERS:
         return _ORDERS[order]
@@ -39,18 +39,18 @@ def order_of(query: Mapping[str, str]) -> Literal["asc", "desc"]:
 
 
 def limit_of(query: Mapping[str, str]) -> int:
-    """How many a page has at most."""
+    """The largest number of entries in a page."""
     return integer_of(query, "limit", _LIST_LIMIT, minimum=1, maximum=_MAX_LIST_LIMIT)
 
 
 def item_not_listed_error(after: str) -> APIError:
-    """For a page behind an item that is not there."""
+    """For an `after` that is the id of no item in the list."""
     shown = after[:MAX_SHOWN_CHARS]
     return _invalid_query_error("after", f"There is no item with id {shown!r} in this list.", "item_not_found")
 
 
 def build_page(entries: Sequence[dict[str, Any]], *, has_more: bool = False) -> dict[str, Any]:
-    """A list, or a page of one."""
+    """Build the list object of the API, of all entries or of one page of them."""
     return {
         "object": "list",
         "data": entries,
@@ -80,7 +80,7 @@ def integer_of(
 
 
 def flag_of(query: Mapping[str, str], name: str) -> bool:
-    """Yes or no, in the words of all the languages that clients are written in. No, when nothing is said."""
+    """A boolean parameter, as client languages spell it (`true`, `True`, `1`); false by default."""
     text = query.get(name, "false")
     if text.lower() not in _FLAGS:
         raise _invalid_query_error(

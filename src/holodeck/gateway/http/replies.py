@@ -1,4 +1,4 @@
-"""What a route answers: a whole body, or a stream of pieces. The HTTP layer only writes it down."""
+"""Replies of route handlers: a whole body, or a stream of chunks. `app.py` writes them to the connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENTS = "text/event-stream"
 
 @record
 class Reply:
-    """A whole answer."""
+    """A reply with a whole body."""
 
     status: int = 200
     body: bytes = b""
@@ -26,23 +26,29 @@ class Reply:
 
 @record
 class StreamedReply:
-    """An answer in pieces, each written at once. Closing the iterator tells the source that nobody reads any more."""
+    """A reply of status 200 in chunks, each sent as soon as it is yielded.
+
+    `chunks` is closed when the client disconnects, so that the run behind it can end.
+    """
 
     chunks: AsyncGenerator[bytes, None]
     content_type: str = EVENTS
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def missing_servers_header(names: Iterable[str]) -> dict[str, str]:
-    """The header that names the MCP servers without which an answer was made; none where all were there."""
-    shown = ",".join(names)
-    return {"x-holodeck-missing-servers": shown} if shown else {}
-
-
 class StreamCutError(Exception):
-    """A stream ends here although it is not over. Its connection is cut: every client tells that from an end."""
+    """Raised by `StreamedReply.chunks` to end the reply before the stream is complete.
+
+    The connection is cut, which every client can tell from a proper end.
+    """
 
 
 def json_reply(data: Any, status: int = 200, **headers: str) -> Reply:
-    """An answer of plain data."""
+    """Build a reply of JSON. `headers`: with `_` for `-` in their names."""
     return Reply(status=status, body=orjson.dumps(data), headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+def missing_servers_header(names: Iterable[str]) -> dict[str, str]:
+    """The header that names the MCP servers that were not available to a run; empty where all of them were."""
+    joined = ",".join(names)
+    return {"x-holodeck-missing-servers": joined} if joined else {}

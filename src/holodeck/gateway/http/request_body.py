@@ -1,51 +1,48 @@
-"""The bodies of requests: each has a size that it may have, all together have another, and none may take for ever."""
+"""Request bodies in memory: their size, the byte budget that they share, and the time that they may take to arrive.
+
+One `ByteBudget` (`limits.bodies_bytes`) bounds all request bodies and WebSocket messages of a gateway together, with
+the contents of sealed items and the answers of models and MCP servers. `BodyReader` takes the bytes of a body from it
+as they arrive, and the application releases them when the request has ended. A `RequestReservation` holds what one
+request needs beside its body, such as the parsed JSON and the content of sealed items. Neither waits for bytes to
+become free: a request over the budget is refused with `TooManyError`.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
+from holodeck.gateway.http.asgi import Message, Receive
 from holodeck.gateway.http.errors import APIError, client_gone_error, shutting_down_error
+from holodeck.gateway.http.replies import JSON
 from holodeck.gateway.http.request_scope import RequestScope
 from holodeck.gateway.limits import TooManyError
-from holodeck.gateway.server.disconnect import Client, Receive
+from holodeck.gateway.server.disconnect import Client
 from holodeck.lib.byte_budget import ByteBudget, OverBudgetError, Reservation
 from holodeck.lib.json.parse import parsed_weight
 from holodeck.lib.limits import KIB, MIN_BODY_RATE
 
-# Of a request that asks no model: it may come although much is going on.
+# Largest body of an uncounted request that is not counted as a transfer: small ones are accepted under any load.
 SMALL_BODY_BYTES = 16 * KIB
 
-
+# The type of the ASGI message that a WebSocket receives instead of a message over the budget.
 OVER_BUDGET_MESSAGE = "holodeck.no_room"
-"""What a WebSocket receives instead of a message that does not fit."""
-
-
-class GatewayBudget(ByteBudget):
-    """The byte budget of one gateway (`limits.bodies_bytes`)."""
-
-    __slots__ = ()
-
-    def release_bytes(self, size: int) -> None:
-        """The same as `release`."""
-        self.release(size)
 
 
 class RequestReservation(Reservation):
-    """Bytes that one request holds beside its body, such as the content of its sealed items."""
+    """Bytes of the budget that one request holds beside its body, such as the content of its sealed items."""
 
     __slots__ = ()
 
     def acquire(self, size: int) -> None:
-        """Hold so many bytes more. Raises `TooManyError`."""
+        """Hold `size` more bytes. Raises `TooManyError`."""
         try:
             self.extend(size)
         except OverBudgetError:
             raise over_budget_error() from None
 
     def acquire_parsed(self, body: bytes) -> None:
-        """Hold what a body takes once it is parsed. Raises `TooManyError`, or `APIError` when it could never fit."""
+        """Hold the estimated size of the parsed body. Raises `TooManyError`, or `APIError` when it could never fit."""
         weight = parsed_weight(body)
         if weight > self.limit:
             message = "The body has more values in it than this gateway reads. Send fewer at a time."
@@ -53,20 +50,14 @@ class RequestReservation(Reservation):
         self.acquire(weight)
 
 
-def over_budget_error() -> TooManyError:
-    return TooManyError("The gateway is at its limit of bytes of requests at once.", 1.0)
-
-
-_JSON_TYPE = "application/json"
-
-
 class BodyReader:
-    """Reads them, and knows how much of them is in memory."""
+    """Reads request bodies within the limits of one body, of all bodies, and of time."""
 
-    def __init__(self, *, limit: int, budget: GatewayBudget, seconds: float, is_draining: Callable[[], bool]) -> None:
-        """`limit`: bytes of one; `budget`: for all that are here at once.
+    def __init__(self, *, limit: int, budget: ByteBudget, seconds: float, is_draining: Callable[[], bool]) -> None:
+        """`limit`: bytes of one body; `budget`: of all bodies in memory.
 
-        `seconds`: between two pieces of one, and for all of it, with more time for what has come.
+        `seconds`: between two chunks of a body, and for the whole body, which gets more time with each byte that
+        arrived (`MIN_BODY_RATE`).
         """
         self._limit = limit
         self._budget = budget
@@ -76,23 +67,26 @@ class BodyReader:
     async def read(
         self, receive: Receive, headers: Mapping[str, str], client: Client | None, request_scope: RequestScope
     ) -> bytes:
-        """All of a body; it counts until it is given back.
+        """Read the whole body. Its bytes are taken from the budget until `release`, also when this raises.
 
-        Raises `APIError` for one whose header does not say JSON: what a web page can send unasked says text.
+        Raises `TooManyError` over the budget, and `APIError` for a body that is compressed, too large, too slow, or
+        whose content type is not JSON: a web page can send only other types without the browser's preflight request.
         """
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise _unsupported_encoding_error()
         declared = headers.get("content-length", "")
         has_body = declared not in ("", "0") or "transfer-encoding" in headers
-        if has_body and headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON_TYPE:
+        if has_body and headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise _not_json_error()
         if declared.isdigit() and int(declared) > min(self._limit, self._budget.available):
             raise _body_too_large_error(self._limit) if int(declared) > self._limit else over_budget_error()
         chunks: list[bytes] = []
-        began = asyncio.get_running_loop().time()
+        started_at = asyncio.get_running_loop().time()
         while True:
-            is_here = client is not None and client.has_sent_all
-            message = await (receive() if is_here else self._receive_chunk(receive, began, request_scope.body_bytes))
+            if client is not None and client.has_sent_all:
+                message = await receive()
+            else:
+                message = await self._receive_chunk(receive, started_at, request_scope.body_bytes)
             if message["type"] == "http.disconnect":
                 raise client_gone_error()
             chunk = message.get("body", b"")
@@ -105,31 +99,35 @@ class BodyReader:
             chunks.append(chunk)
             if not message.get("more_body"):
                 return b"".join(chunks)
-            if self._is_draining():  # what is not yet whole has not begun
+            # A request whose body is incomplete has not started: it is refused, not drained.
+            if self._is_draining():
                 raise shutting_down_error()
 
     def release(self, request_scope: RequestScope) -> None:
-        """A request is over, and so is its body."""
+        """Return the bytes of a request's body to the budget when the request has ended."""
         self._budget.available += request_scope.body_bytes
 
-    async def _receive_chunk(
-        self, receive: Receive, started_at: float, received_bytes: int
-    ) -> MutableMapping[str, Any]:
-        """The next piece of a body of which `received_bytes` bytes have come since `started_at`."""
-        passed = asyncio.get_running_loop().time() - started_at
-        left = self._seconds + received_bytes / MIN_BODY_RATE - passed
+    async def _receive_chunk(self, receive: Receive, started_at: float, received_bytes: int) -> Message:
+        """Receive the next chunk of a body of which `received_bytes` bytes have arrived since `started_at`."""
+        elapsed = asyncio.get_running_loop().time() - started_at
+        remaining = self._seconds + received_bytes / MIN_BODY_RATE - elapsed
         try:
-            async with asyncio.timeout(min(self._seconds, max(left, 0.0))):
+            async with asyncio.timeout(min(self._seconds, max(remaining, 0.0))):
                 return await receive()
         except TimeoutError:
             message = f"Nothing of the body came for {self._seconds:g} seconds."
-            if left < self._seconds:
-                message = f"The body came too slowly: {received_bytes} bytes in {passed + max(left, 0.0):.0f} seconds."
+            if remaining < self._seconds:
+                taken = elapsed + max(remaining, 0.0)
+                message = f"The body came too slowly: {received_bytes} bytes in {taken:.0f} seconds."
             raise APIError(408, message, kind="invalid_request", code="request_timeout") from None
 
 
+def over_budget_error() -> TooManyError:
+    return TooManyError("The gateway is at its limit of bytes of requests at once.", 1.0)
+
+
 def is_small_body(headers: Mapping[str, str]) -> bool:
-    """Whether a body is so small that it need not be counted."""
+    """Whether the declared size of a body is at most `SMALL_BODY_BYTES`, so that it is not counted as a transfer."""
     declared = headers.get("content-length", "")
     return declared.isdigit() and int(declared) <= SMALL_BODY_BYTES
 
@@ -139,10 +137,11 @@ def _body_too_large_error(limit: int) -> APIError:
 
 
 def _unsupported_encoding_error() -> APIError:
-    message, code = "Send the body as it is: this gateway unpacks none.", "unsupported_encoding"
+    message = "The body is compressed, which is not supported. Send it without 'content-encoding'."
+    code = "unsupported_encoding"
     return APIError(415, message, kind="invalid_request", code=code, accept_encoding="identity")
 
 
 def _not_json_error() -> APIError:
-    message, code = f"Send the body as JSON, with the header 'content-type: {_JSON_TYPE}'.", "unsupported_media_type"
-    return APIError(415, message, kind="invalid_request", code=code, accept=_JSON_TYPE)
+    message, code = f"Send the body as JSON, with the header 'content-type: {JSON}'.", "unsupported_media_type"
+    return APIError(415, message, kind="invalid_request", code=code, accept=JSON)

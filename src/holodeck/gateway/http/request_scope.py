@@ -1,4 +1,4 @@
-"""A request from its arrival to its end, as metrics, logs and traces tell of it."""
+"""The observation of one request from its arrival to its end: its id, metrics, log line and trace span."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from holodeck.gateway.metrics import Metrics
 from holodeck.lib import log, tracing
 from holodeck.lib.ids import new_id
 
-# Of one that a client or a proxy has made; a longer one is not an id.
+# Characters of a request id that a client or a proxy sends. A longer value is no id, and would fill the log.
 MAX_REQUEST_ID_CHARS = 128
 
-
 _REQUEST_ID = re.compile(rf"[A-Za-z0-9._:/=+@~-]{{1,{MAX_REQUEST_ID_CHARS}}}")
+# Machines request these every few seconds: they are not traced, and logged at debug level while they succeed.
 _PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Asked every few seconds by machines; a trace of them says nothing, nor does a line while all is well."""
 _OK = 200
 _FIRST_SERVER_ERROR = 500
 
 
 class RequestScope:
-    """One HTTP request: `with Visit(...)` counts, traces and logs it, and it is told what happens in between."""
+    """One HTTP request: `with RequestScope(...)` counts, traces and logs it at its end.
+
+    The application sets `route`, `status` and `body_bytes` in between.
+    """
 
     __slots__ = (
         "_log_context",
@@ -42,12 +44,11 @@ class RequestScope:
 
     def __init__(self, scope: MutableMapping[str, Any], headers: Mapping[str, str], metrics: Metrics) -> None:
         self.id = request_id_of(headers)
-        """The client's own, or a proxy's, if it looks like an id; else one of ours."""
         self.status = 0
-        """0: nothing was answered."""
+        """The HTTP status of the reply. 0: no reply was started."""
         self.route = "unknown"
         self.body_bytes = 0
-        """Bytes of its body that were read."""
+        """Bytes of the body that were read; the byte budget has them until the request ends."""
         self._started_at = time.perf_counter()
         self._scope = scope
         self._metrics = metrics
@@ -66,8 +67,8 @@ class RequestScope:
         method, seconds = self._scope["method"], time.perf_counter() - self._started_at
         self._metrics.count_request(self.route, method, self.status, seconds)
         path, status = self._scope["path"], self.status
-        tell = log.debug if path in _PROBE_PATHS and status == _OK else log.info
-        tell("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
+        write_log = log.debug if path in _PROBE_PATHS and status == _OK else log.info
+        write_log("gateway.request", method=method, path=path, status=status, seconds=round(seconds, 4))
         try:
             if tracing.is_enabled():
                 _describe_span(self._span, self, method)
@@ -77,17 +78,17 @@ class RequestScope:
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
-    """The id under which a request stands in logs, here and elsewhere."""
-    given = headers.get("x-request-id", "")
-    return given if _REQUEST_ID.fullmatch(given) else new_id("req")
+    """The id for logs and traces: the `x-request-id` of a client or a proxy if it looks like an id, else a new one."""
+    sent = headers.get("x-request-id", "")
+    return sent if _REQUEST_ID.fullmatch(sent) else new_id("req")
 
 
 def open_socket_span(headers: Mapping[str, str], path: str, request_id: str) -> AbstractContextManager[tracing.Span]:
-    """A WebSocket from its opening to its end."""
+    """Open the trace span of a WebSocket, from its handshake to its end."""
     if not tracing.is_enabled():
         return tracing.NOOP_SPAN
-    about = {"http.request.method": "GET", "http.route": path, "holodeck.request.id": request_id}
-    return tracing.span(f"GET {path}", about, kind="server", parent=headers)
+    attributes = {"http.request.method": "GET", "http.route": path, "holodeck.request.id": request_id}
+    return tracing.span(f"GET {path}", attributes, kind="server", parent=headers)
 
 
 def _open_request_span(
@@ -95,13 +96,13 @@ def _open_request_span(
 ) -> AbstractContextManager[tracing.Span]:
     if not tracing.is_enabled() or scope["path"] in _PROBE_PATHS:
         return tracing.NOOP_SPAN
-    about = {
+    attributes = {
         "http.request.method": scope["method"],
         "url.scheme": scope.get("scheme", "http"),
         "url.path": scope["path"],
         "holodeck.request.id": request_scope.id,
     }
-    return tracing.span(scope["method"], about, kind="server", parent=headers)
+    return tracing.span(scope["method"], attributes, kind="server", parent=headers)
 
 
 def _describe_span(span: tracing.Span, request_scope: RequestScope, method: str) -> None:

@@ -1,56 +1,61 @@
-"""What is done for a client that waits for it ends when the client goes away."""
+"""Cancellation of the work for a client that disconnects.
+
+`Client` is what our own server offers the application for a connection beyond ASGI. `CancelOnDisconnect` uses it, or
+plain ASGI behind another server.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+from holodeck.gateway.http.asgi import Receive, Scope
+
+# The ASGI extension under which our own server passes a `Client`.
 CLIENT_EXTENSION: Final = "holodeck.client"
-"""Under this extension of ASGI our own server says more of a client than ASGI can."""
 
 
 class Client(Protocol):
-    """Who is at the other end of a connection."""
+    """The client at the other end of one connection."""
 
     @property
     def is_disconnected(self) -> bool: ...
 
     @property
     def has_sent_all(self) -> bool:
-        """Whether the whole request is here, so that nothing of it has to be waited for."""
+        """Whether the whole request has arrived, so that receiving it does not block."""
         ...
 
     def set_disconnect_callback(self, callback: Callable[[], None] | None) -> None:
-        """Call this when the client leaves. One at a time; None: nobody needs to know any more."""
+        """Set the one function that is called when the client disconnects; None removes it."""
         ...
 
     def cork(self) -> None:
-        """The answer comes now and whole: it may be sent in one piece at its end."""
+        """Announce that the whole reply is written now, so that it can be sent at once at its end."""
         ...
 
     def cut_connection(self) -> None:
-        """End the connection in the middle of an answer."""
+        """Close the connection in the middle of a reply."""
         ...
 
 
-def find_client(scope: MutableMapping[str, Any]) -> Client | None:
-    """None behind a server that is not ours."""
+def find_client(scope: Scope) -> Client | None:
+    """The client of a request. None behind a server that is not ours."""
     client: Client | None = scope.get("extensions", {}).get(CLIENT_EXTENSION)
     return client
 
 
 class CancelOnDisconnect:
-    """`with Attended(receive) as client:` is left early when the client leaves; `client.is_gone` says so afterwards.
+    """Cancels the body of a `with` block when the client disconnects; `is_disconnected` then says so.
 
-    Nothing else may be received meanwhile. The block runs in the task that it is in, which is cheaper than one of its
-    own, and is cancelled as by a time-out: whoever else cancels the task is not kept from it.
+    Nothing else may call `receive` during the block. The block runs in the current task, which is cheaper than a task
+    of its own, and is cancelled as `asyncio.timeout` does it: a cancellation from elsewhere still reaches the task.
     """
 
     def __init__(self, receive: Receive, client: Client | None = None) -> None:
-        """`client` says so itself; without it, a task has to wait for that."""
+        """`client` reports its disconnect by a callback; without it, a task has to watch `receive`."""
         self._receive = receive
         self._client = client
         self._watcher: asyncio.Task[None] | asyncio.Handle | None = None
@@ -62,6 +67,7 @@ class CancelOnDisconnect:
         self._task = task
         self._earlier_cancels = task.cancelling()
         if self._client is None:
+            # Not in a TaskSet: `__exit__` is synchronous and cancels it, and it only waits in `receive`.
             self._watcher = asyncio.create_task(self._watch_disconnect())
         elif self._client.is_disconnected:
             self._watcher = asyncio.get_running_loop().call_soon(self._cancel_task)

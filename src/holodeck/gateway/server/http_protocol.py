@@ -1,4 +1,12 @@
-"""A client that opens a connection and neither says what it wants nor takes what it gets is shown out."""
+"""HTTP/1.1 on one connection: uvicorn's protocol with limits of time and size, and fewer writes to the socket.
+
+`GatewayHTTPProtocol` closes a connection whose request head does not arrive in time or is too large, aborts one whose
+client stops reading (`SlowClientGuard`), and answers malformed requests with the error object of the API. It is also
+the `Client` of its requests, so that the application learns of a disconnect without a task per request.
+
+`CoalescingTransport` joins what is written to the socket in one turn of the event loop, such as the head and the body
+of a reply.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +24,17 @@ from holodeck.gateway.server.disconnect import CLIENT_EXTENSION
 from holodeck.gateway.server.slow_clients import SlowClientGuard
 from holodeck.lib.limits import KIB
 
-# Of what is written at one moment: then it is sent, whatever follows.
+# Bytes that `CoalescingTransport` buffers at most; more is sent at once, whatever follows.
 COALESCED_BYTES = 64 * KIB
-# Of a request line and headers: several of the longest tokens fit in.
+# Bytes of a request line with its headers: several of the longest tokens fit in.
 MAX_HEAD_BYTES = 64 * KIB
 
 
 class CoalescingTransport:
-    """A transport in front of another one. The head of an answer waits for its body, but not beyond this moment."""
+    """Transport wrapper that joins the writes of one turn of the event loop into one write.
+
+    After `cork` it buffers beyond that turn, until `flush`, `close`, or more than `COALESCED_BYTES`.
+    """
 
     __slots__ = ("_buffer", "_is_corked", "_loop", "_size", "_transport", "get_protocol", "is_closing")
 
@@ -33,11 +44,12 @@ class CoalescingTransport:
         self._buffer: list[bytes] = []
         self._size = 0
         self._is_corked = False
-        self.is_closing = transport.is_closing  # asked with every request; what is looked for in vain here takes longer
+        # Bound here because every request calls them: `__getattr__` is slower.
+        self.is_closing = transport.is_closing
         self.get_protocol = transport.get_protocol
 
     def cork(self) -> None:
-        """What comes next is whole at once, and is sent by `flush`, `close`, or when it is much."""
+        """Buffer what is written next until `flush`, `close`, or more than `COALESCED_BYTES`."""
         self._is_corked = True
 
     def write(self, data: bytes) -> None:
@@ -45,7 +57,8 @@ class CoalescingTransport:
             self._loop.call_soon(self.flush)
         self._buffer.append(data)
         self._size += len(data)
-        if self._size > COALESCED_BYTES:  # so that the transport can say that it has enough
+        # The transport must see large writes at once, so that it can pause the writer.
+        if self._size > COALESCED_BYTES:
             self.flush()
 
     def close(self) -> None:
@@ -60,29 +73,29 @@ class CoalescingTransport:
         self._transport.write_eof()
 
     def flush(self) -> None:
-        """Hold nothing any longer."""
+        """Send what is buffered."""
         self._is_corked = False
-        held, self._buffer, self._size = self._buffer, [], 0
-        if held and not self.is_closing():
-            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+        chunks, self._buffer, self._size = self._buffer, [], 0
+        if chunks and not self.is_closing():
+            self._transport.write(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is as it is there."""
+        """Everything else is the wrapped transport's."""
         return getattr(self._transport, name)
 
 
 class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
-    """HTTP, with a limit on the time from the first byte (or the connection) to the end of the headers, and on them.
+    """uvicorn's HTTP protocol with limits on request heads and on clients that do not read. Also a `Client`.
 
-    It is the `Client` of its requests: who waits for its leaving needs no task for that.
+    A request head may take `seconds` from the first byte, or from the connection, and have `MAX_HEAD_BYTES`.
     """
 
     seconds: ClassVar[float]
     _header_timer: asyncio.TimerHandle | None = None
     _header_bytes: int | None = None
-    """Bytes of headers that have not ended yet."""
+    """Bytes of the head that is being received. None: no head is incomplete."""
     _upgrade_offset = sys.maxsize
-    """Where what is behind the request for a WebSocket begins, in what came with it."""
+    """Where the bytes after a WebSocket handshake begin, in the data that the handshake ended in."""
     _on_disconnect: Callable[[], None] | None = None
     is_disconnected = False
 
@@ -93,7 +106,8 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
     def set_disconnect_callback(self, callback: Callable[[], None] | None) -> None:
         self._on_disconnect = callback
         if callback is not None:
-            self.flow.resume_reading()  # a large body may have stopped it, and nobody leaves unseen
+            # A large body may have paused reading, and a paused connection does not see its end.
+            self.flow.resume_reading()
 
     def cork(self) -> None:
         self._coalescing_transport.cork()
@@ -102,7 +116,7 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
         self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """As uvicorn, with the error object that every other refusal has."""
+        """Send a 400 as uvicorn does, with the error object of the API as its body."""
         body = protocol_error_body(msg)
         head = f"HTTP/1.1 400 Bad Request\r\ncontent-type: {JSON}\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"connection: close\r\n\r\n" + body)
@@ -131,14 +145,16 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
         is_all_head = before is None or not before.more_body
         super().data_received(data)
         if self._header_bytes is not None:
-            if is_all_head and self.cycle is before:  # else this piece began with a request before it
+            # Otherwise the data began with bytes of an earlier request.
+            if is_all_head and self.cycle is before:
                 self._header_bytes += len(data)
             if self._header_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
                 self.send_400_response("The headers are too large.")
         protocol = self.transport.get_protocol()
         is_upgraded = protocol is not self
         if is_upgraded and self._upgrade_offset < len(data):
-            protocol.data_received(data[self._upgrade_offset :])  # type: ignore[attr-defined] # uvicorn would lose it
+            # uvicorn drops what follows the handshake in the same data.
+            protocol.data_received(data[self._upgrade_offset :])  # type: ignore[attr-defined] # a BaseProtocol
         has_request = self.cycle is not None and not self.cycle.response_complete
         if is_upgraded or has_request:
             self._cancel_header_timer()
@@ -146,8 +162,9 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
             self._start_header_timer()
 
     def handle_websocket_upgrade(self) -> None:
-        ended = sys.exception()  # of HTTP: it says where
-        self._upgrade_offset = ended.args[0] if isinstance(ended, HttpParserUpgrade) else sys.maxsize
+        # uvicorn calls this while it handles the parser's exception, whose argument is the offset.
+        upgrade = sys.exception()
+        self._upgrade_offset = upgrade.args[0] if isinstance(upgrade, HttpParserUpgrade) else sys.maxsize
         super().handle_websocket_upgrade()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -160,7 +177,8 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
     def shutdown(self) -> None:
         super().shutdown()
         if self.cycle is not None and self.cycle.more_body:
-            self.cycle.message_event.set()  # the rest of its request is not waited for
+            # Wakes the reader of an incomplete body, so that the shutdown does not wait for the rest.
+            self.cycle.message_event.set()
 
     def _start_header_timer(self) -> None:
         self._header_timer = self.loop.call_later(self.seconds, self.transport.close)
@@ -172,5 +190,8 @@ class GatewayHTTPProtocol(SlowClientGuard, HttpToolsProtocol):
 
 
 def build_http_protocol(seconds: float, reader_seconds: float) -> type[GatewayHTTPProtocol]:
-    """HTTP with these limits; uvicorn makes one for each connection by itself."""
+    """Build a protocol class with these limits; uvicorn creates an instance for each connection.
+
+    `seconds`: for a request head. `reader_seconds`: without any read by the client.
+    """
     return type("LimitedHTTPProtocol", (GatewayHTTPProtocol,), {"seconds": seconds, "reader_seconds": reader_seconds})

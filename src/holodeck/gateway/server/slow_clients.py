@@ -1,19 +1,20 @@
-"""Who reads what the gateway sends, over HTTP or a WebSocket: nobody may stop reading for ever."""
+"""Abort of connections whose client stops reading, over HTTP or a WebSocket.
+
+A write waits for the client, and so do the run behind a stream and, at the end, the shutdown of the whole gateway. A
+client may be slow, but within `reader_seconds` it must read at least something.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import ClassVar
 
-# For a reader that takes nothing, once the gateway ends.
+# Seconds for a client that reads nothing once the gateway shuts down: the shutdown waits for it.
 SHUTDOWN_READER_SECONDS = 1.0
 
 
 class SlowClientGuard(asyncio.Protocol):
-    """The other end of a connection: it may be slow, but it must take something now and then.
-
-    Whoever is written to waits for it, and so do the run behind a stream and, at the end, the whole gateway.
-    """
+    """Mixin for a uvicorn protocol: aborts a connection whose write buffer does not shrink for `reader_seconds`."""
 
     reader_seconds: ClassVar[float]
     transport: asyncio.Transport
@@ -33,7 +34,7 @@ class SlowClientGuard(asyncio.Protocol):
             self.watch_last_write()
 
     def watch_last_write(self) -> None:
-        """The connection is closed once the last bytes are taken: that is not waited for any longer than for others."""
+        """Bound the wait of a closing connection for its last bytes to be read, as for any other write."""
         if self._stall_timer is None and self.transport.get_write_buffer_size():
             self._start_stall_timer()
 
@@ -42,8 +43,9 @@ class SlowClientGuard(asyncio.Protocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The gateway ends: who takes nothing gets only a moment more."""
-        self._is_shutting_down = True  # before it: a goodbye is written as well
+        """Shorten the time of a client that reads nothing to `SHUTDOWN_READER_SECONDS`."""
+        # Set first: uvicorn's shutdown may itself write, and start the timer.
+        self._is_shutting_down = True
         super().shutdown()  # type: ignore[misc] # uvicorn's protocols have it
         if self._stall_timer is not None:
             self._cancel_stall_timer()
@@ -56,10 +58,10 @@ class SlowClientGuard(asyncio.Protocol):
 
     def _abort_if_stalled(self) -> None:
         self._stall_timer = None
-        left = self.transport.get_write_buffer_size()
-        if 0 < left < self._unsent_bytes:
+        unsent = self.transport.get_write_buffer_size()
+        if 0 < unsent < self._unsent_bytes:
             self._start_stall_timer()
-        elif left:
+        elif unsent:
             self.transport.abort()
 
     def _cancel_stall_timer(self) -> None:

@@ -1,22 +1,27 @@
-"""A stream that has nothing to tell for a while says so: proxies and clients end connections that are silent."""
+"""Comments in an idle event stream, because proxies and clients close connections without traffic."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
-from typing import Any, Self
+from typing import Self
 
+from holodeck.gateway.http.asgi import Send
+
+# An empty comment of server-sent events. No empty line follows: older parsers, as openai-go's, take that for an event.
 KEEPALIVE_COMMENT = b":\n"
-"""What server-sent events have for that. No empty line follows: older parsers, as openai-go's, take it for an event."""
 
 
 class SSEKeepAlive:
-    """`with Silence(send, seconds) as silence:` while pieces are written; each of them adds one to `chunks_sent`."""
+    """Sends a comment for every `seconds` without a chunk, during a `with` block in which a stream is written.
+
+    The writer adds one to `chunks_sent` for each chunk. A timer compares that number: a timer that is set again for
+    each chunk would cost more than everything else here.
+    """
 
     __slots__ = ("_chunks_at_check", "_comment_task", "_seconds", "_send", "_timer", "chunks_sent")
 
-    def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]], seconds: float) -> None:
+    def __init__(self, send: Send, seconds: float) -> None:
         self.chunks_sent = 0
         self._send = send
         self._seconds = seconds
@@ -35,13 +40,14 @@ class SSEKeepAlive:
             self._comment_task.cancel()
 
     def _check_idle(self) -> None:
-        """Not at every piece: that would cost more than all of this."""
-        is_saying = self._comment_task is not None and not self._comment_task.done()
-        if self.chunks_sent == self._chunks_at_check and not is_saying:
+        is_sending = self._comment_task is not None and not self._comment_task.done()
+        if self.chunks_sent == self._chunks_at_check and not is_sending:
+            # Not in a TaskSet: there is one at a time, and the synchronous `__exit__` cancels it.
             self._comment_task = asyncio.create_task(self._send_comment())
         self._chunks_at_check = self.chunks_sent
         self._timer = asyncio.get_running_loop().call_later(self._seconds, self._check_idle)
 
     async def _send_comment(self) -> None:
-        with suppress(OSError):  # nobody is there any more: who writes the pieces hears of it
+        # A client that has disconnected is reported to the writer of the chunks.
+        with suppress(OSError):
             await self._send({"type": "http.response.body", "body": KEEPALIVE_COMMENT, "more_body": True})

@@ -1,19 +1,25 @@
-"""The frames of a WebSocket, told apart while they come: what is half sent takes room, what has none is left out."""
+"""Splits the bytes of a WebSocket into frames, and counts incomplete messages against the byte budget.
+
+It runs before the WebSocket library gets the bytes, so that a partly received message counts as well. A message over
+the budget is cut: the library gets an empty end of it, and the rest is skipped.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holodeck.gateway.http.request_body import GatewayBudget
+from holodeck.lib.byte_budget import ByteBudget
 
 _FIN = 0x80
 _RESERVED = 0x70
 _OPCODE = 0x0F
-_FIRST_CONTROL = 0x08  # opcodes from here on are no part of a message
+# Opcodes from here on are control frames, which are no part of a message.
+_FIRST_CONTROL = 0x08
 _OPCODES = frozenset((0x0, 0x1, 0x2, 0x8, 0x9, 0xA))
 _MASKED = 0x80
 _LENGTH = 0x7F
-_SHORT, _LONG = 126, 127  # lengths that say how long the length is
+# Values of the 7-bit length that announce a length field of 2 or 8 bytes.
+_SHORT, _LONG = 126, 127
 _MAX_CONTROL = 125
 _HEAD_BYTES = 2
 _LENGTH_BYTES = {_SHORT: 2, _LONG: 8}
@@ -21,35 +27,38 @@ _MASK_BYTES = 4
 
 
 class FrameSplitter:
-    """Bytes in, whole frames out. A message for which there is no room comes out as an empty one: see `pop_refusal`.
+    """Takes bytes and yields whole frames.
 
-    What no frame may be comes out at its head, in a form that the protocol refuses, and then nothing more: else its
-    bytes would be waited for, and those of a ping are in no message and take no room.
+    The bytes of an incomplete message are acquired from the budget as they arrive; `pop_message_bytes` passes those of
+    a complete one to the caller, which releases them. A message over the budget is ended by an empty frame, and
+    `pop_refusal` says so.
+
+    A frame that the protocol forbids is yielded as soon as its header is known, in the shortest form that the protocol
+    refuses, and nothing after it: waiting for its payload would buffer bytes that no message and no budget has.
     """
 
-    def __init__(self, budget: GatewayBudget, *, max_frame_bytes: int) -> None:
-        """`max_frame_bytes`: bytes of one frame."""
+    def __init__(self, budget: ByteBudget, *, max_frame_bytes: int) -> None:
         self._budget = budget
         self._max_frame_bytes = max_frame_bytes
         self._frame = bytearray()
         self._remaining: int | None = None
-        """Bytes of the frame that are to come. None: its head is not whole."""
+        """Bytes of the payload that have not arrived. None: the header is incomplete."""
         self._is_broken = False
         self._is_skipping = False
-        """The message that is being sent is left out until its end."""
+        """The rest of the current message is dropped."""
         self._is_refused = False
         self.message_bytes = 0
-        """Bytes of the message that is being sent, which is not whole."""
+        """Bytes of the current message that are acquired from the budget."""
         self.received_bytes = 0
-        """Bytes of messages that came, each head counting as one. A ping in the middle of one is no part of it."""
+        """Payload bytes of all messages so far, plus one per frame. Control frames are no progress of a message."""
 
     @property
     def is_mid_message(self) -> bool:
-        """Whether somebody is in the middle of a message."""
+        """Whether a message or a frame is incomplete."""
         return bool(self._frame or self.message_bytes or self._is_skipping)
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The frames that are whole with this."""
+        """Yield the frames that `data` completes."""
         rest = memoryview(data)
         while rest and not self._is_broken:
             if self._remaining is None:
@@ -66,12 +75,12 @@ class FrameSplitter:
                     return
                 self.received_bytes += not self._is_control()
             else:
-                piece = rest[: self._remaining]
-                rest = rest[len(piece) :]
-                self._remaining -= len(piece)
-                self.received_bytes += 0 if self._is_control() else len(piece)
-                if self._reserve(len(piece)):
-                    self._frame += piece
+                chunk = rest[: self._remaining]
+                rest = rest[len(chunk) :]
+                self._remaining -= len(chunk)
+                self.received_bytes += 0 if self._is_control() else len(chunk)
+                if self._reserve(len(chunk)):
+                    self._frame += chunk
                 elif not self._is_skipping:
                     yield self._refuse_message()
             if self._remaining == 0:
@@ -81,25 +90,25 @@ class FrameSplitter:
                     yield self._pop_frame()
 
     def pop_message_bytes(self) -> int:
-        """The bytes of the message that has just become whole; they are not counted here any more."""
-        held, self.message_bytes = self.message_bytes, 0
-        return held
+        """The acquired bytes of the message that has just become complete. The caller releases them."""
+        size, self.message_bytes = self.message_bytes, 0
+        return size
 
     def pop_refusal(self) -> bool:
-        """Whether that one stands for a message for which there was no room."""
+        """Whether the message that has just become complete was cut, because it was over the budget."""
         is_refused, self._is_refused = self._is_refused, False
         return is_refused
 
     def discard(self) -> None:
-        """Nobody sends anything any more."""
-        self._budget.release_bytes(self.pop_message_bytes())
+        """Release what an incomplete message holds, when the connection has ended."""
+        self._budget.release(self.pop_message_bytes())
         self._frame = bytearray()
 
     def _is_control(self) -> bool:
         return self._frame[0] & _OPCODE >= _FIRST_CONTROL
 
     def _find_invalid_frame(self, length: int) -> bytes | None:
-        """What stands for a frame that must not be, as short as it can be refused. None: it may be."""
+        """The shortest frame that the protocol refuses for the same reason as the current one. None: it is valid."""
         first, masked = self._frame[0], self._frame[1] & _MASKED
         if first & _RESERVED or first & _OPCODE not in _OPCODES or not masked:
             return bytes((first, masked)) + bytes(_MASK_BYTES)
@@ -120,8 +129,8 @@ class FrameSplitter:
         return True
 
     def _refuse_message(self) -> bytes:
-        """Instead of the rest of a message its end, so that the protocol knows of none that is half there."""
-        self._budget.release_bytes(self.pop_message_bytes())
+        """An empty last frame instead of the rest of the message, so that the protocol has no incomplete one."""
+        self._budget.release(self.pop_message_bytes())
         self._is_skipping = self._is_refused = True
         opcode = self._frame[0] & _OPCODE
         del self._frame[_HEAD_BYTES:]
@@ -132,13 +141,13 @@ class FrameSplitter:
         self._pop_frame()
 
     def _pop_frame(self) -> bytes:
-        """The frame, which is nowhere here any more: nobody knows when the next one is asked for."""
+        """The current frame, without keeping a copy: the generator may not be resumed for long."""
         whole, self._frame, self._remaining = bytes(self._frame), bytearray(), None
         return whole
 
 
 def _frame_header_size(frame: bytearray) -> int:
-    """Of a frame of which at least this much must be there to know."""
+    """Bytes of the header, as far as the bytes so far say; at least the two that every header has."""
     if len(frame) < _HEAD_BYTES:
         return _HEAD_BYTES
     mask = _MASK_BYTES if frame[1] & _MASKED else 0

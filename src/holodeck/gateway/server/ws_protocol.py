@@ -1,4 +1,11 @@
-"""WebSockets of clients, bounded in all that a client could hold on to: their time, and the room of their messages."""
+"""One WebSocket connection: uvicorn's protocol with limits on time, on memory and on work per turn of the event loop.
+
+`GatewayWebSocketProtocol` closes a connection whose client stops in the middle of a message or sends too slowly, and
+aborts one whose client stops reading (`SlowClientGuard`). Messages count against the byte budget of the gateway from
+their first byte (`FrameSplitter`) until their receiver has released them. Frames are delivered one message at a time,
+as the application receives them, and at most `FRAMES_AT_ONCE` in one turn of the event loop. Reading is paused while
+frames are undelivered, and time limits on the client do not run meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -19,45 +26,47 @@ from websockets.http11 import Response
 
 from holodeck.gateway.http.errors import protocol_error_body
 from holodeck.gateway.http.replies import JSON
-from holodeck.gateway.http.request_body import OVER_BUDGET_MESSAGE, GatewayBudget
+from holodeck.gateway.http.request_body import OVER_BUDGET_MESSAGE
 from holodeck.gateway.server.slow_clients import SlowClientGuard
 from holodeck.gateway.server.ws_frames import FrameSplitter
+from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.limits import MIN_BODY_RATE
 
-# Of one WebSocket, which may send a million empty ones: two milliseconds, then others have theirs.
+# Frames of one WebSocket in one turn of the event loop, about two milliseconds: a client may send a million empty ones.
 FRAMES_AT_ONCE = 100
 
 
 class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
-    """A WebSocket whose reader may not stop reading, nor its writer in the middle of a message.
+    """uvicorn's WebSocket protocol with limits. Its ASGI messages differ from uvicorn's in two ways.
 
-    Messages are bytes, whichever kind they came as, and take room, which whoever receives one gives back. One for
-    which there is none is received as `OVER_BUDGET_MESSAGE`. What comes is taken apart one message at a time, as they
-    are received, and not so much of it at once that all others would wait.
+    Text and binary messages are both received as bytes, and the receiver releases them in `budget`. A message over the
+    budget is received as `OVER_BUDGET_MESSAGE`.
     """
 
     seconds: ClassVar[float]
-    budget: ClassVar[GatewayBudget]
+    budget: ClassVar[ByteBudget]
     _message_timer: asyncio.TimerHandle | None = None
     _bytes_at_check = 0
-    """How far the message had come at the last look."""
+    """`received_bytes` of the splitter at the last progress check."""
     _message_started_at = 0.0
     _bytes_at_start = 0
-    """When the time of the message began, and how far it had come by then."""
+    """`received_bytes` of the splitter at `_message_started_at`."""
     _bytes_at_ping = 0
     _incoming_frames: Iterator[bytes] | None = None
-    """The frames of what has come and is not handed on yet."""
+    """Frames that arrived and are not delivered yet."""
     _delivery_handle: asyncio.Handle | None = None
     _owed_pong = b""
-    """What is owed to a client that does not read: to its last ping only, as it may send any number of them."""
+    """The pong for the last ping of a client that does not read. Only the last one: it may send any number of pings."""
     _has_no_receiver = False
-    """Nobody receives messages any more."""
+    """The application has returned, so that no message is received any more."""
     _is_discarding = False
-    """What comes is taken and left: who still sends would else lose the word that it was shown out with, and why."""
+    """Incoming bytes are read and dropped: closing at once would reset the connection of a client that still sends,
+    and the close frame with its reason would be lost."""
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: Any = None) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.conn.reject = _build_rejection  # type: ignore[method-assign] # uvicorn makes it, and it refuses in plain text
+        # The library would refuse a handshake in plain text.
+        self.conn.reject = _build_rejection  # type: ignore[method-assign] # uvicorn creates the connection
         self._splitter = FrameSplitter(self.budget, max_frame_bytes=config.ws_max_size)
 
     def data_received(self, data: bytes) -> None:
@@ -74,15 +83,15 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
             self._deliver_frames()
 
     def _refuse_handshake(self) -> None:
-        """A request for a WebSocket that is none, or too large: uvicorn would say nothing, and wait for ever."""
-        said = b"".join(self.conn.data_to_send())
-        no = self.conn.reject(400, "This is not a valid request for a WebSocket.")
-        self.transport.write(said or no.serialize())
+        """Refuse an invalid or too large handshake; uvicorn would send nothing and never close the connection."""
+        reply = b"".join(self.conn.data_to_send())
+        rejection = self.conn.reject(400, "This is not a valid request for a WebSocket.")
+        self.transport.write(reply or rejection.serialize())
         self.handshake_complete = self.close_sent = True
         self.transport.close()
 
     def _deliver_frames(self) -> None:
-        """Also what came too early, before we said that this is a WebSocket: it waits until then."""
+        """Deliver a batch of frames. Those that arrive before the handshake is complete are delivered after it."""
         self._delivery_handle = None
         for _ in range(FRAMES_AT_ONCE):
             if self._incoming_frames is None or self._is_paused():
@@ -109,7 +118,7 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
             self._delivery_handle = self.loop.call_soon(self._deliver_frames)
 
     def _resume_listening(self) -> None:
-        """All that came is handed on."""
+        """Read again after every frame was delivered."""
         if self._is_closing() or not self._splitter.is_mid_message:
             self._cancel_message_timer()
         elif self._message_timer is None:
@@ -125,11 +134,13 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
         if not event.fin:
             self._message = bytearray(event.data)
             self.frames = []
-        event.data = b""  # the parser has this frame until the next one comes
+        # The parser keeps a reference to this frame until the next one.
+        event.data = b""
 
     def handle_cont(self, event: Frame) -> None:
-        self._message += event.data  # in one piece: many small ones would take far more than their bytes
-        self.frames = [self._message]  # type: ignore[list-item] # it does as bytes
+        # One buffer: a list of many small frames would take far more memory than their bytes.
+        self._message += event.data
+        self.frames = [self._message]  # type: ignore[list-item] # a bytearray serves as bytes
         event.data = b""
         if event.fin:
             self.send_receive_event_to_app()
@@ -142,12 +153,13 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
 
     def handle_close(self, event: Frame) -> None:
         super().handle_close(event)
-        self.close_sent = True  # it was answered; uvicorn would say goodbye once more at its end, and fail
+        # The close frame was answered. uvicorn would send another one at its end, and fail.
+        self.close_sent = True
 
     def handle_parser_exception(self) -> None:
-        """As uvicorn, but whoever is in the middle of sending gets the time to hear of it."""
+        """Close as uvicorn does, but leave a client that is sending the time to receive the close frame."""
         close = self.conn.close_sent
-        assert close is not None  # noqa: S101 - the parser has said why
+        assert close is not None  # noqa: S101 - the parser has queued a close frame
         self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
         self.stop_keepalive()
         self.transport.write(b"".join(self.conn.data_to_send()))
@@ -162,10 +174,11 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()
             return
         self.frames = []
-        self.budget.release_bytes(size)
+        self.budget.release(size)
         if is_refused and not (self.close_sent or self._has_no_receiver):
             self.queue.put_nowait({"type": OVER_BUDGET_MESSAGE})  # type: ignore[arg-type,misc] # our own
-            if not self.read_paused:  # as after a message: who takes no refusals sends no more
+            # As after a message: while the refusal is not received, nothing more is read.
+            if not self.read_paused:
                 self.read_paused = True
                 self.transport.pause_reading()
 
@@ -184,8 +197,8 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
         finally:
             self._has_no_receiver = True
             while not self.queue.empty():
-                left: Mapping[str, Any] = self.queue.get_nowait()
-                self.budget.release_bytes(len(left.get("bytes") or b""))
+                unread: Mapping[str, Any] = self.queue.get_nowait()
+                self.budget.release(len(unread.get("bytes") or b""))
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -202,7 +215,7 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def _start_message_timer(self) -> None:
-        """Begin the time of a message, or begin it anew: while we did not listen, it did not pass."""
+        """Start the time of a message, or start it again after a pause in reading, which must not count."""
         self._message_started_at, self._bytes_at_start = self.loop.time(), self._splitter.received_bytes
         self._schedule_progress_check()
 
@@ -217,20 +230,21 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
         if self._is_backlogged():
             self._start_message_timer()
             return
-        passed, came = self.loop.time() - self._message_started_at, self._splitter.received_bytes - self._bytes_at_start
-        why = f"Nothing of the message came for {self.seconds:g} seconds."
+        elapsed = self.loop.time() - self._message_started_at
+        received = self._splitter.received_bytes - self._bytes_at_start
+        reason = f"Nothing of the message came for {self.seconds:g} seconds."
         if self._splitter.received_bytes != self._bytes_at_check:
-            if passed < self.seconds + came / MIN_BODY_RATE:
+            if elapsed < self.seconds + received / MIN_BODY_RATE:
                 self._schedule_progress_check()
                 return
-            why = f"The message came too slowly: {came} bytes in {passed:.0f} seconds."
-        self.conn.fail(CloseCode.POLICY_VIOLATION, why)
+            reason = f"The message came too slowly: {received} bytes in {elapsed:.0f} seconds."
+        self.conn.fail(CloseCode.POLICY_VIOLATION, reason)
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.transport.close()
 
     def _is_backlogged(self) -> bool:
-        """We do not listen ourselves."""
+        """Whether this side has paused reading, so that the client cannot be blamed for a lack of progress."""
         return self.read_paused or self._incoming_frames is not None
 
     def _cancel_message_timer(self) -> None:
@@ -243,7 +257,10 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
         super().send_keepalive_ping()
 
     def keepalive_timeout(self) -> None:
-        """The answer to a ping stands behind the message that is being sent, and the ping behind what is not read."""
+        """Wait longer for a pong while the client sends or does not read.
+
+        The pong comes after the message that the client is sending, and the ping after what it has not read.
+        """
         is_moving = self._splitter.received_bytes != self._bytes_at_ping
         self._bytes_at_ping = self._splitter.received_bytes
         if self.ping_timeout and (is_moving or self._is_backlogged() or not self.writable.is_set()):
@@ -253,25 +270,30 @@ class GatewayWebSocketProtocol(SlowClientGuard, WebSocketsSansIOProtocol):
 
     async def send(self, message: ASGISendEvent) -> None:
         await self.writable.wait()
-        if self.close_sent:  # by the protocol itself, which whoever answers hears a moment later
+        # The protocol itself has closed the connection, which the application receives a moment later.
+        if self.close_sent:
             raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
-            self.handshake_complete = True  # it was refused; uvicorn would log that nobody has answered
+            # The handshake was refused. uvicorn would log that the application has not answered it.
+            self.handshake_complete = True
         elif message["type"] != "websocket.send":
             self._schedule_delivery()
 
 
 def _build_rejection(status: int, text: str) -> Response:
-    """What a request for a WebSocket that is none is answered with."""
-    known, body = HTTPStatus(status), protocol_error_body(text.strip())
+    """Build the reply to an invalid handshake, with the error object of the API."""
+    reply_status, body = HTTPStatus(status), protocol_error_body(text.strip())
     headers = {"Content-Type": JSON, "Content-Length": str(len(body)), "Connection": "close"}
-    return Response(known.value, known.phrase, Headers(headers), body)
+    return Response(reply_status.value, reply_status.phrase, Headers(headers), body)
 
 
 def build_websocket_protocol(
-    seconds: float, reader_seconds: float, budget: GatewayBudget
+    seconds: float, reader_seconds: float, budget: ByteBudget
 ) -> type[GatewayWebSocketProtocol]:
-    """A protocol with these limits, as uvicorn wants it: a class."""
+    """Build a protocol class with these limits; uvicorn creates an instance for each connection.
+
+    `seconds`: between two parts of a message. `reader_seconds`: without any read by the client. `budget`: of messages.
+    """
     limits = {"seconds": seconds, "reader_seconds": reader_seconds, "budget": budget}
     return type("LimitedWebSocketProtocol", (GatewayWebSocketProtocol,), limits)

@@ -1,0 +1,66 @@
+"""A parsed HTTP request, and the routes that requests are dispatched to.
+
+Every handler is `async def handler(request: Request) -> Reply | StreamedReply`. An error that a handler raises becomes
+a wire error in `http/errors.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from holodeck.gateway.auth.callers import Caller
+from holodeck.gateway.http.replies import Reply, StreamedReply
+from holodeck.gateway.http.request_body import RequestReservation
+from holodeck.gateway.wire.client_kind import ClientKind
+from holodeck.lib.errors import BadRequestError
+from holodeck.lib.json.parse import TooDeepError, parse_json
+from holodeck.lib.types import record
+
+
+@record
+class Request:
+    """One authenticated HTTP request with its whole body."""
+
+    caller: Caller
+    path_params: Mapping[str, str]
+    query: Mapping[str, str]
+    reservation: RequestReservation
+    """Bytes of the gateway's budget that this request holds beside its body; the application releases them."""
+    body: bytes = b""
+    client_kind: ClientKind = "openai"
+
+    def json(self) -> Any:
+        """Parse the body. Raises `BadRequestError` where it is not JSON.
+
+        Not in a thread: the parser holds the interpreter lock, so a thread would block the loop for as long (32 MB:
+        0.2 to 0.4 s). 'limits.body_bytes' bounds it.
+        """
+        try:
+            return parse_json(self.body)
+        except TooDeepError as error:
+            raise BadRequestError(f"The body is {error}.", code="invalid_json") from None
+        except ValueError:
+            raise BadRequestError("The body is not valid JSON.", code="invalid_json") from None
+
+
+Handler = Callable[[Request], Awaitable[Reply | StreamedReply]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """A method and a path with the handler that answers it."""
+
+    method: str
+    path: str
+    """May have parameters in braces: `/v1/responses/{id}`."""
+    handler: Handler
+    is_public: bool = False
+    """Needs no key. The host is not checked either: probes come by address."""
+    is_admin: bool = False
+    """Needs an operator's key."""
+    is_counted: bool = True
+    """Counts against the request limits of its caller. Public routes are never counted."""
+    may_have_slashes: bool = False
+    """The path parameter may contain slashes, as names of models do."""
