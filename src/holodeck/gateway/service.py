@@ -1,4 +1,12 @@
-"""From a loaded gateway to one that answers: parts are put together, the server is run, and the end is orderly."""
+"""Composition and lifecycle of a gateway.
+
+`Service` builds every component of a gateway from its configuration, runs the HTTP server, and closes the components
+again. It owns the storage, the MCP connections, the runs, and the tasks that watch over them.
+
+The end has an order. A signal starts the drain: new requests are refused, and running ones have `drain_seconds`. Then
+the server stops, then the background tasks, then runs, background work, MCP servers, models and storage. A second
+signal ends the server at once, without waiting for the drain.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +38,9 @@ from holodeck.gateway.endpoints.compact import ContextEndpoints
 from holodeck.gateway.endpoints.conversations import Conversations
 from holodeck.gateway.endpoints.responses import Responses
 from holodeck.gateway.endpoints.responses_ws import ResponseSockets
+from holodeck.gateway.http.request import Route
 from holodeck.gateway.limits import CallerLimits
+from holodeck.gateway.mcp.connection_pool import CallerConnectionPool
 from holodeck.gateway.metrics import Metrics
 from holodeck.gateway.routes import build_routes
 from holodeck.gateway.runs.active_runs import ActiveRuns
@@ -46,173 +56,216 @@ from holodeck.lib.byte_budget import ByteBudget
 from holodeck.lib.errors import ConfigError, ExecutionError, StorageError
 from holodeck.lib.limits import DAY
 from holodeck.lib.system.fd_shortage import watch_file_shortage
+from holodeck.lib.tasks import TaskSet
 from holodeck.models.url import is_loopback
 from holodeck.storage.base import ResponseStore
 from holodeck.storage.factory import open_store
 from holodeck.telemetry import start_tracing, stop_tracing
 from holodeck.tools.function import FunctionExecutor
 
-# Connections that wait to be taken: a crowd that comes at once is not turned away.
+# Connections that the kernel queues before they are accepted, so that many at once are not refused.
 LISTEN_BACKLOG = 2_048
-# Seconds that open connections get after the runs have ended.
+# Seconds for open connections to end after the runs have ended.
 CONNECTIONS_GRACE = 10
-# Without a request: longer than proxies keep theirs (60), who report what we end as a 502.
+# Seconds of an idle connection: longer than proxies keep theirs (60), because they report one that we close as a 502.
 KEEP_ALIVE_SECONDS = 75
-# What is old is forgotten once an hour.
+# Seconds between two deletions of what is older than the retention.
 RETENTION_INTERVAL = 3_600.0
-# Looks at which a gateway must be missing: a database that restarts hides all of them for a moment.
+# Checks in a row at which a gateway must be missing before its runs are taken over: while a shared database restarts,
+# all gateways are missing for a moment.
 TAKE_OVER_LOOKS = 3
+# Seconds for the background tasks to end after they are cancelled: a statement of storage may be under way.
+TASKS_GRACE = 10.0
 
-
+# Errors of `bind` whose fix is another port; the others are about the host.
 _PORT_ERRNOS = frozenset({errno.EADDRINUSE, errno.EACCES})
 
 
 class Service:
-    """A gateway with everything behind it. `run` serves until it is told to stop."""
+    """A gateway with everything behind it. Owns storage, MCP connections, runs and its background tasks."""
 
     def __init__(self, loaded: LoadedGateway, backends: Mapping[str, Backend]) -> None:
-        config = loaded.gateway
+        config, folder = loaded.gateway, loaded.path.parent
         self.config = config
         self.backends = backends
-        self.store: ResponseStore = open_store(
-            config.storage.url, folder=loaded.path.parent, durability=config.storage.durability
-        )
-        metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
-        self._server: _DrainingServer | None = None
-        seal_keys = SealKeys(read_seal_keys(config, loaded.path.parent))
-        callers = Callers(_build_caller_providers(loaded, loaded.path.parent))
-        self.has_no_auth = callers.has_no_auth
+        self.store: ResponseStore = open_store(config.storage.url, folder=folder, durability=config.storage.durability)
         self.budget = ByteBudget(config.limits.body_budget)
-        context_bytes = config.limits.context_bytes
-        starter = RunBuilder(backends, config, self.budget)
-        continuing = ContinuationResolver(self.store, seal_keys, max_bytes=context_bytes)
-        self.pool, self._argument_checker = starter.pool, starter.argument_checker
-        rates = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
-        self.runs = ActiveRuns(metrics, rates)
+        self._metrics = Metrics(frozenset(name for backend in backends.values() for name in backend.mcp.servers))
+        self._seal_keys = SealKeys(read_seal_keys(config, folder))
+        self._callers = Callers(_build_caller_providers(loaded, folder))
+        self._caller_limits = CallerLimits(config.limits.key, config.limits.in_flight, sockets=config.limits.sockets)
+        self._continuations = ContinuationResolver(self.store, self._seal_keys, max_bytes=config.limits.context_bytes)
+        self._run_builder = RunBuilder(backends, config, self.budget)
+        self.runs = ActiveRuns(self._metrics, self._caller_limits)
+        self.background = self._build_background(folder)
+        self._response_builder = self._build_response_builder()
+        self.app = self._build_app()
+        self._tasks = TaskSet()
+        self._server: _DrainingServer | None = None
+
+    @property
+    def has_no_auth(self) -> bool:
+        """Whether every request is accepted, because neither keys nor an identity provider are configured."""
+        return self._callers.has_no_auth
+
+    @property
+    def pool(self) -> CallerConnectionPool:
+        return self._run_builder.pool
+
+    async def run(self, on_ready: Callable[[str], None]) -> None:
+        """Serve until a signal or `stop`, then close everything.
+
+        SIGTERM, SIGINT and SIGHUP drain: new requests are refused, and running ones have `drain_seconds`. `on_ready` is
+        called with the URL once requests are accepted.
+        """
+        listener = _open_listener(self.config.listen.host, self.config.listen.port)
+        tracer = start_tracing(self.config.otel, os.environ)
+        self._server = server = self._build_server(has_tracing=tracer is not None)
+        host, port = listener.getsockname()[:2]
+        try:
+            self._import_functions()
+            await self.background.open(self._response_builder.rebuild)
+            self._start_tasks()
+            # Captured before `on_ready`: a process that waits for it may send a signal at once.
+            with server.capture_signals():
+                on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                await server.serve(sockets=[listener])
+        finally:
+            await self._tasks.close(TASKS_GRACE)
+            await self.close()
+            await server.close()
+            await stop_tracing(tracer)
+            listener.close()
+
+    def stop(self) -> None:
+        """Drain and end as SIGTERM does; `run` returns when that is done."""
+        if self._server is not None:
+            self._server.handle_exit(signal.SIGTERM, None)
+
+    async def close(self) -> None:
+        """Close runs, background work, MCP servers, models and storage, in this order."""
+        await self.runs.close()
+        await self.background.close()
+        await asyncio.gather(
+            self._callers.close(),
+            self.pool.close(),
+            self._run_builder.argument_checker.close(),
+            *(backend.mcp.close() for backend in self.backends.values()),
+        )
+        await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
+        await self.store.close()
+
+    def _build_background(self, folder: Path) -> Background:
+        config = self.config
         is_sqlite = config.storage.url.startswith("sqlite")
-        self.background = Background(
+        return Background(
             self.store,
             self.runs,
-            build_durable_engine(config, loaded.path.parent, gateway_id=self.store.gateway_id),
+            build_durable_engine(config, folder, gateway_id=self.store.gateway_id),
             checks_before_takeover=1 if is_sqlite else TAKE_OVER_LOOKS,
             model_wait=config.background.model_wait_seconds,
-            count=metrics.count,
+            count=self._metrics.count,
         )
-        maker = ResponseBuilder(
-            starter,
+
+    def _build_response_builder(self) -> ResponseBuilder:
+        return ResponseBuilder(
+            self._run_builder,
             self.store,
-            seal_keys,
-            continuing,
-            callers=callers,
+            self._seal_keys,
+            self._continuations,
+            callers=self._callers,
             is_durable=self.background.is_durable,
-            in_flight=lambda: rates.in_flight,
+            in_flight=lambda: self._caller_limits.in_flight,
         )
-        self._rebuild = maker.rebuild
-        responses = Responses(maker, self.store, self.runs, continuing, self.background, rates)
-        sockets = ResponseSockets(
-            maker,
-            self.runs,
-            rates,
-            continuing,
-            seconds=config.limits.socket_seconds,
-            max_queued_bytes=config.limits.body_bytes,
-            budget=self.budget,
-            histories=SocketHistories(max(config.limits.body_budget, context_bytes)),
-        )
-        self.app = Gateway(
-            build_routes(
-                responses,
-                Conversations(self.store, seal_keys, max_sealed_bytes=context_bytes),
-                AdminEndpoints(
-                    backends,
-                    self.store,
-                    metrics,
-                    in_flight=lambda: rates.in_flight,
-                    sockets=lambda: rates.sockets,
-                    background=self.background,
-                ),
-                ContextEndpoints(starter, continuing, seal_keys, max_bytes=context_bytes),
-                ChatCompletions(starter, self.runs, continuing.tool_history),
-            ),
-            sockets={"/v1/responses": sockets.serve},
-            callers=callers,
-            caller_limits=rates,
+
+    def _build_app(self) -> Gateway:
+        config = self.config
+        return Gateway(
+            self._build_routes(),
+            sockets={"/v1/responses": self._build_sockets().serve},
+            callers=self._callers,
+            caller_limits=self._caller_limits,
             hosts=HostPolicy(
                 allowed_hosts=config.listen.allowed_hosts,
                 origins=config.cors_origins,
                 is_local=is_loopback(config.listen.host),
             ),
-            metrics=metrics,
+            metrics=self._metrics,
             body_limit=config.limits.body_bytes,
             budget=self.budget,
             body_seconds=config.limits.request_seconds,
             silent_seconds=config.limits.silent_seconds,
         )
 
-    async def run(self, on_ready: Callable[[str], None]) -> None:
-        """Serve. SIGTERM, SIGINT and SIGHUP drain: new requests are refused, running ones get their time."""
-        listener = _open_listener(self.config.listen.host, self.config.listen.port)
-        tracer = start_tracing(self.config.otel, os.environ)
-        self._server = server = _DrainingServer(
-            uvicorn.Config(
-                self.app,
-                http=build_http_protocol(self.config.limits.request_seconds, self.config.limits.reader_seconds),
-                log_config=None,
-                access_log=False,
-                proxy_headers=tracer is not None,  # only traces tell how a client reached the proxy in front of us
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
-                timeout_graceful_shutdown=CONNECTIONS_GRACE,  # the runs have had their time by then
-                server_header=False,
-                lifespan="off",
-                ws=build_websocket_protocol(
-                    self.config.limits.request_seconds, self.config.limits.reader_seconds, self.budget
-                ),
-                ws_per_message_deflate=False,  # as over HTTP: what is packed counts for less than it takes
-                ws_max_size=self.config.limits.body_bytes,
+    def _build_routes(self) -> list[Route]:
+        context_bytes = self.config.limits.context_bytes
+        return build_routes(
+            Responses(
+                self._response_builder,
+                self.store,
+                self.runs,
+                self._continuations,
+                self.background,
+                self._caller_limits,
             ),
-            on_exit=self._drain,
+            Conversations(self.store, self._seal_keys, max_sealed_bytes=context_bytes),
+            AdminEndpoints(
+                self.backends,
+                self.store,
+                self._metrics,
+                in_flight=lambda: self._caller_limits.in_flight,
+                sockets=lambda: self._caller_limits.sockets,
+                background=self.background,
+            ),
+            ContextEndpoints(self._run_builder, self._continuations, self._seal_keys, max_bytes=context_bytes),
+            ChatCompletions(self._run_builder, self.runs, self._continuations.tool_history),
         )
-        host, port = listener.getsockname()[:2]
-        keeping: list[asyncio.Task[None]] = []
-        try:
-            self._import_functions()
-            await self.background.open(self._rebuild)
-            keeping = [
-                asyncio.create_task(self._run_retention(), name="housekeeping"),
-                asyncio.create_task(watch_file_shortage(), name="open files"),
-                asyncio.create_task(self.background.watch_gateways(), name="keepers"),
-                asyncio.create_task(self.background.watch_cancel_requests(), name="cancels"),
-            ]
-            with server.capture_signals():  # whoever reads that we are ready may also end us at once
-                on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-                await server.serve(sockets=[listener])
-        finally:
-            for task in keeping:
-                task.cancel()
-            await asyncio.gather(*keeping, return_exceptions=True)
-            await self.close()
-            await stop_tracing(tracer)
-            listener.close()
 
-    def stop(self) -> None:
-        """End it as SIGTERM does; `run` returns when that is done."""
-        if self._server is not None:
-            self._server.handle_exit(signal.SIGTERM, None)
-
-    async def close(self) -> None:
-        """End runs, servers, models and storage, in this order."""
-        await self.runs.close()
-        await self.background.close()
-        await asyncio.gather(
-            self.pool.close(),
-            self._argument_checker.close(),
-            *(backend.mcp.close() for backend in self.backends.values()),
+    def _build_sockets(self) -> ResponseSockets:
+        limits = self.config.limits
+        return ResponseSockets(
+            self._response_builder,
+            self.runs,
+            self._caller_limits,
+            self._continuations,
+            seconds=limits.socket_seconds,
+            max_queued_bytes=limits.body_bytes,
+            budget=self.budget,
+            histories=SocketHistories(max(limits.body_budget, limits.context_bytes)),
         )
-        await asyncio.gather(*(backend.provider.close() for backend in self.backends.values()))
-        await self.store.close()
+
+    def _build_server(self, *, has_tracing: bool) -> _DrainingServer:
+        limits = self.config.limits
+        config = uvicorn.Config(
+            self.app,
+            http=build_http_protocol(limits.request_seconds, limits.reader_seconds),
+            log_config=None,
+            access_log=False,
+            # Only traces use the scheme and the address that a proxy forwards.
+            proxy_headers=has_tracing,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            # For connections that are still open; the runs have been drained by then.
+            timeout_graceful_shutdown=CONNECTIONS_GRACE,
+            server_header=False,
+            lifespan="off",
+            ws=build_websocket_protocol(limits.request_seconds, limits.reader_seconds, self.budget),
+            # As over HTTP, nothing is compressed: it would count for less than it takes in memory.
+            ws_per_message_deflate=False,
+            ws_max_size=limits.body_bytes,
+        )
+        return _DrainingServer(config, on_exit=self._drain)
+
+    def _start_tasks(self) -> None:
+        self._tasks.start(self._run_retention(), name="housekeeping")
+        self._tasks.start(watch_file_shortage(), name="open files")
+        self._tasks.start(self.background.watch_gateways(), name="keepers")
+        self._tasks.start(self.background.watch_cancel_requests(), name="cancels")
 
     def _import_functions(self) -> None:
-        """Before anybody waits. An agent whose files cannot be imported is no reason not to serve the others."""
+        """Import the Python functions of agents before the first request, which would wait for it.
+
+        An agent whose files cannot be imported is logged; the others are served nevertheless.
+        """
         for name, backend in self.backends.items():
             for functions in backend.functions:
                 try:
@@ -229,32 +282,33 @@ class Service:
         await self.runs.drain(self.config.limits.drain_seconds)
 
     async def _run_retention(self) -> None:
-        """What is old is forgotten now and then."""
+        """Delete what is older than the retention, again and again."""
         while True:
             try:
                 before = time.time() - self.config.storage.retention_days * DAY
-                gone = await self.store.delete_older_than(before)
+                deleted = await self.store.delete_older_than(before)
                 await self.background.delete_older_than(before)
-                if gone:
-                    log.info("gateway.forgot", rows=gone)
+                if deleted:
+                    log.info("gateway.forgot", rows=deleted)
             except StorageError as error:
                 log.warning("gateway.retention_failed", error=error)
             await asyncio.sleep(RETENTION_INTERVAL)
 
 
 class _DrainingServer(uvicorn.Server):
-    """Uvicorn, with our own end: it stops listening when the runs are drained."""
+    """uvicorn's server with a drain before its exit: the first signal calls `on_exit`, a second one exits at once."""
 
     def __init__(self, config: uvicorn.Config, on_exit: Callable[[], Awaitable[None]]) -> None:
         super().__init__(config)
         self._on_exit = on_exit
-        self._drain_task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
+        self._is_draining = False
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """SIGHUP, too: a terminal that is closed ends us in order. Under nohup it is ignored, and stays so."""
-        is_ours = threading.current_thread() is threading.main_thread()
-        before = signal.getsignal(signal.SIGHUP) if is_ours else signal.SIG_IGN
+        """Handle SIGHUP as well, which a closed terminal sends. Under nohup it is ignored, and stays so."""
+        is_main = threading.current_thread() is threading.main_thread()
+        before = signal.getsignal(signal.SIGHUP) if is_main else signal.SIG_IGN
         if before != signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self.handle_exit)
         try:
@@ -265,16 +319,21 @@ class _DrainingServer(uvicorn.Server):
                 signal.signal(signal.SIGHUP, before)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._drain_task is not None:  # asked twice: now
+        if self._is_draining:
             self.force_exit = True
             self.should_exit = True
             return
-        self._drain_task = asyncio.get_running_loop().create_task(self._drain(sig))
+        self._tasks.start(self._drain(sig), name="drain")
+        self._is_draining = True
 
     def stop_listening(self) -> None:
-        """Refuse who is not connected yet; uvicorn does so only at its end."""
+        """Refuse new connections now; uvicorn does so only at its end."""
         for listening in self.servers:
             listening.close()
+
+    async def close(self) -> None:
+        """End a drain that a second signal has overtaken."""
+        await self._tasks.close(TASKS_GRACE)
 
     async def _drain(self, sig: int) -> None:
         log.info("gateway.draining", signal=signal.Signals(sig).name)
@@ -297,7 +356,8 @@ def _open_listener(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(LISTEN_BACKLOG)  # whoever reads that we are ready may connect at once
+        # Before the gateway reports that it is ready: a client may connect at once.
+        listener.listen(LISTEN_BACKLOG)
     except OSError as error:
         listener.close()
         key = "listen.port" if error.errno in _PORT_ERRNOS else "listen.host"
