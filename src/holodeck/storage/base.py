@@ -1,4 +1,14 @@
-"""What a gateway keeps, and what it asks of wherever it is kept. Another owner's id is the same as a missing one."""
+"""Interface of the storage of a gateway, and the records that it stores.
+
+`ResponseStore` has two implementations, `sqlite.store` and `postgres.store`. They hold responses with their streams,
+conversations with their items, and pending calls. Every record belongs to one caller: a method that takes a
+`caller_id` treats an id of another caller like an id that does not exist.
+
+Several gateways may share one database. Each has a gateway id, and an unfinished response names the gateway that runs
+it; when that gateway is not alive any more, the response is an orphan, and another gateway takes it over.
+
+Writes whose acknowledgement may be lost on the network are idempotent: the same call again has the same answer.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +20,12 @@ from holodeck.lib.types import record
 
 Order = Literal["asc", "desc"]
 UNFINISHED_STATUSES = ("queued", "in_progress")
-"""The statuses of responses in the making."""
+"""The statuses of a response that has not ended."""
 
 
 @record
 class StoredResponse:
-    """A response with everything that a later request may need of it. The bytes are JSON, made by the gateway."""
+    """A response with everything that a later request may need of it. The bytes are JSON, encoded by the gateway."""
 
     id: str
     owner: str
@@ -30,9 +40,9 @@ class StoredResponse:
     items: bytes = b"[]"
     """What it added to the context: its input, then its output."""
     pending: bytes = b"[]"
-    """Calls that wait for the client or for an approval."""
+    """Its pending calls."""
     events: bytes = b""
-    """Its stream, one event a line; empty when it was not streamed."""
+    """Its stream, one event per line; empty when it was not streamed."""
 
 
 @record
@@ -47,7 +57,7 @@ class Conversation:
 
 @record
 class ConversationItem:
-    """One item of a conversation. Its wire form is JSON, made by the gateway."""
+    """One item of a conversation. `data` is its wire form as JSON, encoded by the gateway."""
 
     id: str
     data: bytes
@@ -55,68 +65,71 @@ class ConversationItem:
 
 @record
 class ConversationContents:
-    """A conversation as it stood at one moment, with the calls that wait in it."""
+    """A consistent snapshot of a conversation: items, pending calls and lease."""
 
     items: Sequence[ConversationItem] = ()
     last_position: int = 0
-    """The place of the last item that was read."""
+    """The position of the last item that was read."""
     pending_calls: bytes | None = None
-    """Calls that wait for the client or for an approval; JSON, made by the gateway."""
+    """Calls that wait for the client or for an approval; JSON, encoded by the gateway."""
     leased_by: str | None = None
-    """The response that goes on with them, or was about to when its gateway died."""
+    """The response that holds the lease. It may be an orphan: see `is_leaseholder_alive`."""
     is_leased_here: bool = False
-    """True when this very process has taken them."""
+    """True when the response that holds the lease belongs to this gateway."""
     is_leaseholder_alive: bool = False
-    """True when the process that has taken them is alive."""
+    """True when the gateway of the response that holds the lease is alive."""
 
 
 @record
 class PendingCall:
-    """A call that waits for a person or a client, or did."""
+    """A call that waits, or waited, for an approval or for a client's output."""
 
     digest: bytes | None = None
-    """Of what was asked for, made by the gateway. None: nobody has said."""
+    """A digest of the call, computed by the gateway. None for a call that was claimed before it was stored."""
     claimed_by: str | None = None
-    """The response that has gone on with it."""
+    """The response that has claimed it."""
 
 
 class ResponseStore(Protocol):
-    """Keeps responses and conversations. Every failure is a `StorageError`."""
+    """Stores responses, conversations and pending calls. Every failure is a `StorageError`."""
 
     @property
     def gateway_id(self) -> int:
-        """The number of this process; the unfinished responses that it saves are its own to finish."""
+        """The number of this gateway process. An unfinished response that it saves is assigned to it."""
         ...
 
     @property
     def unavailable_reason(self) -> str:
-        """Why nothing can be kept, as far as that is known without trying. Empty: it is not."""
+        """Why nothing can be stored, as far as that is known without I/O. Empty when no reason is known."""
         ...
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
-        """Keep a response, or its newer state. A finished one has its stream in `events`, so its chunks are gone.
+        """Store a response, or replace its state.
 
-        `is_alone`: nobody else is being served, whom a moment's wait on this thread would hold up.
+        A finished response has its whole stream in `events`, so the chunks of `append_events` are deleted.
+        `is_alone`: no other request is in progress, so a short write may block the event loop.
         """
         ...
 
     async def insert_within_quota(self, record: StoredResponse, *, quota: int, is_durable: bool) -> int | None:
-        """Keep a new response in the making, unless its owner has `max_bytes` of them, whoever makes them.
+        """Store a new unfinished response, unless its caller has `quota` unfinished ones on all gateways together.
 
-        None: it has, and nothing is kept. Else the turn of the response among those that wait for room: owners take
-        turns, and what somebody asks for later has a later one. The very same call again is not one more.
-        `is_durable`: it may have to wait; the others do not, and have no turn.
+        Returns None, and stores nothing, when the quota is used up; else the queue position of the response. Positions
+        alternate between callers, and a later response of a caller has a later position.
+        `is_durable`: the response may be queued. Others start at once, and no position is stored for them.
+        Idempotent: the response itself does not count towards the quota.
         """
         ...
 
     async def count_unfinished(self, caller_id: str) -> int:
-        """How many responses of an owner are in the making, whoever makes them."""
+        """The number of unfinished responses of a caller, on all gateways together."""
         ...
 
     async def finish(self, record: StoredResponse) -> bool:
-        """Keep the end of a response that is this process's own to finish, as `save` does.
+        """Store the final state of a response that is assigned to this gateway, as `save` does.
 
-        False, and nothing is changed: it was deleted, or another has taken it over. The very same call again is True.
+        Returns False, and changes nothing, when the response was deleted or another gateway has taken it over.
+        Idempotent.
         """
         ...
 
@@ -127,33 +140,33 @@ class ResponseStore(Protocol):
     async def read_context(
         self, response_id: str, caller_id: str, *, max_bytes: int = DEFAULT_CONTEXT_BYTES
     ) -> list[bytes] | None:
-        """The `list_items` of the response and of all before it, oldest first. None: there is no such response.
+        """The `items` of the response and of its predecessors, oldest first. None when there is no such response.
 
-        With the first that makes it more than `max_bytes` bytes, it ends.
+        Reading goes from the newest response back, and stops after the one that makes the sum exceed `max_bytes`.
         """
         ...
 
     async def find_responses_containing(self, ids: Collection[str], caller_id: str) -> list[tuple[bytes, bytes]]:
-        """The resource and the input of those among the owner's latest responses in which items of these ids stand.
+        """The resource and the input of the caller's newest response that contains each of these item ids.
 
-        For each of them it is the newest one. How much is searched has a limit.
+        The search covers a bounded number of the caller's latest responses: see `item_search`.
         """
         ...
 
     async def read_orphans(self) -> list[StoredResponse]:
-        """Responses that were queued or in progress when the gateway that made them ended."""
+        """Unfinished responses whose gateway is not alive, or that have none."""
         ...
 
     async def find_orphans(self) -> dict[str, int | None]:
-        """The ids of those same responses, each with the number of the keeper that is gone. None: it never had one."""
+        """The ids of the same responses, each with the id of its dead gateway. None when none was ever assigned."""
         ...
 
     async def find_unfinished(self, ids: Collection[str]) -> set[str]:
-        """Those of the ids whose responses are not finished, whoever makes them."""
+        """The subset of the ids whose responses are unfinished, on any gateway."""
         ...
 
     async def assign_gateway(self, response_id: str, gateway_id: int | None = None) -> None:
-        """Give an unfinished response another keeper: this process, or whom it names. A finished one is left alone."""
+        """Assign an unfinished response to this gateway, or to `gateway_id`. A finished response is not changed."""
         ...
 
     async def append_events(
@@ -165,28 +178,31 @@ class ResponseStore(Protocol):
         resource: bytes | None = None,
         status: str | None = None,
     ) -> bool:
-        """Add events to the stream of an unfinished response, and its newer state with them, all or none.
+        """Append events to the stream of an unfinished response, and update its state, in one transaction.
 
-        `first_number` is the number of the first one, counted from 0. This process is its keeper then.
-        False, and nothing is changed: there is no such unfinished response, or `first_number` is not the next number,
-        because another writer was here. The very same call again is True: its answer may have been lost on the way.
-        `status` is an unfinished one; to finish, `save`. No event has a line break in it.
+        `first_number` is the number of the first event, counted from 0. The response is then assigned to this gateway.
+        Returns False, and changes nothing, when there is no such unfinished response, or when `first_number` is not
+        the next number because another writer has appended. Idempotent: the acknowledgement may have been lost.
+        `status` is an unfinished status; `save` and `finish` end a response. An event contains no line break.
         """
         ...
 
     async def read_events(self, response_id: str, caller_id: str, starting_after: int = -1) -> list[bytes] | None:
-        """The events after a number that an unfinished response has so far. None: there is no such response.
+        """The events after a number that an unfinished response has so far. None when there is no such response.
 
-        Empty for a finished one: its `events` have them.
+        Empty for a finished response, whose events are in `StoredResponse.events`.
         """
         ...
 
     async def request_cancel(self, response_id: str, caller_id: str) -> bool:
-        """Ask whoever makes a response to stop. False: there is no such unfinished response."""
+        """Ask the gateway that runs a response to cancel it. False when there is no such unfinished response."""
         ...
 
     async def read_cancel_requests(self) -> list[str]:
-        """The ids of the unfinished responses of this keeper that somebody asked to stop. Cheap: it is asked often."""
+        """The ids of the unfinished responses of this gateway for which `request_cancel` was called.
+
+        Gateways poll this, so it is served from an index.
+        """
         ...
 
     async def create_conversation(self, conversation: Conversation, items: Sequence[ConversationItem]) -> None: ...
@@ -206,57 +222,59 @@ class ResponseStore(Protocol):
         response_id: str | None = None,
         pending_calls: bytes | None = None,
     ) -> bool:
-        """Append, all or none, in order. An item whose id is there already stays as it is.
+        """Append items in order, in one transaction. An item whose id exists already is not changed.
 
-        `response_id` is the response whose items they are, if they are one's; `pending_calls` are then the calls that
-        it leaves to the next. What it had taken is gone with that.
+        `response_id` is the response that produced the items, if one did. `pending_calls` are then its pending calls:
+        they replace those of the conversation, and the lease of the response ends.
+        Returns False when there is no such conversation.
         """
         ...
 
     async def read_conversation(
         self, conversation_id: str, caller_id: str, *, limit: int, max_bytes: int = DEFAULT_CONTEXT_BYTES
     ) -> ConversationContents | None:
-        """Its first items and what waits in it, all of one moment. `max_bytes`: as in `read_context`."""
+        """A consistent snapshot: the first `limit` items, pending calls, lease. None when there is no conversation.
+
+        `max_bytes`: as in `read_context`.
+        """
         ...
 
     async def lease_conversation(
         self, conversation_id: str, caller_id: str, expected: ConversationContents, response_id: str
     ) -> bool:
-        """Take what waits in a conversation for a response. False: it is not any more as it was seen.
-
-        The very same call again is True.
-        """
+        """Lease a conversation for a response. False when it has changed since `expected` was read. Idempotent."""
         ...
 
     async def release_conversation(self, conversation_id: str, caller_id: str, response_id: str) -> None:
-        """The response has not gone on with what it took: another may."""
+        """End the lease of a response that did not continue the conversation."""
         ...
 
     async def add_pending_calls(
         self, caller_id: str, response_id: str, digests: Mapping[str, bytes], *, client_call_ids: Collection[str] = ()
     ) -> None:
-        """Calls that wait from now on, by their ids. `client_call_ids`:
-        the client's own calls, by which `find_paused_responses` finds it.
+        """Store pending calls by their ids. A call that is stored already is not changed.
+
+        `client_call_ids`: the calls of the client's own tools, by which `find_paused_responses` finds the response.
         """
         ...
 
     async def read_pending_calls(self, caller_id: str, ids: Collection[str]) -> dict[str, PendingCall]:
-        """What is known of calls; nothing of some, perhaps."""
+        """The stored calls by id. An id without a stored call is not in the result."""
         ...
 
     async def claim_calls(self, caller_id: str, ids: Collection[str], response_id: str) -> dict[str, str]:
-        """Take calls for a response, all or none. Empty: it has them, and nobody else ever will.
+        """Claim calls for a response, all or none. Empty on success: no other response can claim them then.
 
-        Else those that others have, each with the response that has it. The very same call again is empty.
+        Else the calls that are claimed already, each with the response that has claimed it. Idempotent.
         """
         ...
 
     async def release_calls(self, caller_id: str, response_id: str, ids: Collection[str] | None = None) -> None:
-        """A response has not begun with calls that it took, or with none of them: another may."""
+        """Release claims of a response on calls that it did not run; without `ids`, all of its claims."""
         ...
 
     async def find_paused_responses(self, caller_id: str, call_id: str) -> list[str]:
-        """The responses that paused with this call of the client, the newest first."""
+        """The responses that paused with this call of a client's tool, newest first."""
         ...
 
     async def list_items(
@@ -269,19 +287,25 @@ class ResponseStore(Protocol):
         order: Order = "asc",
         max_bytes: int = DEFAULT_CONTEXT_BYTES,
     ) -> list[ConversationItem] | None:
-        """Items in this order. `max_bytes`: as in `read_context`."""
+        """Up to `limit` items in this order, behind the item `after`. None when there is no such conversation.
+
+        `max_bytes`: as in `read_context`.
+        """
         ...
 
     async def get_item(self, conversation_id: str, caller_id: str, item_id: str) -> ConversationItem | None: ...
 
     async def find_item(self, item_id: str, caller_id: str) -> ConversationItem | None:
-        """The newest item of this id, in whichever of the owner's conversations it is."""
+        """The item of this id in the newest of the caller's conversations that has one."""
         ...
 
     async def delete_item(self, conversation_id: str, caller_id: str, item_id: str) -> bool: ...
 
     async def delete_older_than(self, before: float) -> int:
-        """Delete what is older and not in the making, a little at a time, and say how much it was."""
+        """Delete finished responses and conversations from before a time, in batches. Returns how many were deleted.
+
+        Old pending calls, and chunks of streams that belong to no unfinished response, are deleted as well.
+        """
         ...
 
     async def check_health(self) -> bool: ...

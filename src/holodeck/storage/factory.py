@@ -1,4 +1,4 @@
-"""The store that a URL names: `sqlite:///path/to/file.db`, `sqlite://:memory:`, or `postgresql://...`."""
+"""Factory of stores by URL: `sqlite:///path/to/file.db`, `sqlite://:memory:` or `postgresql://...`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from holodeck.storage.sqlite.store import SQLiteStore
 
 
 def open_store(url: str, *, folder: Path, durability: Durability = "fast") -> ResponseStore:
-    """Nothing is opened before its first use. A relative path is relative to `folder`.
+    """Create the store of a URL. It opens its database with the first call. Raises `ConfigError` for another scheme.
 
-    `durability` is for SQLite; a PostgreSQL server has its own `synchronous_commit`, which is left as it is.
+    A relative path is relative to `folder`. `durability` applies to SQLite only; PostgreSQL has `synchronous_commit`,
+    a setting of the server, which is not changed here.
     """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":

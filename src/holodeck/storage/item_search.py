@@ -1,4 +1,8 @@
-"""Which of a caller's responses an item stands in: the newest are looked through, and only so much of them."""
+"""Search for items by id in the latest responses of a caller.
+
+A request may refer to an item by its id alone, and items have no index. The search reads a caller's responses from
+the newest on, within a limit on their number and their bytes, and stops when every id is found.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,22 @@ import orjson
 
 from holodeck.lib.limits import MIB
 
-# Of a caller, newest first, for an item that a request only refers to.
+# Responses of a caller that one search covers, newest first.
 MAX_SEARCHED_RESPONSES = 1_000
-# Of those: a search takes a tenth of a second, and others wait for it.
+# Bytes that one search reads. That takes about a tenth of a second, in which other readers of the database wait.
 MAX_SEARCHED_BYTES = 64 * MIB
-
 
 READ_SIZES = f"""
 SELECT id, length(resource) + length(input_items) FROM responses WHERE owner = $1
 ORDER BY created_at DESC LIMIT {MAX_SEARCHED_RESPONSES}"""  # noqa: S608 - a number of our own
-"""Sizes first: what is too much is not read."""
+"""The ids and sizes of the responses, read first, so that no bytes over the limit are read."""
 _ID_FIELD = b'"id":"'
 ResponseTexts = tuple[bytes, bytes]
 """The resource and the input of a response."""
 
 
 def choose_newest(sizes: Iterable[tuple[str, int]]) -> list[str]:
-    """The newest, and those behind it as long as they are not too many bytes together."""
+    """The ids of the responses to search: the newest in any case, then older ones within `MAX_SEARCHED_BYTES`."""
     chosen: list[str] = []
     total = 0
     for response_id, size in sizes:
@@ -36,7 +39,7 @@ def choose_newest(sizes: Iterable[tuple[str, int]]) -> list[str]:
 
 
 class ItemSearch:
-    """Looks for ids in one response after the other, until each of them was found."""
+    """Collects the responses that contain any of the ids; each id is searched for until its first match."""
 
     def __init__(self, ids: Iterable[str]) -> None:
         self._missing = {orjson.dumps(each)[1:] for each in ids}
@@ -54,12 +57,12 @@ class ItemSearch:
 
 
 def _ids_in(text: bytes) -> Iterator[bytes]:
-    """All ids that stand in JSON, each with the quote behind it. One pass, however many are looked for."""
-    place = text.find(_ID_FIELD)
-    while place >= 0:
-        start = place + len(_ID_FIELD)
+    """All ids in a JSON text, each with its closing quote. The cost does not depend on how many ids are wanted."""
+    field = text.find(_ID_FIELD)
+    while field >= 0:
+        start = field + len(_ID_FIELD)
         end = text.find(b'"', start)
         while end > 0 and text[end - 1 : end] == b"\\":
             end = text.find(b'"', end + 1)
         yield text[start : end + 1]
-        place = text.find(_ID_FIELD, start)
+        field = text.find(_ID_FIELD, start)

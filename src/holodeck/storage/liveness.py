@@ -1,6 +1,11 @@
-"""Which processes that share a folder are there: each holds a lock on a file of its own for as long as it lives.
+"""Liveness of the processes that share a folder, by file locks.
 
-The kernel lets go of the lock when a process is killed, so no clock is asked and nothing is beaten.
+Each process has a random number, and holds an exclusive lock on a file of that name for as long as it lives. Another
+process is alive when its file is locked. The kernel releases the lock when a process is killed, so there are neither
+heartbeats nor comparisons of clocks.
+
+`start` removes the files of dead processes. A lock on the whole folder serializes that with the creation of files, so
+that a file that is created and not locked yet is not removed.
 """
 
 from __future__ import annotations
@@ -12,15 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_LOCK_FILE = (
-    "door"  # held while somebody comes in or clears away, so that a file nobody has locked yet is not cleared away
-)
-
-_LOCK_FILE_MODE = 0o666  # less the umask: whoever may write to the folder may look at who is there; the files are empty
+# The file whose lock is the lock on the whole folder.
+_FOLDER_LOCK_FILE = "door"
+# Before the umask. Every user with write access to the folder may check the locks; the files are empty.
+_LOCK_FILE_MODE = 0o666
 
 
 class FileLiveness:
-    """This process's own lock, in a folder where others look for it. Everything is quick; `OSError` says what fails."""
+    """The lock of this process, and checks of the locks of others. No method waits for long; all raise `OSError`."""
 
     def __init__(self, folder: Path) -> None:
         self.number = secrets.randbelow(2**31 - 1) + 1
@@ -28,7 +32,7 @@ class FileLiveness:
         self._handle: int | None = None
 
     def start(self) -> None:
-        """Be there, from now on. What the dead have left is cleared away."""
+        """Acquire the lock of this process, and remove the files of dead ones. Does nothing the second time."""
         if self._handle is not None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +47,7 @@ class FileLiveness:
             self._handle = handle
 
     def stop(self) -> None:
-        """Be gone. Done twice, it is done once."""
+        """Release the lock and remove its file. Does nothing the second time."""
         handle, self._handle = self._handle, None
         if handle is not None:
             self._lock_file_of(self.number).unlink(missing_ok=True)
@@ -60,7 +64,7 @@ class FileLiveness:
 
     @contextmanager
     def _lock_folder(self) -> Iterator[None]:
-        handle = os.open(self._folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, _LOCK_FILE_MODE)
+        handle = os.open(self._folder / _FOLDER_LOCK_FILE, os.O_RDWR | os.O_CREAT, _LOCK_FILE_MODE)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
@@ -70,12 +74,13 @@ class FileLiveness:
     def _remove_stale_files(self) -> None:
         for file in self._folder.iterdir():
             if file.name.isdecimal() and not _is_locked(file):
-                with suppress(PermissionError):  # another user's: unlocked, it says no more than if it were gone
+                # The file may belong to another user. Unlocked, it means the same as a missing one.
+                with suppress(PermissionError):
                     file.unlink(missing_ok=True)
 
 
 class SoleLiveness:
-    """The presence of the only process there can be, for what no other one can open."""
+    """Liveness where no other process can exist, such as for a database in memory."""
 
     def __init__(self) -> None:
         self.number = secrets.randbelow(2**31 - 1) + 1
@@ -93,10 +98,11 @@ def _is_locked(file: Path) -> bool:
         handle = os.open(file, os.O_RDONLY)
     except FileNotFoundError:
         return False
-    except PermissionError:  # somebody's who cannot be asked: nothing of theirs is taken from them
+    except PermissionError:
+        # The lock of another user cannot be checked. Counting the process as alive takes nothing away from it.
         return True
     try:
-        # Shared: two that look at the same file at once do not take each other for its owner.
+        # A shared lock, so that two processes that check the same file at once do not see each other's lock.
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

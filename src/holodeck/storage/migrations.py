@@ -1,10 +1,14 @@
-"""The tables, in numbered steps. A step is never changed once it is released; a new one is added."""
+"""The database schema as a sequence of migrations, shared by SQLite and PostgreSQL.
+
+The version of a database is the number of migrations that were applied to it. A released migration is never changed;
+a change of the schema is a new migration at the end.
+"""
 
 from __future__ import annotations
 
 from holodeck.lib.errors import StorageError
 
-# What SQLite and PostgreSQL both read, except for the name of the type of bytes: see `for_postgres`.
+# Both databases accept these statements, except for the name of the type of bytes: see `for_postgres`.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE responses (
@@ -20,53 +24,62 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             position BIGINT NOT NULL, id TEXT NOT NULL, data BLOB NOT NULL,
             PRIMARY KEY (conversation_id, position), UNIQUE (conversation_id, id))""",
     ),
-    ("ALTER TABLE responses ADD COLUMN keeper BIGINT",),  # the gateway that makes it, where several share a database
+    # The id of the gateway that runs the response, where several gateways share a database.
+    ("ALTER TABLE responses ADD COLUMN keeper BIGINT",),
     (
         "ALTER TABLE responses ADD COLUMN cancel_asked BOOLEAN NOT NULL DEFAULT FALSE",
         """CREATE INDEX responses_to_cancel ON responses (keeper)
             WHERE cancel_asked AND status IN ('queued', 'in_progress')""",
-        # With all that is often asked of those in the making: SQLite keeps `keeper` behind the bytes of a row.
+        # A covering index for frequent queries about unfinished responses: in a row of SQLite, `keeper` comes after
+        # the bytes, so reading it from the row means reading all of them.
         "DROP INDEX responses_unfinished",
         """CREATE INDEX responses_unfinished ON responses (status, id, keeper)
             WHERE status IN ('queued', 'in_progress')""",
-        # Chunks of streams in the making; a finished response has its whole stream in `responses.events`.
+        # Chunks of the streams of unfinished responses; a finished one has its whole stream in `responses.events`.
         """CREATE TABLE response_events (
             response_id TEXT NOT NULL, first BIGINT NOT NULL, count BIGINT NOT NULL, events BLOB NOT NULL,
             PRIMARY KEY (response_id, first))""",
     ),
-    ("CREATE INDEX conversation_items_by_id ON conversation_items (id)",),  # a request may refer to one by its id alone
+    # A request may refer to an item by its id alone.
+    ("CREATE INDEX conversation_items_by_id ON conversation_items (id)",),
     (
-        "ALTER TABLE conversations ADD COLUMN waiting BLOB DEFAULT NULL",  # calls that nobody has run yet
-        "ALTER TABLE conversations ADD COLUMN taken_by TEXT",  # the response that goes on with them
-        "ALTER TABLE conversations ADD COLUMN keeper BIGINT",  # the gateway that makes that one
+        # Pending calls, as JSON.
+        "ALTER TABLE conversations ADD COLUMN waiting BLOB DEFAULT NULL",
+        # The lease: the id of the response that holds it, and of the gateway that runs that response.
+        "ALTER TABLE conversations ADD COLUMN taken_by TEXT",
+        "ALTER TABLE conversations ADD COLUMN keeper BIGINT",
     ),
     (
-        # Calls that wait for a person or a client, and who has gone on with each. `digest` is of what was asked.
+        # Pending calls. `taken_by` is the response that has claimed one, `digest` that of the call.
         """CREATE TABLE waiting_calls (
             owner TEXT NOT NULL, id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
             digest BLOB DEFAULT NULL, taken_by TEXT, PRIMARY KEY (owner, id))""",
-        # By the client's own calls in it: a client that sends everything again names nothing else of the turn.
+        # Paused responses by the calls of the client's tools in them: a client that sends the whole conversation
+        # again names the call, and nothing else of the turn.
         """CREATE TABLE paused_turns (
             owner TEXT NOT NULL, call_id TEXT NOT NULL, response_id TEXT NOT NULL, created_at DOUBLE PRECISION NOT NULL,
             PRIMARY KEY (owner, call_id, response_id))""",
     ),
     (
-        "CREATE INDEX responses_by_owner ON responses (owner, created_at)",  # a caller's latest, among those of many
-        "DROP INDEX responses_by_age",  # what is old is found in it, too
+        # Finds the latest responses of a caller, and also old responses, which the index by age was for.
+        "CREATE INDEX responses_by_owner ON responses (owner, created_at)",
+        "DROP INDEX responses_by_age",
     ),
     (
-        "ALTER TABLE responses ADD COLUMN turn BIGINT",  # among those that wait for room: callers take turns
+        # The position in the queue.
+        "ALTER TABLE responses ADD COLUMN turn BIGINT",
         "DROP INDEX responses_unfinished",
         """CREATE INDEX responses_unfinished ON responses (status, turn, id, keeper)
             WHERE status IN ('queued', 'in_progress')""",
+        # Counts the unfinished responses of a caller, for its quota.
         """CREATE INDEX responses_unfinished_of ON responses (owner, turn, id, status)
-            WHERE status IN ('queued', 'in_progress')""",  # each caller has a limit of them
+            WHERE status IN ('queued', 'in_progress')""",
     ),
 )
 
 
 def migrations_after(version: int) -> tuple[tuple[str, ...], ...]:
-    """The steps that a database of this version still needs. Raises for one of the future."""
+    """The migrations that a database of this version lacks. Raises `StorageError` for a newer version than ours."""
     if version > len(MIGRATIONS):
         raise StorageError(
             f"The database was made by a newer HoloDeck (version {version}; this one knows {len(MIGRATIONS)}). "
@@ -76,5 +89,5 @@ def migrations_after(version: int) -> tuple[tuple[str, ...], ...]:
 
 
 def for_postgres(statement: str) -> str:
-    """A statement of a step as PostgreSQL says it."""
+    """A statement of a migration in the dialect of PostgreSQL."""
     return statement.replace(" BLOB ", " BYTEA ")

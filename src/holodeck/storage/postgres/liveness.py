@@ -1,4 +1,12 @@
-"""Which gateways that share a database are there: each holds a lock for as long as it lives, and no clock is asked."""
+"""Liveness of the gateways that share a PostgreSQL database, by advisory locks.
+
+Each gateway has a random number, and holds an advisory lock of that number on a connection of its own for as long as
+it lives. The server releases the lock when the connection ends, so there are neither heartbeats nor comparisons of
+clocks. `IS_ALIVE` is the SQL expression that checks the lock of another gateway.
+
+`PostgresLiveness` owns the connection and one task. When the connection is lost, for example because the server was
+restarted, the task acquires the lock again on a new connection, and retries until it succeeds. `stop` ends both.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +18,28 @@ from typing import Any
 
 from holodeck.lib import log
 from holodeck.lib.limits import POSTGRES_CLOSE_TIMEOUT
+from holodeck.lib.tasks import TaskSet
 
-# Seconds; until a gateway is back in its database, another that starts takes it for dead.
+# Seconds between two attempts to acquire a lost lock. It is short, because without the lock this gateway counts as
+# dead for others.
 GATEWAY_LIVENESS_RETRY = 0.1
-# Seconds for that; a new attempt finds a server that is back sooner than an old one.
+# Seconds for one such attempt: a new attempt finds a restarted server sooner than an old one does.
 GATEWAY_LIVENESS_TIMEOUT = 3.0
-GATEWAY_LIVENESS_INTERVAL = (
-    2.0  # seconds between two looks whether the lock is still held: a lost server does not say so
-)
+# Seconds between two checks of the connection: a server that has vanished does not close it.
+GATEWAY_LIVENESS_INTERVAL = 2.0
 
-
-LIVENESS_LOCKS = 0x686F6C65  # "hole": apart from every other advisory lock in the database
+# "hole" in ASCII. The class of these locks, apart from every other advisory lock in the database.
+LIVENESS_LOCKS = 0x686F6C65
 IS_ALIVE = f"""EXISTS (
     SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = {LIVENESS_LOCKS} AND objid = keeper
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""  # noqa: S608 - our own number
-"""Whether the gateway that a row names as its `keeper` is alive."""
+"""SQL expression: whether the gateway in the column `keeper` is alive."""
 
 Connect = Callable[[], Awaitable[Any]]
 
 
 class PostgresLiveness:
-    """This gateway's own lock, on a connection of its own. After a restart of the server it is taken again."""
+    """The lock of this gateway, from `start` to `stop`."""
 
     def __init__(self, connect: Connect, errors: tuple[type[Exception], ...]) -> None:
         self.number = secrets.randbelow(2**31 - 1) + 1
@@ -38,29 +47,26 @@ class PostgresLiveness:
         self._errors = errors
         self._connection: Any = None
         self._is_lost = asyncio.Event()
-        self._lock_task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
 
     async def start(self) -> None:
-        """Be there, from now on."""
-        if self._lock_task is None:
+        """Acquire the lock, and maintain it in the background. Raises the errors of the driver."""
+        if not self._tasks:
             await self._acquire_lock()
-            self._lock_task = asyncio.create_task(self._maintain_lock(), name="storage presence")
+            self._tasks.start(self._maintain_lock(), name="storage presence")
 
     async def stop(self) -> None:
-        staying, self._lock_task = self._lock_task, None
-        if staying is not None:
-            staying.cancel()
-            with suppress(asyncio.CancelledError):
-                await staying
+        """Release the lock and close its connection, within `POSTGRES_CLOSE_TIMEOUT` for each of the two steps."""
+        await self._tasks.close(POSTGRES_CLOSE_TIMEOUT)
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(*self._errors):
                 await connection.close(timeout=POSTGRES_CLOSE_TIMEOUT)
 
     async def _acquire_lock(self) -> None:
-        """Take the lock on a new connection, then let go of the old one: there is no moment without it.
+        """Acquire the lock on a new connection, then close the old one, so that there is no moment without the lock.
 
-        It is a shared one: the server may keep the old one for a while after the connection was lost.
+        The lock is a shared one: the server may hold that of a lost connection for a while.
         """
         connection = await self._connect()
         try:
@@ -92,7 +98,7 @@ class PostgresLiveness:
                 await asyncio.sleep(GATEWAY_LIVENESS_RETRY)
 
     async def _wait_lost(self) -> None:
-        """Wait until the connection ends, or no longer answers: a machine that vanished ends nothing."""
+        """Wait until the connection is closed or does not answer: a machine that vanishes closes nothing."""
         while True:
             try:
                 async with asyncio.timeout(GATEWAY_LIVENESS_INTERVAL):

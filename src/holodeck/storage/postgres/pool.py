@@ -1,4 +1,10 @@
-"""Connections to a PostgreSQL server that may go away and come back. Failures are words, never the password."""
+"""A pool of connections to a PostgreSQL server that may be restarted at any time.
+
+`PostgresPool` owns the pool of the driver and the liveness lock of this gateway. Both are opened, and the schema is
+migrated, with the first job. A job that may be repeated is retried for a few seconds when the connection was lost
+under it; every failure then becomes a `StorageError` whose text contains neither the URL, which has the password, nor
+texts of the server, which may quote stored values.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +15,38 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from holodeck.lib import log
+from holodeck.lib.backoff import backoff_pause
 from holodeck.lib.errors import ConfigError, StorageError
 from holodeck.lib.extras import install_hint
 from holodeck.lib.limits import POSTGRES_CLOSE_TIMEOUT, POSTGRES_TIMEOUT
 from holodeck.storage.migrations import for_postgres, migrations_after
 from holodeck.storage.postgres.liveness import PostgresLiveness
 
-# Of one gateway; with those of durable runs, five gateways fit into the usual limit of 100.
+# Connections of one gateway. With those of durable runs, five gateways fit into PostgreSQL's default limit of 100.
 POSTGRES_CONNECTIONS = 10
-# A server that is restarted is away for a second or two ...
+# Attempts at one job. With their pauses they span the second or two of a server's restart.
 POSTGRES_ATTEMPTS = 6
-# ... and is asked again after this long, doubled each time.
+# Seconds before the second attempt; doubled before each further one.
 POSTGRES_FIRST_PAUSE = 0.1
-# Seconds of silence before the server asks whether our machine is still there, ...
+# TCP keepalive of the server's side: seconds of silence before its first probe, seconds between probes, and probes
+# without an answer. Together they release the locks of a machine that vanished after 5 seconds.
 POSTGRES_KEEPALIVE_IDLE = 2
-# ... again after this long, ...
 POSTGRES_KEEPALIVE_INTERVAL = 1
-# ... and how often in vain: work of a machine that vanished is free after 5 seconds.
 POSTGRES_KEEPALIVE_COUNT = 3
 
-
 T = TypeVar("T")
-Connection = Any  # asyncpg has no types of its own
+# asyncpg has no type annotations.
+Connection = Any
 Job = Callable[[Connection], Awaitable[T]]
 
-_MIGRATION_LOCK = 0x686F6C6F  # "holo": one gateway at a time brings the tables up to date
+# "holo" in ASCII: the advisory lock of the one gateway that migrates the schema.
+_MIGRATION_LOCK = 0x686F6C6F
 _CONNECT_OPTIONS: dict[str, Any] = {
     "timeout": POSTGRES_TIMEOUT,
     "command_timeout": POSTGRES_TIMEOUT,
     "server_settings": {
         "application_name": "holodeck",
-        # A machine that vanishes says no goodbye; until the server knows, all that it had locked stays locked.
+        # A machine that vanishes does not close its connections, and its locks are held until the server does.
         "tcp_keepalives_idle": str(POSTGRES_KEEPALIVE_IDLE),
         "tcp_keepalives_interval": str(POSTGRES_KEEPALIVE_INTERVAL),
         "tcp_keepalives_count": str(POSTGRES_KEEPALIVE_COUNT),
@@ -61,9 +68,10 @@ _REASONS = {
 
 
 class PostgresPool:
-    """Opened with its first job. A lost server is waited for, a bounded time."""
+    """Runs jobs on pooled connections. The pool is opened with the first job."""
 
     def __init__(self, url: str) -> None:
+        """Raises `ConfigError` when the driver is not installed or the URL cannot be parsed."""
         try:
             import asyncpg
         except ImportError:
@@ -71,14 +79,15 @@ class PostgresPool:
         try:
             parts = urlsplit(url)
             self._address = f"{parts.hostname or 'localhost'}:{parts.port or 5432}"
-        except ValueError:  # it quotes the URL, and that has the password
+        except ValueError:
+            # The text of this error quotes the URL, which has the password.
             raise ConfigError("The 'storage.url' is not a postgresql://user:password@host:port/name.") from None
         self._asyncpg = asyncpg
         self._url = url
         self._pool: Any = None
         self._open_lock = asyncio.Lock()
-        # A server's farewell that arrives between two statements leaves a connection that is not closed yet and takes
-        # no statement any more: asyncpg calls that an internal error, which is neither of its two other kinds.
+        # When the server announces its shutdown between two statements, the connection is not closed yet but accepts
+        # no statement: asyncpg raises `InternalClientError` for that, which is no subclass of the others.
         self._lost_errors = (
             asyncpg.PostgresConnectionError,
             asyncpg.OperatorInterventionError,
@@ -90,32 +99,38 @@ class PostgresPool:
         self.liveness = PostgresLiveness(self._connect, self._errors)
 
     async def run(self, job: Job[T], *, is_repeatable: bool, attempts: int = POSTGRES_ATTEMPTS) -> T:
-        """Do a job on a connection. One that may be done twice is tried again when the server was lost under it."""
-        pause = POSTGRES_FIRST_PAUSE
-        patience = asyncio.get_running_loop().time() + POSTGRES_TIMEOUT
+        """Run a job on a connection, and return its result. Raises `StorageError`.
+
+        A failure of the connection is retried, up to `attempts` in all; after the job has started only if it
+        `is_repeatable`, because a lost connection does not tell whether it was committed.
+        """
+        # A server that has not answered by then is not being restarted, and is not asked again.
+        retry_until = asyncio.get_running_loop().time() + POSTGRES_TIMEOUT
         for attempt in range(1, attempts + 1):
-            is_begun = False
+            is_started = False
             try:
                 connection = await self._acquire()
-                is_begun = True
+                is_started = True
                 try:
                     return await job(connection)
                 except TimeoutError:
-                    connection.terminate()  # a server that does not answer would not hear that we are done, either
+                    # Returning the connection in order would need an answer of the server as well.
+                    connection.terminate()
                     raise
                 finally:
                     await self._release(connection)
             except self._errors as error:
-                can_repeat = is_repeatable or not is_begun
-                is_late = asyncio.get_running_loop().time() > patience  # it does not answer, which is not a restart
+                can_repeat = is_repeatable or not is_started
+                is_late = asyncio.get_running_loop().time() > retry_until
                 if attempt == attempts or is_late or not can_repeat or not self._is_connection_error(error):
                     raise self._to_storage_error(error) from None
                 log.debug("storage.retry", attempt=attempt, error=type(error).__name__)
-                await asyncio.sleep(pause)
-                pause *= 2
-        raise AssertionError  # the last attempt returns or raises
+                await asyncio.sleep(backoff_pause(attempt, first=POSTGRES_FIRST_PAUSE, longest=POSTGRES_TIMEOUT))
+        # Unreachable: the last attempt returns or raises.
+        raise AssertionError
 
     async def close(self) -> None:
+        """Release the liveness lock and close all connections, within `POSTGRES_CLOSE_TIMEOUT` for each step."""
         await self.liveness.stop()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -161,7 +176,7 @@ class PostgresPool:
         return await self._asyncpg.connect(self._url, **_CONNECT_OPTIONS)
 
     def _is_connection_error(self, error: Exception) -> bool:
-        """Whether it was the connection, and not the statement."""
+        """Whether an error is one of the connection, and not of the statement."""
         return isinstance(error, self._lost_errors) and not isinstance(error, self._asyncpg.QueryCanceledError)
 
     def _to_storage_error(self, error: Exception) -> StorageError:
@@ -176,13 +191,14 @@ class PostgresPool:
             reason = f"the server at {self._address} {_tls_problem(error)}"
         elif self._is_connection_error(error):
             reason = f"the server at {self._address} cannot be reached."
-        else:  # its own words may quote what was stored
+        else:
+            # The text of the error may quote stored values.
             reason = f"the server at {self._address} reports {type(error).__name__} ({state})."
         return StorageError(f"The database cannot be used: {reason}")
 
 
 def _url_problem(error: ValueError) -> str:
-    """What is wrong with an address; the driver's own words may quote it."""
+    """What is wrong with the URL. The text of the driver's error is not shown: it may quote the URL."""
     if "certificate" in str(error):
         return (
             "'sslmode' of 'storage.url' asks for a check of certificates. Name the authority's file as 'sslrootcert'."
@@ -191,7 +207,7 @@ def _url_problem(error: ValueError) -> str:
 
 
 def _tls_problem(error: OSError) -> str:
-    """Empty: it is not about TLS."""
+    """What is wrong with TLS, or an empty text when the error has another cause."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"has a certificate that is not accepted: {error.verify_message}. Check 'sslrootcert' of 'storage.url'."
     if isinstance(error, FileNotFoundError):
@@ -202,16 +218,15 @@ def _tls_problem(error: OSError) -> str:
 
 
 async def _migrate(connection: Connection) -> None:
-    """Bring the tables up to date; several gateways may try at once, and one does it."""
+    """Apply missing migrations in one transaction, under a lock that other gateways wait for."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
         await connection.execute("CREATE TABLE IF NOT EXISTS holodeck_schema (version INTEGER NOT NULL)")
-        found = await connection.fetchval("SELECT MAX(version) FROM holodeck_schema")
-        version = found or 0
-        steps = migrations_after(version)
-        for step in steps:
-            for statement in step:
+        version = await connection.fetchval("SELECT MAX(version) FROM holodeck_schema") or 0
+        migrations = migrations_after(version)
+        for migration in migrations:
+            for statement in migration:
                 await connection.execute(for_postgres(statement))
-        if steps:
+        if migrations:
             await connection.execute("DELETE FROM holodeck_schema")
-            await connection.execute("INSERT INTO holodeck_schema (version) VALUES ($1)", version + len(steps))
+            await connection.execute("INSERT INTO holodeck_schema (version) VALUES ($1)", version + len(migrations))

@@ -1,6 +1,12 @@
-"""Responses in PostgreSQL, so that several gateways share them. It is restarted under us without losing what we said.
+"""Store of responses and conversations in PostgreSQL, shared by several gateways.
 
-How safe an acknowledged write is against a loss of power is the server's own `synchronous_commit`.
+The server may be restarted at any time without the loss of an acknowledged write: `PostgresPool` repeats a job whose
+connection was lost, where the job is idempotent. Deletions and insertions that are not idempotent are not repeated;
+they raise `StorageError`.
+
+Concurrent writers on several gateways are serialized by row locks (`FOR UPDATE`), by the primary keys, and by one
+advisory lock per caller for its quota. Whether an acknowledged write survives a loss of power is a setting of the
+server, `synchronous_commit`.
 """
 
 from __future__ import annotations
@@ -27,9 +33,8 @@ from holodeck.storage.postgres.pool import Connection, PostgresPool
 from holodeck.storage.sql import conversations, in_progress, pending_calls, retention
 from holodeck.storage.sql.in_progress import IS_UNFINISHED
 
-# Responses that are fetched together to be searched.
+# Responses that a search for items fetches at once: a compromise between round trips and bytes read in vain.
 SEARCH_BATCH = 16
-
 
 _COLUMN_NAMES = (
     *("id", "owner", "created_at", "status", "previous_id", "conversation_id"),
@@ -42,10 +47,11 @@ _INSERT_ON_CONFLICT = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_PLA
 _INSERT_QUEUED = f"""
 INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ${len(_COLUMN_NAMES) + 2})
 ON CONFLICT (id) DO NOTHING"""  # noqa: S608
-QUOTA_LOCKS = 0x686F6C71  # "holq": apart from every other advisory lock in the database
+# "holq" in ASCII. The class of these locks, apart from every other advisory lock in the database.
+QUOTA_LOCKS = 0x686F6C71
 _LOCK_QUOTA = f"SELECT pg_advisory_xact_lock({QUOTA_LOCKS}, hashtext($1))"
-"""The requests of an owner are let in one after the other, wherever they come: else all would count the same."""
-_SELECT_RESPONSE = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - names of our own
+"""Serializes the insertions of one caller on all gateways: concurrent ones would all see the same count."""
+_SELECT_RESPONSE = f"SELECT {_COLUMNS} FROM responses WHERE id = $1 AND owner = $2"  # noqa: S608 - no values
 _IS_ORPHAN = f"{IS_UNFINISHED} AND NOT {IS_ALIVE}"
 _SELECT_TEXTS = "SELECT id, resource, input_items FROM responses WHERE id = ANY($1)"
 _FIND_ITEM = """
@@ -59,10 +65,11 @@ _FIND_CONVERSATION = "SELECT 1 FROM conversations WHERE id = $1 AND owner = $2"
 
 
 class PostgresStore:
-    """One pool of connections. Reads and saves are repeated when the server was lost under them."""
+    """`ResponseStore` in PostgreSQL. It connects with the first call."""
 
     def __init__(self, url: str) -> None:
         self._pool = PostgresPool(url)
+        # One lock per caller; an entry ends with the last request that refers to its lock.
         self._quota_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
@@ -71,7 +78,8 @@ class PostgresStore:
 
     @property
     def unavailable_reason(self) -> str:
-        return ""  # a server is asked
+        # The state of a server is not known without I/O.
+        return ""
 
     async def save(self, record: StoredResponse, *, is_alone: bool = False) -> None:
         values = (*(getattr(record, name) for name in _COLUMN_NAMES), self.gateway_id)
@@ -79,7 +87,7 @@ class PostgresStore:
         async def save(db: Connection) -> None:
             if not in_progress.is_finished(record.status):
                 await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
-            # One that is finished when it is first kept, as most are, never had chunks: one statement is enough.
+            # Most responses are finished when they are first stored. They have no chunks, so one statement is enough.
             elif _count_changed(await db.execute(f"{_INSERT_ON_CONFLICT} NOTHING", *values)) == 0:
                 async with db.transaction():
                     await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
@@ -93,12 +101,12 @@ class PostgresStore:
         async def insert(db: Connection) -> int | None:
             async with db.transaction():
                 await db.execute(_LOCK_QUOTA, record.owner)
-                turn = in_progress.next_queue_position(
+                position = in_progress.next_queue_position(
                     await db.fetchrow(in_progress.READ_QUEUE_STATE, record.owner, record.id), quota
                 )
-                if turn is not None:
-                    await db.execute(_INSERT_QUEUED, *values, turn if is_durable else None)
-                return turn
+                if position is not None:
+                    await db.execute(_INSERT_QUEUED, *values, position if is_durable else None)
+                return position
 
         async with self._hold_quota_lock(record.owner):
             return await self._pool.run(insert, is_repeatable=True)
@@ -110,13 +118,17 @@ class PostgresStore:
 
     @asynccontextmanager
     async def _hold_quota_lock(self, caller_id: str) -> AsyncIterator[None]:
-        """Requests of an owner wait for each other here, and not with all the connections that others need."""
+        """Serialize the insertions of a caller in this process.
+
+        Otherwise they would wait for `_LOCK_QUOTA`, each with a connection of the pool. Raises `StorageError` after
+        `POSTGRES_TIMEOUT` seconds.
+        """
         lock = self._quota_locks.setdefault(caller_id, asyncio.Lock())
         try:
             async with asyncio.timeout(POSTGRES_TIMEOUT):
                 await lock.acquire()
         except TimeoutError:
-            raise StorageError("The database cannot be used: it does not answer those who came before.") from None
+            raise StorageError("The database cannot be used: it does not answer earlier requests of this caller.") from None
         try:
             yield
         finally:
@@ -129,8 +141,8 @@ class PostgresStore:
             async with db.transaction():
                 row = await db.fetchrow(f"{in_progress.GET_GATEWAY_ID} FOR UPDATE", record.id)
                 if row is None or row["keeper"] != self.gateway_id:
-                    ended = (record.id, self.gateway_id, record.status, record.resource)
-                    return await db.fetchval(in_progress.FIND_FINISHED, *ended) is not None
+                    finished = (record.id, self.gateway_id, record.status, record.resource)
+                    return await db.fetchval(in_progress.FIND_FINISHED, *finished) is not None
                 await db.execute(f"{_INSERT_ON_CONFLICT} UPDATE SET {_UPDATED_COLUMNS}", *values)
                 await db.execute(in_progress.DELETE_CHUNKS, record.id)
                 return True
@@ -148,9 +160,9 @@ class PostgresStore:
 
         async def remove(db: Connection) -> bool:
             async with db.transaction():
-                # The response first: whoever is about to add a chunk to it waits, and then finds it gone.
-                done = await db.execute("DELETE FROM responses WHERE id = $1 AND owner = $2", key, caller_id)
-                if not _count_changed(done):
+                # The response first: a concurrent `append_events` waits for its row, and then finds none.
+                status = await db.execute("DELETE FROM responses WHERE id = $1 AND owner = $2", key, caller_id)
+                if not _count_changed(status):
                     return False
                 await db.execute(in_progress.DELETE_CHUNKS, key)
                 return True
@@ -178,17 +190,16 @@ class PostgresStore:
         return await self._pool.run(find, is_repeatable=True)
 
     async def read_orphans(self) -> list[StoredResponse]:
-        """Those of gateways that are gone; another that is alive finishes its own."""
-        sql = f"SELECT {_COLUMNS} FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - names of our own
+        sql = f"SELECT {_COLUMNS} FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - no values
         rows = await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True)
         return [StoredResponse(**row) for row in rows]
 
     async def find_orphans(self) -> dict[str, int | None]:
-        sql = f"SELECT id, keeper FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - names of our own
+        sql = f"SELECT id, keeper FROM responses WHERE {_IS_ORPHAN}"  # noqa: S608 - no values
         return dict(await self._pool.run(lambda db: db.fetch(sql), is_repeatable=True))
 
     async def find_unfinished(self, ids: Collection[str]) -> set[str]:
-        sql = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608 - names of our own
+        sql = f"SELECT id FROM responses WHERE id = ANY($1) AND {IS_UNFINISHED}"  # noqa: S608 - no values
         rows = await self._pool.run(lambda db: db.fetch(sql, list(ids)), is_repeatable=True)
         return {row[0] for row in rows}
 
@@ -268,14 +279,14 @@ class PostgresStore:
     ) -> bool:
         async def add(db: Connection) -> bool:
             async with db.transaction():
-                # The row is locked, so that batches of two gateways do not take the same positions.
-                state = await db.fetchrow(
+                # The row is locked, so that two gateways do not use the same positions.
+                lease = await db.fetchrow(
                     f"{conversations.GET_LEASE} FOR UPDATE", _without_nul(conversation_id), caller_id
                 )
-                if state is None:
+                if lease is None:
                     return False
                 await _append_items(db, conversation_id, items)
-                if conversations.may_store_pending_calls(tuple(state), response_id, pending_calls):
+                if conversations.may_store_pending_calls(tuple(lease), response_id, pending_calls):
                     await db.execute(conversations.STORE_PENDING_CALLS, conversation_id, pending_calls)
                 return True
 
@@ -291,19 +302,19 @@ class PostgresStore:
     async def lease_conversation(
         self, conversation_id: str, caller_id: str, expected: ConversationContents, response_id: str
     ) -> bool:
-        async def lease(db: Connection) -> bool:
+        async def acquire(db: Connection) -> bool:
             async with db.transaction():
-                # The row first: what another adds meanwhile is seen by the statement after it.
-                state = await db.fetchrow(
+                # The row is locked first, so that the second statement sees what another gateway has just added.
+                lease = await db.fetchrow(
                     f"{conversations.GET_LEASE} FOR UPDATE", _without_nul(conversation_id), caller_id
                 )
                 end = await db.fetchval(conversations.GET_LAST_POSITION, _without_nul(conversation_id))
-                if not conversations.may_lease(tuple(state) if state is not None else None, end, expected, response_id):
+                if not conversations.may_lease(tuple(lease) if lease is not None else None, end, expected, response_id):
                     return False
                 await db.execute(conversations.LEASE_CONVERSATION, conversation_id, response_id, self.gateway_id)
                 return True
 
-        return await self._pool.run(lease, is_repeatable=True)
+        return await self._pool.run(acquire, is_repeatable=True)
 
     async def release_conversation(self, conversation_id: str, caller_id: str, response_id: str) -> None:
         await self._execute(
@@ -338,7 +349,7 @@ class PostgresStore:
 
         async def claim(db: Connection) -> dict[str, str]:
             async with db.transaction():
-                # In order, so that two that want the same calls wait for each other here and not crosswise.
+                # Sorted, so that two claims of the same calls cannot deadlock.
                 rows = [(caller_id, _without_nul(call_id)) for call_id in sorted(ids)]
                 await db.executemany(pending_calls.ADD_PENDING_CALL, [(*row, now, None) for row in rows])
                 found = await _read_pending_calls(
@@ -409,14 +420,14 @@ WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_FIND_CONVERSATION})"""  # n
         return await self._execute(sql, _without_nul(conversation_id), caller_id, _without_nul(item_id)) > 0
 
     async def delete_older_than(self, before: float) -> int:
-        gone = 0
+        total = 0
         for sql in retention.DELETE_OLD:
             while count := await self._execute(sql, before, is_repeatable=True):
-                gone += count
+                total += count
         await self._execute(in_progress.DELETE_ORPHAN_CHUNKS, is_repeatable=True)
         for statement in pending_calls.DELETE_OLD_CALLS:
             await self._execute(statement, before, is_repeatable=True)
-        return gone
+        return total
 
     async def check_health(self) -> bool:
         answer: int = await self._pool.run(lambda db: db.fetchval("SELECT 1"), is_repeatable=True, attempts=1)
@@ -426,12 +437,15 @@ WHERE conversation_id = $1 AND id = $3 AND EXISTS ({_FIND_CONVERSATION})"""  # n
         await self._pool.close()
 
     async def _execute(self, sql: str, *values: object, is_repeatable: bool = False) -> int:
-        """How many rows a statement has changed. A delete is not repeated: it would say that there was nothing."""
+        """Execute a statement, and return how many rows it changed.
+
+        A deletion whose result matters is not repeatable: the second attempt would find nothing to delete.
+        """
         return _count_changed(await self._pool.run(lambda db: db.execute(sql, *values), is_repeatable=is_repeatable))
 
 
 def _count_changed(status: str) -> int:
-    """How many rows, from what the server says when it is done: `INSERT 0 1`."""
+    """The number of rows in a command status of the server, such as `INSERT 0 1`."""
     return int(status.rpartition(" ")[2])
 
 
@@ -444,7 +458,7 @@ async def _append_events(
     resource: bytes | None,
     status: str | None,
 ) -> bool:
-    # The row is locked: another writer waits here, and then finds what this one has added.
+    # The row is locked: another writer waits here, and then sees what this one has added.
     row = await db.fetchrow(f"{in_progress.GET_GATEWAY_ID} FOR UPDATE", response_id)
     if row is None:
         return False
@@ -469,8 +483,7 @@ async def _read_pending_calls(db: Connection, sql: str, caller_id: str, ids: Col
 
 
 async def _append_items(db: Connection, conversation_id: str, items: Sequence[ConversationItem]) -> None:
-    sql = "SELECT COALESCE(MAX(position), 0) FROM conversation_items WHERE conversation_id = $1"
-    last = await db.fetchval(sql, conversation_id)
+    last = await db.fetchval(conversations.GET_LAST_POSITION, conversation_id)
     rows = [
         (conversation_id, last + offset, _without_nul(item.id), item.data) for offset, item in enumerate(items, start=1)
     ]
@@ -478,5 +491,5 @@ async def _append_items(db: Connection, conversation_id: str, items: Sequence[Co
 
 
 def _without_nul(text: str) -> str:
-    """An id as somebody asks for it. PostgreSQL has no text with NUL in it, so nothing has such an id."""
+    """An id from a request as PostgreSQL accepts it. Its texts cannot contain NUL, so no stored id does."""
     return text.replace("\0", "\ufffd")

@@ -1,4 +1,8 @@
-"""What both databases are asked about a conversation: its items, calls that wait in it, and who has taken them."""
+"""SQL statements about conversations that both databases share, and the rules of the lease.
+
+The statements have PostgreSQL's numbered parameters; `in_progress.for_sqlite` converts them. The lease is stored in
+the row of the conversation: the response that holds it (`taken_by`) and the gateway of that response (`keeper`).
+"""
 
 from __future__ import annotations
 
@@ -22,14 +26,15 @@ WITH RECURSIVE chain (id, previous_id, depth, bytes) AS (
     FROM responses r JOIN chain ON r.id = chain.previous_id
     WHERE r.owner = $2 AND chain.depth < {MAX_CONTEXT_DEPTH} AND chain.bytes <= $3)
 SELECT r.items FROM chain JOIN responses r ON r.id = chain.id ORDER BY chain.depth DESC"""  # noqa: S608
-"""Sizes first: what is too much is not read."""
+"""The items of a response and its predecessors. The recursion sums sizes, so that no bytes over the limit are read."""
 STORE_PENDING_CALLS = "UPDATE conversations SET waiting = $2, taken_by = NULL, keeper = NULL WHERE id = $1"
 
 
 def positions_query(limit: str, max_bytes: str, *, where: str = "", direction: str = "ASC") -> str:
-    """The places of so many items of conversation $1, and of none behind the first that makes them too many bytes.
+    """Query for the positions of the first items of conversation $1, up to a number and a sum of bytes.
 
-    `limit` and `max_bytes` are what stands for the two numbers.
+    The item that makes the sum exceed the limit is the last one. `limit` and `max_bytes` are the two parameters, such
+    as `$2`.
     """
     sizes = f"""
 SELECT position, length(data) AS size FROM conversation_items WHERE conversation_id = $1{where}
@@ -41,24 +46,26 @@ WHERE before <= {max_bytes}"""  # noqa: S608
 
 
 def items_query(order: Order, *, is_after: bool) -> str:
-    """Items of conversation $1 in this order: $2 of them, $3 bytes. See `positions_query`. `is_after`:
-    behind that of id $4.
+    """Query for items of conversation $1 in this order, up to $2 items and $3 bytes: see `positions_query`.
+
+    `is_after`: only items behind the one with id $4.
     """
     direction, where = ("ASC" if order == "asc" else "DESC"), ""
     if is_after:
         compare = ">" if order == "asc" else "<"
-        place = "SELECT position FROM conversation_items WHERE conversation_id = $1 AND id = $4"
-        where = f" AND position {compare} ({place})"
-    wanted = positions_query("$2", "$3", where=where, direction=direction)
+        start = "SELECT position FROM conversation_items WHERE conversation_id = $1 AND id = $4"
+        where = f" AND position {compare} ({start})"
+    positions = positions_query("$2", "$3", where=where, direction=direction)
     return f"""
-SELECT id, data FROM conversation_items WHERE conversation_id = $1 AND position IN ({wanted})
+SELECT id, data FROM conversation_items WHERE conversation_id = $1 AND position IN ({positions})
 ORDER BY position {direction}"""  # noqa: S608 - names of our own
 
 
 def conversation_query(is_alive: str) -> str:
-    """The state of a conversation in the first row, then its items: one statement, so all of the same moment.
+    """Query for the state of a conversation in the first row, then its items.
 
-    `is_alive` says of a row whether its `gateway_id` is alive.
+    It is one statement, so that all rows are of the same snapshot. `is_alive` is an SQL expression: whether the
+    gateway in the column `keeper` is alive.
     """
     return f"""
 SELECT 0 AS position, '' AS id, waiting AS data, taken_by, keeper,
@@ -71,31 +78,37 @@ ORDER BY position"""  # noqa: S608 - names of our own
 
 
 def conversation_of(rows: Iterable[Sequence[Any]], gateway_id: int) -> ConversationContents | None:
-    """None: the conversation is not there, or another's."""
+    """The contents from the rows of `conversation_query`. None when the caller has no such conversation."""
     found = list(rows)
     if not found or found[0][0] != 0:
         return None
-    _, _, waiting, taken_by, taker, is_there = found[0]
+    _, _, pending_calls, leased_by, leaseholder_gateway, is_alive = found[0]
     return ConversationContents(
         items=tuple(ConversationItem(id=row[1], data=row[2]) for row in found[1:]),
         last_position=found[-1][0],
-        pending_calls=waiting,
-        leased_by=taken_by,
-        is_leased_here=taken_by is not None and taker == gateway_id,
-        is_leaseholder_alive=bool(is_there),
+        pending_calls=pending_calls,
+        leased_by=leased_by,
+        is_leased_here=leased_by is not None and leaseholder_gateway == gateway_id,
+        is_leaseholder_alive=bool(is_alive),
     )
 
 
 def may_lease(lease: Sequence[Any] | None, end: int, expected: ConversationContents, response_id: str) -> bool:
-    """Whether a conversation still is as it was seen, and nobody else has taken what waits in it."""
+    """Whether a response may lease a conversation: it has the lease already, or nothing has changed since `expected`.
+
+    `lease` is the row of `GET_LEASE`, `end` the position of `GET_LAST_POSITION`.
+    """
     if lease is None:
         return False
-    waiting, taken_by = lease
-    return taken_by == response_id or (
-        (waiting, taken_by, end) == (expected.pending_calls, expected.leased_by, expected.last_position)
+    pending_calls, leased_by = lease
+    return leased_by == response_id or (
+        (pending_calls, leased_by, end) == (expected.pending_calls, expected.leased_by, expected.last_position)
     )
 
 
 def may_store_pending_calls(lease: Sequence[Any] | None, response_id: str | None, pending_calls: bytes | None) -> bool:
-    """A response that has taken what waited leaves what waits now; one that has not leaves only calls of its own."""
+    """Whether `STORE_PENDING_CALLS` applies to the items of a response.
+
+    A response that holds the lease replaces the pending calls, also by none; another one only by calls of its own.
+    """
     return lease is not None and response_id is not None and (pending_calls is not None or lease[1] == response_id)

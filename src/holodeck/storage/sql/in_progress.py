@@ -1,7 +1,11 @@
-"""What both databases are asked about responses in the making, and the rule of who may add to their streams.
+"""SQL statements about unfinished responses that both databases share: streams, cancellation, queue.
 
-A stream in the making is kept in chunks. A chunk says how many events it has, so that the next one's place is known
-without reading any; the primary key is what keeps two writers from taking the same place.
+The stream of an unfinished response is stored in chunks. A chunk stores the number of its first event and how many it
+has, so that the number of the next event is known without reading any. The primary key of a chunk is its response and
+its first number, so that two writers cannot store the same event number.
+
+The column `keeper` is the id of the gateway that a response is assigned to, `turn` its position in the queue. The
+statements have PostgreSQL's numbered parameters; `for_sqlite` converts them.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from holodeck.storage.base import UNFINISHED_STATUSES
 
 IS_UNFINISHED = "status IN ('queued', 'in_progress')"
 
-GET_GATEWAY_ID = f"SELECT keeper FROM responses WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608 - names of our own, as below
+GET_GATEWAY_ID = f"SELECT keeper FROM responses WHERE id = $1 AND {IS_UNFINISHED}"  # noqa: S608 - no values, as below
 FIND_FINISHED = "SELECT 1 FROM responses WHERE id = $1 AND keeper = $2 AND status = $3 AND resource = $4"
 NEXT_EVENT_NUMBER = "SELECT first + count FROM response_events WHERE response_id = $1 ORDER BY first DESC LIMIT 1"
 FIND_CHUNK = "SELECT 1 FROM response_events WHERE response_id = $1 AND first = $2 AND count = $3 AND events = $4"
@@ -38,18 +42,20 @@ SELECT (SELECT COUNT(*) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNF
     (SELECT MAX(turn) FROM responses WHERE owner = $1 AND id <> $2 AND {IS_UNFINISHED}),
     (SELECT MAX(turn) FROM responses WHERE status = 'in_progress' AND {IS_UNFINISHED}),
     (SELECT MIN(turn) FROM responses WHERE status = 'queued' AND {IS_UNFINISHED})"""  # noqa: S608
-"""What an owner has in the making, and the last turn among that; then how far the turns of all have come."""
+"""The number of unfinished responses of a caller without this one, and the last queue position among them; then, of
+all callers, the last position that runs and the first that is queued."""
 
 
 def next_queue_position(queue_state: Sequence[int | None], quota: int) -> int | None:
-    """The turn of one more response. None: there are too many.
+    """The queue position of one more response. None when the quota is used up. `queue_state`: `READ_QUEUE_STATE`.
 
-    It comes after all that its owner has, but not before what runs: who was away has not saved up turns.
+    The position is after all those of the same caller, and not before one that runs already: a caller does not
+    accumulate positions while it sends nothing.
     """
-    count, own, running, waiting = queue_state
+    count, last_own, last_running, first_queued = queue_state
     if count is None or count >= quota:
         return None
-    return max(own or 0, running or 0, (waiting or 1) - 1) + 1
+    return max(last_own or 0, last_running or 0, (first_queued or 1) - 1) + 1
 
 
 def is_finished(status: str) -> bool:
@@ -61,7 +67,7 @@ def join_events(events: Sequence[bytes]) -> bytes:
 
 
 def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]]) -> list[bytes]:
-    """The events of chunks in order, without those up to a number. A chunk of None is what a join found nothing for."""
+    """The events of ordered chunks after a number. A chunk of None is a row of an outer join without a match."""
     found: list[bytes] = []
     for first, chunk in chunks:
         if first is not None and chunk is not None:
@@ -71,5 +77,5 @@ def events_after(number: int, chunks: Iterable[tuple[int | None, bytes | None]])
 
 @cache
 def for_sqlite(statement: str) -> str:
-    """A statement with PostgreSQL's numbered places, as SQLite says them."""
+    """A statement with its numbered parameters in the syntax of SQLite: `?1` for `$1`."""
     return re.sub(r"\$(\d)", r"?\1", statement)

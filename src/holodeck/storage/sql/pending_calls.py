@@ -1,6 +1,7 @@
-"""What both databases are asked about calls that wait for a person or a client: one response takes them, and no other.
+"""SQL statements about pending calls and their claims that both databases share.
 
-A call that was taken stays taken, whatever becomes of the response, unless whoever took it says that it did not begin.
+A call is claimed by one response (`taken_by`). The claim outlives the response, however that ends, unless the response
+releases it because the call was not started.
 """
 
 from __future__ import annotations
@@ -10,9 +11,8 @@ from typing import Any
 
 from holodeck.storage.base import PendingCall
 
-# Looked at for a call that came back: there are models that give one id to several calls.
+# Paused responses that are returned for one call id. There may be several: some models repeat ids of calls.
 MAX_PAUSED_TURNS = 8
-
 
 ADD_PENDING_CALL = """
 INSERT INTO waiting_calls (owner, id, created_at, digest) VALUES ($1, $2, $3, $4) ON CONFLICT (owner, id) DO NOTHING"""
@@ -34,7 +34,7 @@ def pending_call_of(row: Sequence[Any]) -> PendingCall:
 
 
 def claims_of_others(found: Iterable[tuple[str, PendingCall]], response_id: str) -> dict[str, str]:
-    """The calls that another response has, each with the id of that one."""
+    """The calls that another response has claimed, each with the id of that response."""
     return {
         call_id: call.claimed_by
         for call_id, call in found

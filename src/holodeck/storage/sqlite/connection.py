@@ -1,4 +1,12 @@
-"""A connection to a SQLite file, made and brought up to date, also when several processes open it at once."""
+"""Connections to a SQLite file: opened, configured and migrated; and writes on the event loop's own thread.
+
+Several processes may open, and migrate, the same file at once: `connect_sqlite` waits up to `SQLITE_BUSY_SECONDS` for
+the others.
+
+`InlineWriter` is an optimization for a gateway with one request at a time: waking the writer thread costs more than
+the insert of a small row. It never waits for a lock, and never checkpoints the write-ahead log, so that it blocks the
+event loop for the time of one small write only. Where it cannot insert, the writer thread does.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +21,29 @@ from holodeck.lib.limits import KIB, SQLITE_BUSY_SECONDS
 from holodeck.lib.system.files import create_private_file, warn_if_waiting
 from holodeck.storage.migrations import migrations_after
 
-# Of a row that the serving thread writes itself, when it has nothing else to do.
+# Largest row that is written on the event loop's thread: a larger one would block it for too long.
 INLINE_WRITE_BYTES = 64 * KIB
-INLINE_WRITES_IN_A_ROW = (
-    100  # of those; then the writing thread takes one, and tidies up what they have left in the journal
-)
-# For one of them; a disk that takes longer ...
+# Inline writes in a row; the next goes to the writer thread, whose connection checkpoints the write-ahead log.
+INLINE_WRITES_IN_A_ROW = 100
+# Seconds that an inline write may take. After a slower one the disk counts as slow ...
 INLINE_WRITE_SECONDS = 0.02
-# ... is left to the writing thread for this long.
+# ... and all rows go to the writer thread for this many seconds.
 INLINE_WRITE_PAUSE = 60.0
 
-
 Durability = Literal["fast", "safe"]
+"""`fast`: a commit survives the end of the process. `safe`: it waits for the disk, and survives a loss of power."""
 
+# Seconds between two attempts to switch the journal mode while another connection does the same.
 _BUSY_PAUSE = 0.01
-_PRIMARY_CODE = 0xFF  # of SQLite's codes; what is above it says more
+# The low byte of an extended error code of SQLite is the primary code.
+_PRIMARY_CODE = 0xFF
 
 
 def connect_sqlite(path: str, durability: Durability, *, is_for_other_thread: bool = False) -> sqlite3.Connection:
-    """`is_for_other_thread`: to another thread, which is then the only one that uses it."""
+    """Open a file and migrate it. Raises `sqlite3.Error`, `OSError`, or `StorageError` for a newer schema.
+
+    `is_for_other_thread`: the connection is handed over to another thread, which is then the only one that uses it.
+    """
     if path != ":memory:":
         create_private_file(Path(path))
     connection = sqlite3.connect(
@@ -57,14 +69,15 @@ def _configure_connection(connection: sqlite3.Connection, path: str, durability:
 
 
 def _use_wal(db: sqlite3.Connection) -> None:
-    """Turn the journal over. SQLite does not wait when another connection does the same, so this does."""
+    """Switch to the write-ahead log. SQLite's busy timeout does not cover the switch, so the wait is here."""
     deadline = time.monotonic() + SQLITE_BUSY_SECONDS
     while True:
         try:
             db.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
             is_busy = error.sqlite_errorcode & _PRIMARY_CODE == sqlite3.SQLITE_BUSY
-            if not is_busy or time.monotonic() > deadline:  # a full disk is no less full for waiting
+            # Waiting does not help against other errors, such as a full disk.
+            if not is_busy or time.monotonic() > deadline:
                 raise
             time.sleep(_BUSY_PAUSE)
         else:
@@ -72,11 +85,11 @@ def _use_wal(db: sqlite3.Connection) -> None:
 
 
 def _migrate(db: sqlite3.Connection) -> None:
-    """Bring the file up to date, in the transaction that is begun; several processes may try at once."""
+    """Apply missing migrations in the open transaction, which excludes other processes, and commit it."""
     try:
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        for step in migrations_after(version):
-            for statement in step:
+        for migration in migrations_after(version):
+            for statement in migration:
                 db.execute(statement)
             version += 1
         db.execute(f"PRAGMA user_version = {version}")
@@ -87,7 +100,7 @@ def _migrate(db: sqlite3.Connection) -> None:
 
 
 class InlineWriter:
-    """Never waits for another writer, and leaves the long work of the file to the writing thread."""
+    """Inserts small rows on the calling thread, with a connection of its own. Does nothing before `attach`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -96,32 +109,36 @@ class InlineWriter:
         self._paused_until = 0.0
 
     def attach(self, connection: sqlite3.Connection) -> None:
-        """From now on. It may come from another thread, which does not use it any more."""
+        """Use this connection, which the writer closes. The thread that opened it does not use it any more."""
         connection.execute("PRAGMA busy_timeout = 0")
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         self._connection = connection
 
     def insert(self, sql: str, values: Sequence[object]) -> bool:
-        """Whether one row was added. If not, nothing was, for whatever reason: the writing thread waits or explains."""
+        """Insert one row, and return whether it was inserted.
+
+        Returns False for every error, and for a row that the writer thread has to insert: that thread waits for locks
+        and reports errors. Nothing was written then.
+        """
         if self._connection is None or sum(len(value) for value in values if type(value) is bytes) > INLINE_WRITE_BYTES:
             return False
         self._consecutive += 1
         if self._consecutive > INLINE_WRITES_IN_A_ROW:
-            self._consecutive = 0  # the writing thread looks whether the journal has grown long
+            self._consecutive = 0
             return False
-        began = self._clock()
-        if began < self._paused_until:
+        started_at = self._clock()
+        if started_at < self._paused_until:
             return False
         try:
             is_added = self._connection.execute(sql, values).rowcount == 1
         except sqlite3.Error:
             return False
-        if (now := self._clock()) - began > INLINE_WRITE_SECONDS:
-            self._paused_until = now + INLINE_WRITE_PAUSE  # a slow disk must not hold up who comes next
+        if (now := self._clock()) - started_at > INLINE_WRITE_SECONDS:
+            self._paused_until = now + INLINE_WRITE_PAUSE
         return is_added
 
     def pause(self, *, is_over: bool) -> None:
-        """Leave all rows to the writing thread, or no longer."""
+        """Insert nothing until called again with `is_over`."""
         self._paused_until = 0.0 if is_over else math.inf
 
     def close(self) -> None:

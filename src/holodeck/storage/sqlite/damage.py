@@ -1,8 +1,12 @@
-"""Damage in a SQLite file: what of it a read can tell, and a check of the whole file for what no read can.
+"""Detection of damage in a SQLite file: a check of every value that is read, and a check of the whole file.
 
-A page that the disk has lost or changed is an error only where SQLite cannot make sense of it. Where it can, an index
-misses a row, which looks as if the row had never been, or a value has other bytes. So every value that is read is
-looked at, and that a row is missing is believed only after a recent check of the file has found nothing wrong.
+SQLite raises an error for a lost or changed page only where it cannot interpret the page. Otherwise an index may miss
+a row, which then looks as if it had never been written, or a value may have other bytes. Therefore `check_json` checks
+every value that is read, and a missing row is reported as missing only after a recent check of the file (`FileCheck`)
+that found no damage.
+
+Damage is final for the process: the store writes nothing more until an operator has restored the file and restarted
+the gateway.
 """
 
 from __future__ import annotations
@@ -14,28 +18,30 @@ from pathlib import Path
 from urllib.parse import quote
 
 from holodeck.lib import log
+from holodeck.lib.tasks import TaskSet
 
-# Seconds for which a check of a database file is believed.
+# Seconds after the start of a check before the next one, at least.
 FILE_CHECK_AGE = 300.0
-# For one check; a file that takes longer is checked as far as that.
+# Longest time of one check, in seconds. The rest of a larger file is not checked.
 FILE_CHECK_SECONDS = 120.0
-# Times as long as a check took, until the next.
+# Pause between two checks, as a multiple of the duration of the last one: checks use a small part of the machine.
 FILE_CHECK_SPACING = 30.0
-# For a check, by who asks for what does not seem to be there.
+# Seconds that a request for a missing row waits for a check: a large file takes longer than a client waits.
 FILE_CHECK_WAIT = 10.0
-
 
 FILE_DAMAGED = (
     "The database cannot be used: its file is damaged, and nothing more is written. Stop the gateway, then restore a "
     "backup or recover what is left: see 'A damaged database' in deploy/README.md."
 )
-_STEPS_BETWEEN_CHECKS = 10_000  # of SQLite's machine, between two looks at the clock
+# Instructions of SQLite's virtual machine between two calls of the progress handler.
+_STEPS_BETWEEN_CHECKS = 10_000
 
 
 def check_json(data: object, row: str) -> bytes:
-    """A stored value as it was written. Raises `sqlite3.DatabaseError` for bytes that are no JSON text, naming `row`.
+    """Return a stored value that can be JSON. Raises `sqlite3.DatabaseError`, naming `row`, for one that cannot.
 
-    Ten times as fast as parsing it. JSON is UTF-8, and has no zeros, of which a lost page is full.
+    The value is not parsed, which would take ten times as long. JSON is UTF-8 and contains no zero bytes; a lost page
+    consists of them.
     """
     if not isinstance(data, bytes) or b"\0" in data:
         raise _malformed_error(row)
@@ -52,51 +58,49 @@ def _malformed_error(row: str) -> sqlite3.DatabaseError:
 
 
 class FileCheck:
-    """Checks one file, on a thread and a connection of its own: at the start, and again before a miss is believed."""
+    """Runs SQLite's integrity check of one file, on a thread and a connection of its own, one check at a time."""
 
     def __init__(self, path: Path | None) -> None:
-        """None: there is no file, and nothing to check."""
+        """`path`: None for a database in memory, which is never checked."""
         self._path = path
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
         self._next_check = float("-inf")
         self._is_closing = False
         self.damage = ""
-        """What is wrong with the file, once that is known; it stays until the process ends."""
+        """The first damage that was reported; never reset."""
 
     def report(self, damage: str) -> None:
-        """Note that the file is damaged, and log it. From any thread."""
+        """Set `damage` and log it, the first time. Called from any thread."""
         if not self.damage:
             self.damage = damage
             log.error("storage.file_damaged", file=self._path, found=damage, error=FILE_DAMAGED)
 
     def start(self) -> None:
-        """Check the file unless it was checked a short while ago."""
-        if self._path is None or self.damage or self._is_closing:
+        """Start a check, unless one is in progress or the last one is recent."""
+        if self._path is None or self.damage or self._is_closing or self._tasks:
             return
-        is_running = self._task is not None and not self._task.done()
-        if time.monotonic() > self._next_check and not is_running:
-            self._task = asyncio.create_task(asyncio.to_thread(self._check_file), name="check the database")
+        if time.monotonic() > self._next_check:
+            self._tasks.start(asyncio.to_thread(self._check_file), name="check the database")
 
     async def wait_checked(self) -> None:
-        """Wait for a recent check, but not for ever: a large file takes longer than a client waits."""
+        """Start a check if none is recent, and wait for it, at most `FILE_CHECK_WAIT` seconds."""
         self.start()
-        if self._task is not None and not self._task.done():
-            await asyncio.wait({self._task}, timeout=FILE_CHECK_WAIT)
+        await self._tasks.wait(FILE_CHECK_WAIT)
 
     async def close(self) -> None:
+        """Interrupt a check, and wait until its thread has closed its connection."""
         self._is_closing = True
-        if self._task is not None:
-            await asyncio.wait({self._task})
+        await self._tasks.wait(FILE_CHECK_SECONDS)
 
     def _check_file(self) -> None:
-        began = time.monotonic()
-        until = began + FILE_CHECK_SECONDS
+        started_at = time.monotonic()
+        deadline = started_at + FILE_CHECK_SECONDS
         try:
             connection = sqlite3.connect(f"file:{quote(str(self._path))}?mode=rw", uri=True, isolation_level=None)
             try:
                 connection.execute("PRAGMA query_only = ON")
                 connection.set_progress_handler(
-                    lambda: self._is_closing or time.monotonic() > until, _STEPS_BETWEEN_CHECKS
+                    lambda: self._is_closing or time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS
                 )
                 (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
                 if found != "ok":
@@ -106,15 +110,15 @@ class FileCheck:
         except sqlite3.DatabaseError as error:
             if is_damage(error):
                 self.report(str(error))
-            else:  # it took too long, or another process has the file for itself
+            else:
+                # The check was interrupted or took too long, or another process has locked the file.
                 log.debug("storage.file_not_checked", file=self._path, error=error)
         finally:
-            # A large file is checked less often, so that checks take a small part of the machine.
-            took = time.monotonic() - began
-            self._next_check = began + max(FILE_CHECK_AGE, took * FILE_CHECK_SPACING)
+            duration = time.monotonic() - started_at
+            self._next_check = started_at + max(FILE_CHECK_AGE, duration * FILE_CHECK_SPACING)
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error says that what is in the file is not what was written."""
+    """Whether an error of SQLite, or of `check_json`, reports damage of the file."""
     text = str(error)
     return isinstance(error, sqlite3.DatabaseError) and ("malformed" in text or text.startswith("Could not decode"))

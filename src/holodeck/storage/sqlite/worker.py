@@ -1,4 +1,13 @@
-"""A database connection on a thread of its own. Jobs that wait together share a transaction; a bad one fails alone."""
+"""A SQLite connection on a thread of its own, with group commit.
+
+A `Worker` owns one thread, and the thread owns one connection, which it opens before the first job and closes at the
+end. Jobs are functions of the connection. They run in the order in which `Worker.run` was called; callers await the
+results on their own event loops.
+
+The jobs of a writer that are queued at the same time share a transaction, each in a savepoint, so that one that fails
+is rolled back alone. Their results are delivered after the commit. Where the commit itself fails,
+or SQLite rolls back everything, all jobs of the batch fail with the same `StorageError`.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +22,8 @@ from typing import Any, TypeVar
 from holodeck.lib.errors import StorageError
 from holodeck.storage.sqlite.damage import FILE_DAMAGED, is_damage
 
-# Writers that share a transaction; more would make the first of them wait.
+# Queued jobs after which no more are collected for a transaction: the first of them waits for all.
 GROUP_COMMIT_JOBS = 64
-
 
 T = TypeVar("T")
 Job = tuple[Callable[[sqlite3.Connection], Any], bool, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
@@ -36,11 +44,11 @@ _REASONS = (
 
 
 def _ignore_damage(damage: str) -> None:
-    """The file is in memory."""
+    pass
 
 
 class Worker:
-    """Runs jobs in order. The thread starts with the first one."""
+    """Runs jobs in order on one thread, which starts with the first job and ends with `close`."""
 
     def __init__(
         self,
@@ -50,23 +58,23 @@ class Worker:
         name: str,
         on_damage: Callable[[str], None] = _ignore_damage,
     ) -> None:
-        """`on_damage` is told, on this thread, what SQLite says of a file that is damaged."""
+        """`connect` and `on_damage` are called on the worker's thread. `on_damage` gets SQLite's text of the damage."""
         self._on_damage = on_damage
         self._connect = connect
         self._is_writer = is_writer
         self.unavailable_reason = ""
-        """Why nothing is done for now."""
+        """While it is set, every job fails with a `StorageError` of this text."""
         self._name = name
         self._jobs: queue.SimpleQueue[list[Job] | None] = queue.SimpleQueue()
         self._new_jobs: list[Job] = []
         self._thread: threading.Thread | None = None
 
     async def run(self, job: Callable[[sqlite3.Connection], T], *, is_one_statement: bool = False) -> T:
-        """Do a job on the connection. Raises `StorageError`, or what a job with a mistake raises by itself.
+        """Run a job on the connection, and return its result. What a writer's job wrote is committed then.
 
-        An acknowledged write is committed.
-
-        `is_one_statement`: the job is whole or not at all by itself, and needs nothing around it for that.
+        Raises `StorageError` for errors of SQLite and of the system, and any other exception of the job as it is.
+        A caller that is cancelled does not stop its job.
+        `is_one_statement`: the job is atomic by itself, so that it needs neither a transaction nor a savepoint.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._run_thread, name=self._name, daemon=True)
@@ -74,12 +82,14 @@ class Worker:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         if not self._new_jobs or self._new_jobs[-1][2] is not loop:
-            loop.call_soon(self._send_jobs)  # waking the thread costs more than a job, so those of a moment go together
+            # Waking the thread costs more than a job, so the jobs of one iteration of the loop are sent together.
+            loop.call_soon(self._send_jobs)
         self._new_jobs.append((job, is_one_statement, loop, future))
         result: T = await future
         return result
 
     async def close(self) -> None:
+        """Finish all jobs, and wait until the thread has closed its connection."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._send_jobs()
@@ -131,15 +141,16 @@ class Worker:
         outcomes = []
         db.execute("BEGIN IMMEDIATE")
         try:
-            if is_alone:  # a transaction of its own is all that it needs
+            if is_alone:
+                # The transaction takes the place of a savepoint.
                 outcome = self._run_job(db, batch[0][0])
                 db.execute("ROLLBACK" if isinstance(outcome, Exception) else "COMMIT")
                 return [outcome]
             for job, is_one_statement, *_ in batch:
                 outcome = self._run_job(db, job) if is_one_statement else self._run_in_savepoint(db, job)
                 if isinstance(outcome, StorageError) and not db.in_transaction:
-                    # The disk was full, or the like: SQLite has undone everything.
-                    raise outcome  # noqa: TRY301 - what is left of the transaction ends in one place
+                    # SQLite has rolled back the whole transaction, for example because the disk is full.
+                    raise outcome  # noqa: TRY301 - one place rolls back
                 outcomes.append(outcome)
             db.execute("COMMIT")
         except Exception:
@@ -154,12 +165,12 @@ class Worker:
         except (sqlite3.Error, OSError) as error:
             return self._to_storage_error(error)
         except StopIteration as error:
-            # A future takes every exception but this one.
-            mistake = RuntimeError("A job of the storage raised StopIteration.")
-            mistake.__cause__ = error
-            return mistake
+            # `Future.set_exception` refuses this one exception.
+            replacement = RuntimeError("A job of the storage raised StopIteration.")
+            replacement.__cause__ = error
+            return replacement
         except Exception as error:
-            # A mistake in a job is an answer to its caller; this thread goes on with the others.
+            # A bug in a job is raised in its caller; the thread continues with the other jobs.
             return error
 
     def _run_in_savepoint(self, db: sqlite3.Connection, job: Callable[[sqlite3.Connection], Any]) -> Any:
@@ -177,13 +188,14 @@ class Worker:
 
 
 def _deliver_outcomes(batch: list[Job], outcomes: list[Any]) -> None:
-    """Wake each loop once, whatever was done for it."""
-    told: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
+    """Resolve the futures of a batch, waking each event loop once."""
+    outcomes_by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
     for (*_, loop, future), outcome in zip(batch, outcomes, strict=True):
-        told.setdefault(loop, []).append((future, outcome))
-    for loop, settled in told.items():
-        with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
-            loop.call_soon_threadsafe(_resolve_futures, settled)
+        outcomes_by_loop.setdefault(loop, []).append((future, outcome))
+    for loop, loop_outcomes in outcomes_by_loop.items():
+        # A closed loop raises RuntimeError, and has no caller that waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve_futures, loop_outcomes)
 
 
 def _resolve_futures(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
@@ -192,11 +204,13 @@ def _resolve_futures(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
 
 
 def _resolve_future(future: asyncio.Future[Any], outcome: Any) -> None:
-    if future.done():  # its caller was cancelled; the job was done all the same
+    # The caller may have been cancelled.
+    if future.done():
         return
     if isinstance(outcome, Exception):
         future.set_exception(outcome)
-        future.exception()  # a caller that was cancelled does not look at it
+        # Marks the exception as retrieved: a caller that is cancelled now does not retrieve it.
+        future.exception()
     else:
         future.set_result(outcome)
 
@@ -204,6 +218,7 @@ def _resolve_future(future: asyncio.Future[Any], outcome: Any) -> None:
 def _storage_error_of(error: Exception) -> StorageError:
     if isinstance(error, StorageError):
         return error
-    text = (error.strerror or "" if isinstance(error, OSError) else str(error)).lower()  # never its path
-    reason = next((words for key, words in _REASONS if key in text), f"{text}.")
+    # `strerror` and not `str` of an OSError: that contains the path.
+    text = (error.strerror or "" if isinstance(error, OSError) else str(error)).lower()
+    reason = next((reason for key, reason in _REASONS if key in text), f"{text}.")
     return StorageError(f"The database cannot be used: {reason}")

@@ -1,0 +1,148 @@
+"""Rows of responses and of their streams in a SQLite database.
+
+Every function runs on the thread that owns the connection, inside the transaction that `worker.Worker` opens for a
+writer, which is the only one that writes. Values from the file pass `check_json`, so that a function raises
+`sqlite3.DatabaseError` for a row that is not as it was written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from operator import attrgetter
+
+from holodeck.storage import item_search
+from holodeck.storage.base import StoredResponse
+from holodeck.storage.sql import conversations, in_progress
+from holodeck.storage.sql.in_progress import IS_UNFINISHED, for_sqlite
+from holodeck.storage.sqlite.damage import check_json
+
+_COLUMNS = "id, owner, created_at, status, previous_id, conversation_id, resource, input_items, items, pending, events"
+_COLUMN_NAMES = _COLUMNS.split(", ")
+_FIRST_JSON = _COLUMN_NAMES.index("resource")
+_UPDATED_COLUMNS = ", ".join(f"{name} = excluded.{name}" for name in (*_COLUMN_NAMES[1:], "keeper"))
+_PLACEHOLDERS = ", ".join("?" * (len(_COLUMN_NAMES) + 1))
+INSERT_NEW = f"INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_PLACEHOLDERS}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+"""Inserts `values_of` a response, unless one of its id exists."""
+_UPSERT = f"""
+INSERT INTO responses ({_COLUMNS}, keeper) VALUES ({_PLACEHOLDERS})
+ON CONFLICT (id) DO UPDATE SET {_UPDATED_COLUMNS}"""  # noqa: S608
+_INSERT_QUEUED = (
+    f"INSERT INTO responses ({_COLUMNS}, keeper, turn) VALUES ({_PLACEHOLDERS}, ?) ON CONFLICT (id) DO NOTHING"  # noqa: S608
+)
+_SELECT_RESPONSE = f"SELECT {_COLUMNS} FROM responses WHERE id = ?"  # noqa: S608 - no values
+_SELECT_TEXTS = "SELECT resource, input_items FROM responses WHERE id = ?"
+_columns_of = attrgetter(*_COLUMN_NAMES)
+
+
+def values_of(record: StoredResponse, gateway_id: int) -> tuple[object, ...]:
+    """The values of a row, with the gateway that the response is assigned to as the last one."""
+    return (*_columns_of(record), gateway_id)
+
+
+def replace_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: int) -> None:
+    db.execute(_UPSERT, values_of(record, gateway_id))
+    if in_progress.is_finished(record.status):
+        db.execute(for_sqlite(in_progress.DELETE_CHUNKS), (record.id,))
+
+
+def insert_within_quota(
+    db: sqlite3.Connection, record: StoredResponse, gateway_id: int, *, quota: int, is_durable: bool
+) -> int | None:
+    queue_state = db.execute(for_sqlite(in_progress.READ_QUEUE_STATE), (record.owner, record.id)).fetchone()
+    position = in_progress.next_queue_position(queue_state, quota)
+    if position is not None:
+        db.execute(_INSERT_QUEUED, (*values_of(record, gateway_id), position if is_durable else None))
+    return position
+
+
+def finish_response(db: sqlite3.Connection, record: StoredResponse, gateway_id: int) -> bool:
+    row = db.execute(for_sqlite(in_progress.GET_GATEWAY_ID), (record.id,)).fetchone()
+    if row is None or row[0] != gateway_id:
+        finished = (record.id, gateway_id, record.status, record.resource)
+        return db.execute(for_sqlite(in_progress.FIND_FINISHED), finished).fetchone() is not None
+    db.execute(_UPSERT, values_of(record, gateway_id))
+    db.execute(for_sqlite(in_progress.DELETE_CHUNKS), (record.id,))
+    return True
+
+
+def read_response(db: sqlite3.Connection, response_id: str, caller_id: str) -> StoredResponse | None:
+    row = db.execute(f"{_SELECT_RESPONSE} AND owner = ?", (response_id, caller_id)).fetchone()
+    return _response_of(row) if row is not None else None
+
+
+def delete_response(db: sqlite3.Connection, response_id: str, caller_id: str) -> bool:
+    if not db.execute("DELETE FROM responses WHERE id = ? AND owner = ?", (response_id, caller_id)).rowcount:
+        return False
+    db.execute(for_sqlite(in_progress.DELETE_CHUNKS), (response_id,))
+    return True
+
+
+def read_context(db: sqlite3.Connection, response_id: str, caller_id: str, max_bytes: int) -> list[bytes]:
+    rows = db.execute(for_sqlite(conversations.READ_CONTEXT), (response_id, caller_id, max_bytes))
+    return [check_json(row[0], f"what comes before {response_id}") for row in rows]
+
+
+def find_responses_containing(
+    db: sqlite3.Connection, ids: Collection[str], caller_id: str
+) -> list[item_search.ResponseTexts]:
+    search = item_search.ItemSearch(ids)
+    for response_id in item_search.choose_newest(db.execute(for_sqlite(item_search.READ_SIZES), (caller_id,))):
+        texts = db.execute(_SELECT_TEXTS, (response_id,)).fetchone()
+        if texts is not None:
+            search.search_response(*(check_json(text, response_id) for text in texts))
+        if search.is_complete:
+            break
+    return search.found
+
+
+def find_orphans(db: sqlite3.Connection, is_alive: Callable[[int], bool]) -> dict[str, int | None]:
+    """The ids of unfinished responses whose gateway is not alive. `is_alive` is called once for each gateway."""
+    found = db.execute(f"SELECT id, keeper FROM responses WHERE {IS_UNFINISHED}").fetchall()  # noqa: S608 - no values
+    gateway_ids = {gateway_id for _, gateway_id in found}
+    alive = {gateway_id for gateway_id in gateway_ids if gateway_id is not None and is_alive(gateway_id)}
+    return {response_id: gateway_id for response_id, gateway_id in found if gateway_id not in alive}
+
+
+def read_orphans(db: sqlite3.Connection, is_alive: Callable[[int], bool]) -> list[StoredResponse]:
+    rows = (db.execute(_SELECT_RESPONSE, (response_id,)).fetchone() for response_id in find_orphans(db, is_alive))
+    return [_response_of(row) for row in rows if row is not None]
+
+
+def append_events(
+    db: sqlite3.Connection,
+    gateway_id: int,
+    response_id: str,
+    first_number: int,
+    events: Sequence[bytes],
+    resource: bytes | None,
+    status: str | None,
+) -> bool:
+    """See `ResponseStore.append_events`."""
+    row = db.execute(for_sqlite(in_progress.GET_GATEWAY_ID), (response_id,)).fetchone()
+    if row is None:
+        return False
+    chunk = (response_id, first_number, len(events), in_progress.join_events(events))
+    end = db.execute(for_sqlite(in_progress.NEXT_EVENT_NUMBER), (response_id,)).fetchone()
+    if first_number != (end[0] if end is not None else 0):
+        is_repeated = db.execute(for_sqlite(in_progress.FIND_CHUNK), chunk).fetchone() is not None
+        return row[0] == gateway_id and is_repeated
+    if events:
+        db.execute(for_sqlite(in_progress.ADD_CHUNK), chunk)
+    if (row[0], resource, status) != (gateway_id, None, None):
+        db.execute(for_sqlite(in_progress.UPDATE_UNFINISHED), (response_id, resource, status, gateway_id))
+    return True
+
+
+def read_chunks(
+    db: sqlite3.Connection, response_id: str, caller_id: str, first_number: int
+) -> list[tuple[int | None, bytes | None]]:
+    """The chunks from the one with this event number on. Empty when there is no such response."""
+    rows = db.execute(for_sqlite(in_progress.READ_CHUNKS), (response_id, caller_id, first_number)).fetchall()
+    return [(first, events if events is None else check_json(events, response_id)) for first, events in rows]
+
+
+def _response_of(row: tuple[object, ...]) -> StoredResponse:
+    for value in row[_FIRST_JSON:]:
+        check_json(value, str(row[0]))
+    return StoredResponse(**dict(zip(_COLUMN_NAMES, row, strict=True)))  # type: ignore[arg-type] # by column
