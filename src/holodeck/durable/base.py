@@ -1,4 +1,12 @@
-"""What we ask of an engine that makes work survive: whoever does the work may die, the work goes on elsewhere."""
+"""Interface of an engine for durable work, which survives the process that runs it.
+
+Work is a function with a JSON input and an id. It consists of steps, and the result of each finished step is stored
+(`Checkpoints`). When the process that runs the work dies, another one takes it over: it runs the function again from
+the start, and finished steps return their stored results instead of being executed.
+
+A process is an executor, with a name. `WorkEngine` stores work and runs it in this process; `WorkArchive` reads and
+manages stored work without running any. The only implementation is in `dbos_engine` and `dbos_archive`.
+"""
 
 from __future__ import annotations
 
@@ -10,50 +18,52 @@ from typing import Any, Literal, Protocol
 from holodeck.lib.errors import StorageError
 
 JSONObject = Mapping[str, Any]
-"""What JSON can say, and nothing else: it is read by another process, perhaps of another version."""
+"""Values that JSON can represent: another process reads them, perhaps one of another version."""
 Stage = Literal["waiting", "running", "ended", "unknown"]
 
 
 class WorkTakenOverError(asyncio.CancelledError):
-    """The rest of the work is another process's. It ends what is left here as cancellation does."""
+    """Work was taken over by another process, or cancelled. It ends the work in this process like a cancellation."""
 
 
 class DamagedWorkError(StorageError):
-    """What is kept of a piece of work cannot be read, and trying again would not help."""
+    """Stored work cannot be read, and a retry would not help."""
 
 
 class Checkpoints(Protocol):
-    """The steps of one piece of work, always asked for in the same order."""
+    """The steps of one work. Every execution of the work runs them in the same order."""
 
     async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
-        """The result of the work, which is kept. If it was kept before, nothing is done.
+        """Run a step and store its result, or return the result that is stored already.
 
-        Raises `WorkTakenOverError` when somebody else has taken the work over in the meantime, or has dropped it;
-        `DamagedWorkError` when it was kept before and cannot be read.
+        Raises `WorkTakenOverError` when another process has taken the work over, or when it was cancelled;
+        `DamagedWorkError` when the stored result cannot be read; and the exceptions of `work`.
         """
         ...
 
 
 Work = Callable[[str, JSONObject, Checkpoints], Awaitable[JSONObject | None]]
-"""Does a piece of work, by its id, and says what it came to. Raising cancellation leaves it to somebody else."""
+"""Runs one work, from its id and its input, and returns the outcome. When it raises a cancellation, the work is
+unfinished, and another executor continues it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkStatus:
-    """How far a piece of work has come. `executor` is who began it last."""
+    """The progress of one work."""
 
     stage: Stage
     executor: str = ""
+    """The executor that started it last."""
     is_other_version: bool = False
-    """True for work of another version, which nobody of ours picks up."""
+    """True for work of another version, which executors of this version do not run."""
     is_damaged: bool = False
-    """True for work that is not done because what was given for it cannot be read. While it is `running`, it may also
-    be about to begin at this very moment."""
+    """True for work that does not run because its stored input cannot be read. While the stage is `running`, this may
+    also be work that is just about to start."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredStep:
-    """A step that is done. Times are seconds since 1970."""
+    """A finished step. Times are seconds since 1970."""
 
     name: str
     result: JSONObject
@@ -63,26 +73,26 @@ class StoredStep:
 
 @dataclass(frozen=True, kw_only=True)
 class StoredWork:
-    """A piece of work as it stands."""
+    """One stored work with its input and outcome."""
 
     id: str
     stage: Stage
     executor: str
     work_input: JSONObject
     outcome: JSONObject | None
-    """What it came to; None when it was dropped or has failed."""
+    """The result of the work; None before its end, and when it was cancelled or has failed."""
     is_cancelled: bool
     is_current_version: bool
-    """False for work of another version, which is not gone on with."""
+    """False for work of another version, which cannot be resumed."""
     is_damaged: bool = False
-    """True when a part of it cannot be read; that part is then empty."""
+    """True when its input or outcome cannot be read; that field is then empty."""
 
 
 class WorkArchive(Protocol):
-    """All the work that is kept in one place, whoever does it. Everything raises `StorageError`."""
+    """All work in one database, of every executor. Every method blocks, and raises `StorageError`."""
 
     def list_work(self, limit: int) -> Sequence[StoredWork]:
-        """The newest work first."""
+        """Up to `limit` works, newest first."""
         ...
 
     def find_work(self, work_id: str) -> StoredWork | None: ...
@@ -90,70 +100,71 @@ class WorkArchive(Protocol):
     def list_step_names(self, work_id: str) -> Sequence[str]: ...
 
     def read_steps(self, work_id: str) -> Sequence[StoredStep]:
-        """The steps that are done, in their order. Raises `DamagedWorkError` when one of them cannot be read."""
+        """The finished steps, in their order. Raises `DamagedWorkError` when one of them cannot be read."""
         ...
 
     def cancel(self, work_id: str) -> None:
-        """Nobody needs this work any more. Whoever does it finds out at its next look."""
+        """Cancel work. Its executor notices at the next step, or when it reads the status."""
         ...
 
     def delete_older_than(self, before: float) -> int:
-        """Delete what ended before a time, and say how much it was."""
+        """Delete work that ended before a time, and return how many were deleted."""
         ...
 
     def close(self) -> None: ...
 
 
 class WorkEngine(Protocol):
-    """Keeps work, and has it done by whoever is there."""
+    """Stores work, and runs it in this process or in another executor of the same database."""
 
     async def open(self, work: Work) -> None:
-        """Be ready to do work: what this process is given, and what waits for anybody."""
+        """Start to run work with this function: work that is submitted here, and queued work of any executor."""
         ...
 
     async def submit(self, work_id: str, work_input: JSONObject, *, queue_position: int = 1) -> bool:
-        """Keep a piece of work; once this returns, it will be done. True: here; False: by whoever has room first.
+        """Store work. Once this returns, the work runs to its end, on whichever executor.
 
-        What waits for room is begun in the order of its turns, and nothing that comes later gets ahead of it.
+        Returns True when it starts in this process, False when it is queued for the first executor with a free slot.
+        Queued work starts in the order of its positions, and work that is submitted later does not overtake it.
         """
         ...
 
     async def read_statuses(self, work_ids: Collection[str]) -> dict[str, WorkStatus]:
-        """How far each piece of work has come, and with whom."""
+        """The status of each work; stage `unknown` for an id without stored work."""
         ...
 
     async def list_started(self) -> list[str]:
-        """The ids of all work that somebody has begun, and that has not ended as far as the engine knows."""
+        """The ids of all work that was started, on any executor, and has no stored end."""
         ...
 
     async def take_over(self, executor: str) -> int:
-        """Have the work of an executor that is gone done by whoever is there, and say how much it was."""
+        """Make the work of a dead executor available to live ones, and return how many there were."""
         ...
 
     async def cancel(self, work_id: str) -> None:
-        """Nobody needs this work any more."""
+        """Cancel work. Its executor notices at the next step."""
         ...
 
     async def delete_older_than(self, before: float) -> int:
-        """Delete what ended before a time, and say how much it was."""
+        """Delete work that ended before a time, and return how many were deleted."""
         ...
 
     async def count_queued(self) -> int:
-        """How many pieces of work nobody has begun."""
+        """The number of works that were not started yet."""
         ...
 
     async def close(self) -> None:
-        """Take nothing more. What is not done is left to others."""
+        """Start nothing more. Unfinished work stays stored, for another executor."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class LazyEngine:
-    """An engine that is made when it is needed: loading one takes a second, and as much memory as all the rest."""
+    """Creates an engine on demand: importing one takes a second, and as much memory as all other modules."""
 
     create: Callable[[], WorkEngine]
-    """Takes its time, so in a thread. Raises `StorageError`."""
+    """Blocks, so it is called in a thread. Raises `StorageError`."""
     check_file_replaced: Callable[[], bool]
-    """Whether what the engine writes into was deleted or replaced. It is asked once there is one."""
+    """Whether the engine's database file was deleted or replaced. Called after `create` only."""
     has_stored_work: Callable[[], bool]
-    """Whether work may be kept already, for which somebody must be there."""
+    """Whether there may be stored work, which needs an engine that runs."""

@@ -1,4 +1,4 @@
-"""All the work that DBOS keeps in one database, read without doing any of it."""
+"""`WorkArchive` on a database of DBOS: reads, cancels and deletes work without running any."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ T = TypeVar("T")
 
 
 class DBOSArchive:
-    """Reads a database that an engine has made; opening one that is not there fails at its first use."""
+    """Opens a database that an engine has created. Raises `StorageError`, also when there is none."""
 
     def __init__(self, url: str) -> None:
         self._database = url.removeprefix("sqlite:///") if url.startswith("sqlite") else shown_origin(url)
         redirect_dbos_log()
         install_clock()
         refuse_other_serializers()
-        self._query(lambda: DBOS.migrate(url, schema=SCHEMA))  # whoever began to make it may have died over that
+        # The process that created the database may have died before the schema was complete.
+        self._query(lambda: DBOS.migrate(url, schema=SCHEMA))
         self._client = self._query(
             lambda: DBOSClient(
                 system_database_url=url,
@@ -66,10 +67,15 @@ class DBOSArchive:
         self._query(lambda: self._client.cancel_workflow(work_id))
 
     def delete_older_than(self, before: float) -> int:
-        gone, until = 0, datetime.fromtimestamp(before, UTC).isoformat()
+        total, until = 0, datetime.fromtimestamp(before, UTC).isoformat()
         while count := self._query(lambda: self._delete_batch(until)):
-            gone += count
-        return gone
+            total += count
+        return total
+
+    def close(self) -> None:
+        # Errors of closing are ignored: nothing is pending that could be lost.
+        with suppress(Exception):
+            self._client.destroy()
 
     def _delete_batch(self, until: str) -> int:
         old = self._client.list_workflows(
@@ -79,30 +85,26 @@ class DBOSArchive:
             self._client.delete_workflows([each.workflow_id for each in old])
         return len(old)
 
-    def close(self) -> None:
-        with suppress(Exception):  # there is nothing that could be lost
-            self._client.destroy()
-
     def _query(self, run: Callable[[], T]) -> T:
         try:
             return run()
         except Exception as error:
-            raise StorageError(f"What is kept in {self._database} cannot be read: {first_line(error)}") from error
+            raise StorageError(f"The durable runs in {self._database} cannot be read: {first_line(error)}") from error
 
 
 def _work_of(status: Any) -> StoredWork:
-    """`status` is what DBOS tells of a workflow: its types are its own affair. What it could not read is a string."""
-    given: JSONObject = {}
+    """Convert the status of a workflow, whose type is private to DBOS. A value that DBOS could not read is a string."""
+    work_input: JSONObject = {}
     is_damaged = isinstance(status.output, str) or isinstance(status.error, str)
     try:
-        given = status.input["args"][1] if status.input else {}
+        work_input = status.input["args"][1] if status.input else {}
     except (LookupError, TypeError):
         is_damaged = True
     return StoredWork(
         id=status.workflow_id,
         stage=STAGES.get(status.status, "ended"),
         executor=status.executor_id or "",
-        work_input=given,
+        work_input=work_input,
         outcome=status.output if isinstance(status.output, dict) else None,
         is_cancelled=status.status == "CANCELLED",
         is_current_version=(status.app_version or "").split(" ")[0] == WORK_VERSION,
@@ -114,10 +116,10 @@ def _step_of(info: Any) -> StoredStep:
     output = info["output"]
     if isinstance(output, str) or isinstance(info["error"], str):
         raise DamagedWorkError(f"its step '{info['function_name']}' cannot be read")
-    began = (info["started_at_epoch_ms"] or 0) / _MILLISECONDS
+    started_at = (info["started_at_epoch_ms"] or 0) / _MILLISECONDS
     return StoredStep(
         name=info["function_name"],
         result=output if isinstance(output, dict) else {},
-        started_at=began,
-        ended_at=(info["completed_at_epoch_ms"] or 0) / _MILLISECONDS or began,
+        started_at=started_at,
+        ended_at=(info["completed_at_epoch_ms"] or 0) / _MILLISECONDS or started_at,
     )

@@ -1,7 +1,16 @@
-"""Work that survives, kept by DBOS: embedded on SQLite, or shared by many processes on one PostgreSQL.
+"""`WorkEngine` on DBOS, embedded on a SQLite file or shared by several processes on one PostgreSQL server.
 
-Everything that is peculiar to DBOS is in this file: values are JSON, never pickles; every process is an executor of
-its own; the version of the work is ours to change; and nobody but us takes over what a dead executor held.
+Decisions about DBOS, all of which are in this file:
+
+- Values are stored as JSON, never as pickles, and rows in any other format are refused.
+- Each process is an executor with a name of its own. DBOS does not take over the work of a dead executor by itself;
+  the gateways do, with `take_over`.
+- The version of the work is a constant of ours, not a hash of the source code.
+- DBOS has one instance per process, so there is one open engine per process.
+- Work runs on the event loop that called `open`. A step whose result cannot be stored ends the work in this process,
+  and a task of the engine resumes it from the last stored step until that succeeds.
+- The log of DBOS goes to ours, without lines that describe normal operation.
+- A SQLite database is created completely or not at all: DBOS cannot continue a schema that is incomplete.
 """
 
 from __future__ import annotations
@@ -34,72 +43,79 @@ from holodeck.lib import log
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import DELETE_BATCH, SQLITE_BUSY_SECONDS, STORE_RETRY_PAUSE
 from holodeck.lib.system.files import create_private_file, draft_of, remove_stale_drafts, warn_if_waiting
+from holodeck.lib.tasks import TaskSet
 
-# A step holds one for a millisecond.
+# Connections of the pool of DBOS. A step uses one for a millisecond, so a few are enough for many runs.
 DURABLE_CONNECTIONS = 8
-# Seconds for a number on a dashboard; the others must not wait for a database that hangs.
+# Seconds that a count of queued work may take: the other metrics must not wait for a database that hangs.
 DURABLE_COUNT_WAIT = 2.0
-# Seconds for the engine to end; its threads may wait for a database that does not answer.
+# Seconds that closing the engine may take: its threads may wait for a database that does not answer.
 DURABLE_CLOSE_WAIT = 5.0
-# Seconds between two looks at what waits for room.
+# Seconds between two polls of the queue.
 DURABLE_POLL = 0.5
-# Deaths of the process with the same run under way, before the run is thought to cause them.
+# Deaths of a process with the same work running, after which the work counts as their cause and is not retried.
 MAX_DURABLE_ATTEMPTS = 100
 
-
 WORK_VERSION = "holodeck-1"
-"""Changed only when the order of the steps of a run changes: work of another version is not picked up."""
+"""Changed only when the order of the steps of a run changes: executors do not run work of another version."""
 _APPLICATION = "holodeck"
 _QUEUE = "holodeck"
 SCHEMA = "holodeck_work"
 _ERROR_KEY = "$error"
-_MAX_PRIORITY = 2**31 - 1  # DBOS counts no further; until then nobody has been without work for years
+# The largest priority of DBOS. Queue positions reach it only after years in which the queue is never empty.
+_MAX_PRIORITY = 2**31 - 1
 _EXPECTED_LOG_LINE = re.compile(
     r"Asyncio task cancelled|.* is no longer owned by this execution|.*: DBOS Error \d+: .* was cancelled"
     r"|Could not connect to postgres database to verify existence of "
 )
-"""How its log speaks of what is no trouble: a run that was cancelled, deleted or left to another; a database beside
-ours to which our user has no access, and in which nothing is needed."""
+"""Lines in the log of DBOS that describe normal operation: a run that was cancelled, deleted or taken over; and a
+database named `postgres` to which our user has no access, and which is not needed."""
 _INSUFFICIENT_PRIVILEGE = "42501"
 STAGES: dict[str, Stage] = {"ENQUEUED": "waiting", "DELAYED": "waiting", "PENDING": "running"}
 
 
+class StepFailedError(ExecutionError):
+    """A step failed in an earlier execution of the work. The failure is its stored result, so it is not repeated."""
+
+
 def application_version(group: str) -> str:
-    """Versions belong to one circle each: DBOS lets no two share one."""
+    """The version of the work of a group: DBOS shares work between all executors of the same version."""
     return f"{WORK_VERSION} {group}".rstrip(" ")
 
 
-_open_engines: list[DBOSEngine] = []  # DBOS has one instance for each process, and so have we
+# At most one: DBOS has one instance per process. `_run_work` is a module function, and finds its engine here.
+_open_engines: list[DBOSEngine] = []
 
 
 class DBOSEngine:
-    """One executor. `url` is that of SQLAlchemy for a SQLite file, or of PostgreSQL.
-
-    `group`: the executor shares its work with those of the same circle, and with nobody else. The one without a name
-    has a queue in which work waits for room.
-    """
+    """One executor, from `open` to `close`."""
 
     def __init__(self, url: str, *, executor: str, max_running: int, group: str = "") -> None:
+        """`url` is a SQLAlchemy URL of a SQLite file, or a PostgreSQL URL.
+
+        `group`: executors share work within one group only. The group without a name has a queue, and runs at most
+        `max_running` works at once; in any other group all work starts at once.
+        """
         self._url = url
         self._group = group
         self._executor = executor
         self._max_running = max_running
         self._work: Work | None = None
         self._running_here: set[str] = set()
-        """What was begun here, or is about to be."""
+        """Work that runs in this process, or is about to start."""
         self._slots: AbstractAsyncContextManager[None] = nullcontext() if group else asyncio.Semaphore(max_running)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._count_task: asyncio.Task[int] | None = None
 
     async def open(self, work: Work) -> None:
-        """Raises `StorageError` when the database cannot be had."""
+        """Create or migrate the database, and start to run work. Raises `StorageError`."""
         if _open_engines:
-            raise StorageError("Durable runs are kept for one gateway in a process, and this process has one already.")
+            raise StorageError("A process can have one engine for durable runs, and this process has one already.")
         self._work = work
         redirect_dbos_log()
         install_clock()
         refuse_other_serializers()
-        await asyncio.to_thread(_prepare_database, self._url)  # making it takes a while
+        await asyncio.to_thread(_prepare_database, self._url)
         config: DBOSConfig = {
             "name": f"{_APPLICATION}-{self._group}".rstrip("-"),
             "system_database_url": self._url,
@@ -108,16 +124,19 @@ class DBOSEngine:
             "application_version": application_version(self._group),
             "executor_id": self._executor,
             "serializer": JSONSerializer(),
-            "log_level": "WARNING",  # below it stands an advertisement
+            # At INFO, DBOS logs an advertisement.
+            "log_level": "WARNING",
             "enable_otlp": False,
-            "use_listen_notify": False,  # nothing here waits for its messages, and listening costs a connection
+            # No messages of DBOS are used here, and listening for them needs a connection.
+            "use_listen_notify": False,
         }
         _open_engines.append(self)
         try:
             launched = DBOS(config=config)
             if not self._group:
                 _limit_all_queues(launched, self._max_running)
-            DBOS.launch()  # here, so that work is done on this event loop
+            # Not in a thread: DBOS runs work on the event loop that launches it.
+            DBOS.launch()
             if not self._group:
                 await DBOS.register_queue_async(
                     _QUEUE,
@@ -165,12 +184,12 @@ class DBOSEngine:
         return found
 
     def _is_unreadable(self, work_id: str, stage: Stage, executor: str | None) -> bool:
-        """Whether this executor has taken work and does not do it: DBOS could neither read it nor note its end."""
+        """Whether work is assigned to this executor and does not run: DBOS could neither read it nor store its end."""
         return stage == "running" and executor == self._executor and work_id not in self._running_here
 
     async def list_started(self) -> list[str]:
-        begun = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
-        return [each.workflow_id for each in begun]
+        started = await DBOS.list_workflows_async(status="PENDING", load_input=False, load_output=False)
+        return [each.workflow_id for each in started]
 
     async def take_over(self, executor: str) -> int:
         handles = await asyncio.to_thread(DBOS._recover_pending_workflows, [executor])
@@ -180,38 +199,45 @@ class DBOSEngine:
         await DBOS.cancel_workflow_async(work_id)
 
     async def delete_older_than(self, before: float) -> int:
-        gone, until = 0, datetime.fromtimestamp(before, UTC).isoformat()
+        total, until = 0, datetime.fromtimestamp(before, UTC).isoformat()
         while True:
             old = await DBOS.list_workflows_async(
                 completed_before=until, limit=DELETE_BATCH, load_input=False, load_output=False
             )
             if not old:
-                return gone
+                return total
             await DBOS.delete_workflows_async([each.workflow_id for each in old])
-            gone += len(old)
+            total += len(old)
 
     async def count_queued(self) -> int:
-        """Raises `StorageError` when the database does not answer at once: DBOS itself would ask it for ever."""
+        """Raises `StorageError` after `DURABLE_COUNT_WAIT` seconds without an answer: DBOS would retry for ever.
+
+        A count that is late is not started again: later calls wait for the same one.
+        """
         if self._count_task is None or self._count_task.done():
-            self._count_task = asyncio.create_task(_count_queued(), name="count what waits")
-        await asyncio.wait({self._count_task}, timeout=DURABLE_COUNT_WAIT)
-        if not self._count_task.done():
-            raise StorageError("What waits cannot be counted: the database does not answer.")
-        return self._count_task.result()
+            self._count_task = self._tasks.start(_count_queued(), name="count queued work")
+        counting = self._count_task
+        await asyncio.wait({counting}, timeout=DURABLE_COUNT_WAIT)
+        if not counting.done() or counting.cancelled():
+            raise StorageError("Queued runs cannot be counted: the database does not answer.")
+        return counting.result()
 
     async def close(self) -> None:
+        """Stop DBOS and the tasks of the engine, within `DURABLE_CLOSE_WAIT` seconds for each of the two."""
         if self not in _open_engines:
             return
         _open_engines.remove(self)
+        await self._tasks.close(DURABLE_CLOSE_WAIT)
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
 
         def destroy() -> None:
             DBOS.destroy()
-            with suppress(RuntimeError):  # the loop may not have waited for it
+            # The loop is closed by now if it did not wait for this.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(done.set)
 
-        # Not in the loop's own threads: DBOS made them its own, and takes them with it.
+        # Not in the default executor of the loop: DBOS has replaced it by one of its own, and shuts that down.
         threading.Thread(target=destroy, name="durable end", daemon=True).start()
         with suppress(TimeoutError):
             async with asyncio.timeout(DURABLE_CLOSE_WAIT):
@@ -219,23 +245,22 @@ class DBOSEngine:
         loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="holodeck"))
 
     async def run_work(self, work_id: str, work_input: JSONObject) -> JSONObject | None:
-        """One piece of work, to its end. Cancellation leaves it to somebody else."""
-        assert self._work is not None  # noqa: S101 - nothing is begun before `open`
+        """Run one work to its end. A cancellation ends it here, and another executor continues it."""
+        assert self._work is not None  # noqa: S101 - no work starts before `open`
         checkpoints = _Checkpoints()
         self._running_here.add(work_id)
         try:
-            async with self._slots:  # two that look for work at the same moment may each have found some
+            # The two queues are polled independently, and may together start more than `max_running`.
+            async with self._slots:
                 return await self._work(work_id, work_input, checkpoints)
         finally:
             self._running_here.discard(work_id)
             if checkpoints.is_broken and self in _open_engines:
-                again = self._resume_later(work_id)  # not as a step of the work itself, so in a context of its own
-                task = asyncio.create_task(again, name=f"again {work_id}", context=contextvars.Context())
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                # An empty context: in that of the work, DBOS would treat the resumption as a step of the work.
+                self._tasks.start(self._resume_later(work_id), name=f"again {work_id}", context=contextvars.Context())
 
     async def _resume_later(self, work_id: str) -> None:
-        """Go on with work that could not be kept, once it can."""
+        """Resume work of which a step could not be stored, and retry until that succeeds or the engine closes."""
         while self in _open_engines:
             await asyncio.sleep(STORE_RETRY_PAUSE)
             try:
@@ -252,7 +277,7 @@ async def _run_work(work_id: str, work_input: dict[str, Any]) -> JSONObject | No
 
 
 class _AllActiveWork(ActiveWorkflowById):
-    """What is being done in this process, wherever it waited before: each queue counts only its own otherwise."""
+    """Counts all work that runs in this process for every queue. The base class counts each queue separately."""
 
     def count_for_queue(self, queue_name: str) -> int:
         with self._lock:
@@ -260,9 +285,9 @@ class _AllActiveWork(ActiveWorkflowById):
 
 
 def _limit_all_queues(dbos: DBOS, max_running: int) -> None:
-    """Take nothing from a queue without room for it, so that it is done by who has room.
+    """Dequeue work only while fewer than `max_running` works run here, so that the rest goes to other executors.
 
-    There are two: ours, and that of DBOS itself, in which the work of a process that is gone waits.
+    There are two queues: ours, and the internal queue of DBOS, which has the work of dead executors.
     """
     dbos._active_workflows_set = _AllActiveWork()
     dbos._registry.get_internal_queue()._worker_concurrency = max_running
@@ -271,10 +296,10 @@ def _limit_all_queues(dbos: DBOS, max_running: int) -> None:
 class _Checkpoints:
     def __init__(self) -> None:
         self.is_broken = False
-        """True when a step could not be kept; the work is begun again later, and goes on before that step."""
+        """True when the result of a step could not be stored. The work is resumed later, and repeats that step."""
 
     async def step(self, name: str, work: Callable[[], Awaitable[JSONObject]]) -> JSONObject:
-        own: list[Exception] = []
+        work_errors: list[Exception] = []
         is_replayed = True
 
         async def run() -> JSONObject:
@@ -283,7 +308,7 @@ class _Checkpoints:
             try:
                 return await work()
             except Exception as error:
-                own.append(error)
+                work_errors.append(error)
                 raise
 
         try:
@@ -293,9 +318,9 @@ class _Checkpoints:
         except StepFailedError:
             raise
         except Exception as error:
-            if own:
-                raise own[0] from None
-            # DBOS raises these for a form or a value that is not read; a database that is away is an error of its own.
+            if work_errors:
+                raise work_errors[0] from None
+            # DBOS raises these for a stored value that cannot be read; a lost database raises other errors.
             if is_replayed and isinstance(error, TypeError | ValueError):
                 log.error("durable.damaged", step=name, error=first_line(error))
                 raise DamagedWorkError(
@@ -306,45 +331,41 @@ class _Checkpoints:
             raise WorkTakenOverError(first_line(error)) from error
 
 
-class StepFailedError(ExecutionError):
-    """A step failed in an earlier attempt at the work, and so it is never done again."""
-
-
 async def _count_queued() -> int:
     try:
         return await asyncio.to_thread(_count_enqueued)
     except Exception as error:
-        raise StorageError(f"What waits cannot be counted: {first_line(error)}") from error
+        raise StorageError(f"Queued runs cannot be counted: {first_line(error)}") from error
 
 
 def _count_enqueued() -> int:
-    """DBOS itself only lists them, and there may be very many."""
+    """Count queued work in the database. The API of DBOS can only list it, and it may be very much."""
     work = SystemSchema.workflow_status
-    asked = sqlalchemy.select(sqlalchemy.func.count()).select_from(work).where(work.c.status == "ENQUEUED")
+    query = sqlalchemy.select(sqlalchemy.func.count()).select_from(work).where(work.c.status == "ENQUEUED")
     with _get_dbos_instance()._sys_db.engine.connect() as connection:
-        return int(connection.execute(asked).scalar_one())
+        return int(connection.execute(query).scalar_one())
 
 
 def _has_enqueued_work() -> bool:
-    """Whether work waits that we can do; that of other versions waits for them."""
+    """Whether there is queued work of this version."""
     work = SystemSchema.workflow_status
-    asked = (
+    query = (
         sqlalchemy.select(sqlalchemy.literal(1))
         .select_from(work)
         .where(work.c.queue_name == _QUEUE, work.c.status == "ENQUEUED", work.c.application_version == WORK_VERSION)
     )
     with _get_dbos_instance()._sys_db.engine.connect() as connection:
-        return connection.execute(asked.limit(1)).first() is not None
+        return connection.execute(query.limit(1)).first() is not None
 
 
 class JSONSerializer(Serializer):
-    """Plain values only. An exception is kept as its words."""
+    """Serializes values as JSON. An exception is stored as the first line of its text."""
 
     def serialize(self, data: Any) -> str:
         plain = {_ERROR_KEY: first_line(data)} if isinstance(data, BaseException) else data
         return orjson.dumps(plain, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
 
-    def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805 - the name that its base gives it
+    def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805 - the name in the base class
         value = orjson.loads(serialized_data)
         return StepFailedError(value[_ERROR_KEY]) if isinstance(value, dict) and _ERROR_KEY in value else value
 
@@ -353,15 +374,15 @@ class JSONSerializer(Serializer):
 
 
 class _RefusedSerializer(JSONSerializer):
-    """Stands where DBOS has a form that is not ours: what a row says it has in that form is never read.
+    """Takes the place of a serializer of DBOS. It reads no value, and raises `ValueError` instead.
 
-    Whatever DBOS writes into such a row is JSON, so that it can end the work as failed.
+    It writes JSON, so that DBOS can store the failure of work whose row has the refused format.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805 - the name that its base gives it
+    def deserialize(cls, serialized_data: str) -> Any:  # noqa: N805 - the name in the base class
         raise ValueError(f"the row is in the form '{cls.name()}', which HoloDeck neither writes nor reads")
 
     def name(self) -> str:
@@ -369,10 +390,10 @@ class _RefusedSerializer(JSONSerializer):
 
 
 def refuse_other_serializers() -> None:
-    """Have DBOS read rows in our form only.
+    """Make DBOS refuse rows in any format but ours, for the rest of the process.
 
-    Each row names its own form, and for `py_pickle` DBOS runs whatever code the row holds, whichever serializer it was
-    given. It has no setting against that, so the forms themselves are replaced, for the whole process.
+    Each row names its own format, and for `py_pickle` DBOS executes the code in the row, whichever serializer is
+    configured. It has no setting against that, so its serializers are replaced.
     """
     for form in ("DBOSDefaultSerializer", "DBOSPortableJSON"):
         refused = _RefusedSerializer(getattr(_serialization, form).name())
@@ -381,14 +402,15 @@ def refuse_other_serializers() -> None:
 
 class _DBOSLogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        said = (record.getMessage().splitlines() or [""])[0]  # what follows are statements, with prompts in them
-        said += f": {first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
-        if _EXPECTED_LOG_LINE.match(said) is None:
-            (log.error if record.levelno >= logging.ERROR else log.warning)("durable.engine", message=said)
+        # The first line only: the lines after it are SQL statements with prompts in them.
+        message = (record.getMessage().splitlines() or [""])[0]
+        message += f": {first_line(record.exc_info[1])}" if record.exc_info and record.exc_info[1] else ""
+        if _EXPECTED_LOG_LINE.match(message) is None:
+            (log.error if record.levelno >= logging.ERROR else log.warning)("durable.engine", message=message)
 
 
 def redirect_dbos_log() -> None:
-    """DBOS writes to the terminal unless its logger has a handler."""
+    """Send the log of DBOS to ours. Without a handler of its logger, DBOS writes to the terminal."""
     logger = logging.getLogger("dbos")
     logger.propagate = False
     if not any(isinstance(handler, _DBOSLogHandler) for handler in logger.handlers):
@@ -396,7 +418,7 @@ def redirect_dbos_log() -> None:
 
 
 def _prepare_database(url: str) -> None:
-    """Have a file that is whole, if it is one. Writers do not stop readers, and a commit is one write to the disk."""
+    """Create the file of a SQLite URL if it is missing, and wait until it can be written to. Raises `StorageError`."""
     prefix = "sqlite:///"
     if not url.startswith(prefix):
         return
@@ -407,12 +429,16 @@ def _prepare_database(url: str) -> None:
         if not path.exists():
             _create_database(path)
         _wait_writable(path)
-    except Exception as error:  # of the disk, of SQLite, or of DBOS in its own words
+    except Exception as error:
+        # DBOS wraps errors of the disk and of SQLite in classes of its own.
         raise StorageError(f"Durable runs cannot be kept in {path}: {first_line(error)}") from error
 
 
 def _wait_writable(path: Path) -> None:
-    """Wait until the file can be written to. DBOS would wait as well, without a word and in everybody's way."""
+    """Wait until the file can be written to, with a warning. DBOS would wait on the event loop, without any.
+
+    The write-ahead log lets readers continue during a write, and makes a commit a single write to the disk.
+    """
     connection = sqlite3.connect(path, timeout=SQLITE_BUSY_SECONDS, isolation_level=None)
     try:
         with warn_if_waiting(path, timeout=SQLITE_BUSY_SECONDS):
@@ -428,16 +454,17 @@ def _wait_writable(path: Path) -> None:
 
 
 def _create_database(path: Path) -> None:
-    """Make the file whole or not at all: DBOS makes its tables one by one, and cannot go on with some of them."""
+    """Create the file completely or not at all: DBOS creates tables one by one, and cannot complete a part of them."""
     with draft_of(path) as draft:
         create_private_file(draft)
         DBOS.migrate(f"sqlite:///{draft}", schema=SCHEMA)
-        with suppress(FileExistsError):  # another process was first
+        # Another process may have created the file in the meantime.
+        with suppress(FileExistsError):
             os.link(draft, path)
 
 
 def _open_failure(error: Exception) -> str:
-    """Why the engine did not open, with what to do where that is known."""
+    """Why the engine did not open, with a fix where one is known."""
     if getattr(getattr(error, "orig", None), "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
         return (
             "the user of the database lacks a privilege. "

@@ -1,6 +1,7 @@
-"""DBOS on a SQLite before 3.42, as Debian 12 has it: there `unixepoch('subsec')` is NULL, and DBOS keeps nothing.
+"""Compatibility of DBOS with SQLite before 3.42, the version of Debian 12.
 
-It asks for the time in this way with Python 3.12 and later. Its own connections, and no others, get one that tells it.
+With Python 3.12 and later, DBOS uses `unixepoch('subsec')`, which is NULL in these versions, so that it stores nothing.
+`install_clock` adds a replacement of that function to the connections that DBOS opens, and to no others.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from dbos._sys_db_sqlite import SQLiteSystemDatabase
 from sqlalchemy import Engine, event
 
 _FIRST_WITH_FRACTIONS = (3, 42, 0)
-_MILLISECONDS = 3  # digits, as SQLite has them
-
+# Digits after the decimal point, as in SQLite.
+_MILLISECONDS = 3
 
 _create_engine = SQLiteSystemDatabase._create_engine
 
 
 def install_clock() -> None:
-    """Whatever DBOS opens from now on knows the time."""
+    """Patch DBOS for the rest of the process, where the SQLite of this process needs it. May be called repeatedly."""
     if sqlite3.sqlite_version_info < _FIRST_WITH_FRACTIONS:
-        SQLiteSystemDatabase._create_engine = _create_engine_with_clock  # type: ignore[assignment, method-assign] # no other door
+        SQLiteSystemDatabase._create_engine = _create_engine_with_clock  # type: ignore[assignment, method-assign] # no hook
 
 
 def _create_engine_with_clock(

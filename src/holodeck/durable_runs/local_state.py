@@ -1,4 +1,8 @@
-"""Where a person's durable runs are kept: one database, beside it a folder that shows which processes are alive."""
+"""The local folder of durable runs: their database, and the liveness locks of the processes that run them.
+
+The folder has `runs.db`, the database of the durable engine; `alive/`, with one lock file per process; and
+`runs.door`, whose lock serializes the creation and migration of the database.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,12 @@ from holodeck.lib.system.files import warn_if_waiting
 from holodeck.storage.liveness import FileLiveness
 
 _EXECUTOR_PREFIX = "holodeck-"
-_OWNER_ONLY = 0o700  # questions and answers are nobody else's
+# Questions and answers are private to the user.
+_OWNER_ONLY = 0o700
 
 
 class LocalState:
-    """The place. Nothing is made before it is needed."""
+    """The folder of durable runs. It creates nothing before `lock`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -27,15 +32,18 @@ class LocalState:
 
     @property
     def is_empty(self) -> bool:
-        """True before the first durable run."""
+        """True before the first durable run. Reads the file system."""
         return not self.database.exists() or not self.database.stat().st_size
 
     def create_liveness(self) -> FileLiveness:
         return FileLiveness(self.folder / "alive")
 
     def create_engine(self, run_id: str, liveness: FileLiveness) -> WorkEngine:
-        """What keeps the steps of one run. Runs are done by the process that a person started for them, so each
-        has a circle of its own."""
+        """Create the engine of one run.
+
+        Each run has an engine group of its own, so that no other process picks it up: a run belongs to the process
+        that a user started for it.
+        """
         from holodeck.durable.dbos_engine import DBOSEngine
 
         return DBOSEngine(self._url, executor=executor_name(liveness), max_running=1, group=run_id)
@@ -47,7 +55,10 @@ class LocalState:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """One process at a time makes the database or brings it up to date."""
+        """Exclude other processes while the database is created or migrated. Waits, with a warning, for another one.
+
+        Raises `StorageError` when the folder or its lock file cannot be created.
+        """
         try:
             self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
             handle = os.open(self.folder / "runs.door", os.O_RDWR | os.O_CREAT, 0o600)
@@ -66,15 +77,15 @@ class LocalState:
 
 
 def find_local_state(environ: Mapping[str, str]) -> LocalState:
-    """`$HOLODECK_STATE`, else `$XDG_STATE_HOME/holodeck`, else `~/.local/state/holodeck`.
+    """The state in `$HOLODECK_STATE`, else `$XDG_STATE_HOME/holodeck`, else `~/.local/state/holodeck`.
 
-    Raises `ConfigError` when durable runs are not installed.
+    Raises `ConfigError` when the extra for durable runs is not installed.
     """
     if not is_installed("durable"):
         raise ConfigError(f"Durable runs need an extra: {install_hint('durable')}.")
-    own = environ.get("HOLODECK_STATE")
-    if own:
-        return LocalState(Path(own).expanduser())
+    folder = environ.get("HOLODECK_STATE")
+    if folder:
+        return LocalState(Path(folder).expanduser())
     return LocalState(Path(environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "holodeck")
 
 
@@ -83,6 +94,6 @@ def executor_name(liveness: FileLiveness) -> str:
 
 
 def is_executor_alive(executor: str, liveness: FileLiveness) -> bool:
-    """Whether the process that has begun a run is still there."""
+    """Whether the process of an executor is alive. False for a name that is not one of `executor_name`."""
     number = executor.removeprefix(_EXECUTOR_PREFIX)
     return number.isdecimal() and liveness.is_alive(int(number))

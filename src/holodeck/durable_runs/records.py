@@ -1,4 +1,9 @@
-"""A durable run as it stands: what was asked of whom, how far it has come, and what it came to."""
+"""Stored durable runs: input, status, outcome and steps, and the store that reads and cancels them.
+
+`RunStore` is a view of the archive of the durable engine; it runs nothing. `RunRecord` is one run with a status that
+combines the stored stage with the liveness of its process: a run whose process is dead is `interrupted`. `RunInput`
+is what a run needs to be resumed, and `RunStep` is a model turn or tool call as it is shown to a user.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +25,23 @@ from holodeck.models.events import RunResult
 from holodeck.models.items import FunctionCall, FunctionCallOutput, Message
 from holodeck.models.items_json import decode_item, encode_item
 
-# An ended run is looked at again within days; the gateway keeps what it has for as long.
+# Days before an ended run is deleted. Users look at a run again within days; a gateway stores responses as long.
 STORED_RUN_DAYS = 30.0
 
-
+NO_RUNS = "There are no durable runs yet. Begin one with: holodeck run --durable"
 RunStatus = Literal["running", "interrupted", "completed", "incomplete", "requires_action", "failed", "cancelled"]
+StepStatus = Literal["done", "failed", "refused", "unknown", "under way"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunInput:
-    """All that it takes to make a run again."""
+    """Everything that a run needs to be executed again."""
 
     agent: str
     file: Path
-    """The agent file, absolute."""
+    """The absolute path of the agent file."""
     digest: str
-    """Of the file as it was when the run began."""
+    """The digest of the agent file when the run started."""
     question: Message
     started_at: float
     """Seconds since 1970."""
@@ -43,7 +49,7 @@ class RunInput:
 
     @property
     def has_file_changed(self) -> bool:
-        """Whether the agent file is another than at the beginning. Raises `ExecutionError` when it is gone."""
+        """Whether the agent file has changed since the start. Raises `ExecutionError` when it cannot be read."""
         try:
             return file_digest(self.file) != self.digest
         except OSError as error:
@@ -71,16 +77,98 @@ class RunRecord:
     input: RunInput
     status: RunStatus
     is_current_version: bool
-    """False for a run of a HoloDeck that kept its steps in another way: it cannot be gone on with."""
+    """False for a run of a HoloDeck with another order of steps: it cannot be resumed."""
     outcome: JSONObject
-    """What `outcome_to_json` said at its end; empty before."""
+    """The result of `outcome_to_json`; empty before the end."""
     steps: int
-    """Turns and calls that are done."""
+    """The number of finished turns and calls."""
 
     @property
     def reason(self) -> str:
-        """Why it is not complete, in words."""
+        """Why the run is not completed, as a text for users; empty when it is."""
         return str(self.outcome.get("error") or self.outcome.get("reason") or "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStep:
+    """A turn of the model, or a call of a tool."""
+
+    kind: Literal["turn", "call"]
+    name: str
+    """`1` for the first turn; the tool's name for a call."""
+    status: StepStatus
+    """`unknown`: the process ended before the call had an answer. `under way`: it was sent, and has no answer yet."""
+    started_at: float
+    seconds: float
+    arguments: str = ""
+    """The arguments of a call, as the model wrote them."""
+    result: str = ""
+    """The text of a turn or of a tool's output, or the reason of a failure."""
+
+
+class RunStore:
+    """All durable runs of a user: `with RunStore(state) as runs: ...`. Its methods block, and run nothing."""
+
+    def __init__(self, state: LocalState) -> None:
+        """Open the archive. Raises `ExecutionError` when there are no runs, and `StorageError`."""
+        if state.is_empty:
+            raise ExecutionError(NO_RUNS)
+        self._liveness = state.create_liveness()
+        with state.lock():
+            self._archive = state.open_archive()
+
+    def list_runs(self, limit: int = MAX_RUNS_LISTED) -> Sequence[RunRecord]:
+        """The newest runs, by their start. Damaged ones are skipped, and named in the log."""
+        found = []
+        for work in self._archive.list_work(limit):
+            try:
+                found.append(self._record_of(work))
+            except DamagedWorkError as error:
+                log.warning("runs.damaged", run=work.id, error=error)
+        return sorted(found, key=lambda run: run.input.started_at, reverse=True)
+
+    def require_run(self, run_id: str) -> RunRecord:
+        """Raises `ExecutionError` when there is none, `DamagedWorkError` when it cannot be read."""
+        work = self._archive.find_work(run_id)
+        if work is None:
+            raise ExecutionError(f"There is no run '{run_id}'. See: holodeck runs list")
+        return self._record_of(work)
+
+    def require_last_interrupted(self) -> RunRecord:
+        """The newest interrupted run. Raises `ExecutionError` when there is none."""
+        found = next((run for run in self.list_runs() if run.status == "interrupted"), None)
+        if found is None:
+            raise ExecutionError("No run was interrupted. See: holodeck runs list")
+        return found
+
+    def read_steps(self, run_id: str) -> Sequence[StoredStep]:
+        """The finished steps of a run. Raises `DamagedWorkError` when one cannot be read."""
+        try:
+            return self._archive.read_steps(run_id)
+        except DamagedWorkError as error:
+            raise damaged_run_error(run_id) from error
+
+    def cancel(self, run: RunRecord) -> None:
+        """Cancel a run for good, in whichever process it runs. Raises `ExecutionError` when it has ended."""
+        if run.status not in {"running", "interrupted"}:
+            raise ExecutionError(f"{run.id} has ended already: {run.status}.")
+        self._archive.cancel(run.id)
+
+    def delete_old(self) -> int:
+        """Delete runs that ended more than `STORED_RUN_DAYS` ago, and return how many were deleted."""
+        return self._archive.delete_older_than(time.time() - STORED_RUN_DAYS * DAY)
+
+    def _record_of(self, work: StoredWork) -> RunRecord:
+        names = self._archive.list_step_names(work.id)
+        return run_record_of(work, names, is_alive=is_executor_alive(work.executor, self._liveness))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._archive.close()
 
 
 def file_digest(file: Path) -> str:
@@ -88,7 +176,7 @@ def file_digest(file: Path) -> str:
 
 
 def outcome_to_json(result: RunResult) -> dict[str, Any]:
-    """The end of a run as plain data. Its items are in its steps."""
+    """The result of a run as JSON, without its items, which are in its steps."""
     return {
         "status": result.status,
         "text": result.text,
@@ -121,16 +209,16 @@ def damaged_run_error(run_id: str) -> DamagedWorkError:
 
 
 def run_record_of(work: StoredWork, step_names: Sequence[str], *, is_alive: bool) -> RunRecord:
-    """Raises `DamagedWorkError` when it cannot be read."""
+    """The record of stored work. Raises `DamagedWorkError` when the work cannot be read."""
     if work.is_damaged:
         raise damaged_run_error(work.id)
     try:
-        task = run_input_of(work.work_input)
+        run_input = run_input_of(work.work_input)
     except (LookupError, TypeError, ValueError, AssertionError) as error:
         raise damaged_run_error(work.id) from error
     return RunRecord(
         id=work.id,
-        input=task,
+        input=run_input,
         status=_run_status(work, is_alive=is_alive),
         is_current_version=work.is_current_version,
         outcome=work.outcome or {},
@@ -139,7 +227,7 @@ def run_record_of(work: StoredWork, step_names: Sequence[str], *, is_alive: bool
 
 
 def count_steps(names: Sequence[str]) -> int:
-    """Turns and calls: that a call was about to be sent is no step to a person."""
+    """The number of turns and calls. The engine has a further step before each call, which is not counted."""
     return sum(name.startswith(("turn ", "call ")) for name in names)
 
 
@@ -154,104 +242,20 @@ def _run_status(work: StoredWork, *, is_alive: bool) -> RunStatus:
     return status
 
 
-NO_RUNS = "There are no durable runs yet. Begin one with: holodeck run --durable"
-
-
-class RunStore:
-    """`with Shelf(home) as shelf: ...`. Nothing on it is run."""
-
-    def __init__(self, state: LocalState) -> None:
-        """Raises `ExecutionError` when there is nothing to look at."""
-        if state.is_empty:
-            raise ExecutionError(NO_RUNS)
-        self._liveness = state.create_liveness()
-        with state.lock():
-            self._archive = state.open_archive()
-
-    def list_runs(self, limit: int = MAX_RUNS_LISTED) -> Sequence[RunRecord]:
-        """The newest first. Those that are damaged are left out, and the log names them."""
-        found = []
-        for work in self._archive.list_work(limit):
-            try:
-                found.append(self._record_of(work))
-            except DamagedWorkError as error:
-                log.warning("runs.damaged", run=work.id, error=error)
-        return sorted(found, key=lambda run: run.input.started_at, reverse=True)
-
-    def require_run(self, run_id: str) -> RunRecord:
-        """Raises `ExecutionError` when there is none, `DamagedWorkError` when it cannot be read."""
-        work = self._archive.find_work(run_id)
-        if work is None:
-            raise ExecutionError(f"There is no run '{run_id}'. See: holodeck runs list")
-        return self._record_of(work)
-
-    def require_last_interrupted(self) -> RunRecord:
-        """The newest run that can be gone on with."""
-        found = next((run for run in self.list_runs() if run.status == "interrupted"), None)
-        if found is None:
-            raise ExecutionError("No run was interrupted. See: holodeck runs list")
-        return found
-
-    def read_steps(self, run_id: str) -> Sequence[StoredStep]:
-        """Raises `DamagedWorkError` when one cannot be read."""
-        try:
-            return self._archive.read_steps(run_id)
-        except DamagedWorkError as error:
-            raise damaged_run_error(run_id) from error
-
-    def cancel(self, run: RunRecord) -> None:
-        """End a run for good, wherever it is. Raises `ExecutionError` when it has ended."""
-        if run.status not in {"running", "interrupted"}:
-            raise ExecutionError(f"{run.id} has ended already: {run.status}.")
-        self._archive.cancel(run.id)
-
-    def delete_old(self) -> int:
-        """Delete what ended long ago."""
-        return self._archive.delete_older_than(time.time() - STORED_RUN_DAYS * DAY)
-
-    def _record_of(self, work: StoredWork) -> RunRecord:
-        names = self._archive.list_step_names(work.id)
-        return run_record_of(work, names, is_alive=is_executor_alive(work.executor, self._liveness))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._archive.close()
-
-
-StepStatus = Literal["done", "failed", "refused", "unknown", "under way"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunStep:
-    """A turn of the model, or a call of a tool."""
-
-    kind: Literal["turn", "call"]
-    name: str
-    """`1` for the first turn; the tool's name for a call."""
-    status: StepStatus
-    """`unknown`: the process ended before the call had an answer. `under way`: it was sent, and has no answer yet."""
-    started_at: float
-    seconds: float
-    arguments: str = ""
-    """The arguments of a call, as the model wrote them."""
-    result: str = ""
-    """What came of it."""
-
-
 def build_run_steps(stored: Sequence[StoredStep]) -> list[RunStep]:
-    """In the order in which they began."""
+    """The turns and calls of a run, in the order of their start.
+
+    A call has two stored steps, one before it is sent and one with its answer. The first counts only while there is no
+    second one.
+    """
     calls = {call.id: call for step in stored for call in _calls_in_step(step)}
-    ended = {step.name.partition(" ")[2] for step in stored if step.name.startswith("call ")}
+    answered = {step.name.partition(" ")[2] for step in stored if step.name.startswith("call ")}
     steps: list[RunStep] = []
     for step in stored:
         kind, _, key = step.name.partition(" ")
         if kind == "turn":
             steps.append(_turn_step(step, key))
-        elif key in calls and (kind == "call" or key not in ended):
+        elif key in calls and (kind == "call" or key not in answered):
             steps.append(_call_step(step, calls[key], is_answered=kind == "call"))
     return steps
 
@@ -260,19 +264,19 @@ def _turn_step(step: StoredStep, number: str) -> RunStep:
     failure = step.result.get("failed")
     messages = [item.text for item in _items_in_step(step) if isinstance(item, Message)]
     calls = ", ".join(call.name for call in _calls_in_step(step))
-    said = " ".join([*messages, f"asks for {calls}" if calls else ""]).strip()
+    text = " ".join([*messages, f"asks for {calls}" if calls else ""]).strip()
     return RunStep(
         kind="turn",
         name=number,
         status="failed" if failure else "done",
         started_at=step.started_at,
         seconds=step.ended_at - step.started_at,
-        result=str(failure) if failure else said,
+        result=str(failure) if failure else text,
     )
 
 
 def _call_step(step: StoredStep, call: FunctionCall, *, is_answered: bool) -> RunStep:
-    status, said = _answered_outcome(step.result) if is_answered else _unanswered_outcome(step.result)
+    status, text = _answered_outcome(step.result) if is_answered else _unanswered_outcome(step.result)
     return RunStep(
         kind="call",
         name=call.name,
@@ -280,17 +284,17 @@ def _call_step(step: StoredStep, call: FunctionCall, *, is_answered: bool) -> Ru
         started_at=step.started_at,
         seconds=step.ended_at - step.started_at if is_answered else 0.0,
         arguments=call.arguments,
-        result=said,
+        result=text,
     )
 
 
 def _answered_outcome(result: Mapping[str, Any]) -> tuple[StepStatus, str]:
     output = decode_item(result["output"])
     assert isinstance(output, FunctionCallOutput)  # noqa: S101 - it was written as one
-    said = "\n".join(part.text if isinstance(part, TextContent) else f"[{part.type}]" for part in output.content)
+    text = "\n".join(part.text if isinstance(part, TextContent) else f"[{part.type}]" for part in output.content)
     if result.get("metadata", {}).get("outcome") == "unknown":
-        return "unknown", said
-    return ("failed" if output.is_error else "done"), said
+        return "unknown", text
+    return ("failed" if output.is_error else "done"), text
 
 
 def _unanswered_outcome(result: Mapping[str, Any]) -> tuple[StepStatus, str]:

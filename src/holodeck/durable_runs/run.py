@@ -1,4 +1,13 @@
-"""A durable run in this process: begun or gone on with, followed as it happens, and left so that it can go on."""
+"""A durable run in this process: started or resumed, streamed as events, and handed over when it is interrupted.
+
+`DurableRun` opens a durable engine for one run, under the liveness lock of this process, and yields the events of the
+run. The engine executes the run as work whose steps are stored (`CheckpointedSteps`); `_run_work` is that work.
+
+When the caller closes the iterator, the run is handed over: no new step starts, calls in progress have
+`INTERRUPT_GRACE` seconds to end, then the run is cancelled in this process and stays resumable. The outcome of a call
+that did not end is unknown to the resumed run. The last event is yielded after the end of the run is stored. All tasks
+are cancelled and awaited before the engine is closed.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +22,18 @@ from holodeck.durable_runs.records import RunInput, outcome_to_json
 from holodeck.engine.checkpointed_steps import CheckpointedSteps
 from holodeck.lib.errors import ExecutionError, StorageError
 from holodeck.lib.limits import CANCEL_POLL, INTERRUPT_GRACE
+from holodeck.lib.tasks import TaskSet
 from holodeck.models.events import Event, RunFinished, RunResult
 from holodeck.storage.liveness import FileLiveness
 
-# Seconds between two looks whether a run is ours by now: a person waits.
+# Seconds between two polls of the database for a claim, or for the stored end: a user waits for both.
 CLAIM_POLL = 0.05
-# Seconds for the end of a run to be written: one row.
+# Seconds to wait until the end of a run is stored, which is one row.
 RUN_STORE_TIMEOUT = 10.0
 
 
 class DurableRun:
-    """One run of one process. Every finished step is kept; leaving the iteration leaves the rest for another time."""
+    """One run in one process, for one use of `start` or `resume`. Closing the iterator interrupts the run."""
 
     def __init__(
         self,
@@ -35,7 +45,10 @@ class DurableRun:
         on_started: Callable[[], None],
         on_hand_over: Callable[[], None],
     ) -> None:
-        """`on_started` is told when the run is kept, and in this process; `on_hand_over`, when calls are waited for."""
+        """`on_started` is called when the run is stored and runs in this process.
+
+        `on_hand_over` is called when an interrupted run waits for calls in progress.
+        """
         self.id = run_id
         self._state = state
         self._agent = agent
@@ -45,10 +58,11 @@ class DurableRun:
         self._events: asyncio.Queue[Event | Exception | None] = asyncio.Queue()
         self._started = asyncio.Event()
         self._steps: CheckpointedSteps | None = None
+        self._tasks = TaskSet()
         self._run_task: asyncio.Task[RunResult | None] | None = None
 
     async def start(self) -> AsyncGenerator[Event, None]:
-        """A new run, to its end."""
+        """Start a new run, and yield its events to its end. Raises `StorageError`, and the errors of the run."""
         async with self._open_engine() as (engine, _):
             await engine.submit(self.id, self._input.to_json())
             async with aclosing(self._follow_events(engine)) as events:
@@ -56,57 +70,58 @@ class DurableRun:
                     yield event
 
     async def resume(self) -> AsyncGenerator[Event, None]:
-        """A run that was interrupted, from its beginning: what is done is told again, the rest happens.
+        """Resume an interrupted run, and yield its events from the start: those of finished steps are replayed.
 
-        Raises `ExecutionError` when another process has it.
+        Raises `ExecutionError` when the run has ended or runs in another process.
         """
-        async with self._open_engine() as (engine, presence):
-            await self._claim(engine, presence)
+        async with self._open_engine() as (engine, liveness):
+            await self._claim(engine, liveness)
             async with aclosing(self._follow_events(engine)) as events:
                 async for event in events:
                     yield event
 
     @asynccontextmanager
     async def _open_engine(self) -> AsyncIterator[tuple[WorkEngine, FileLiveness]]:
-        presence = self._state.create_liveness()
-        engine = self._state.create_engine(self.id, presence)
+        liveness = self._state.create_liveness()
+        engine = self._state.create_engine(self.id, liveness)
         with self._state.lock():
             try:
-                presence.start()
+                liveness.start()
             except OSError as error:
                 raise StorageError(f"Durable runs cannot be kept: {error.strerror}.") from None
             try:
                 await engine.open(self._run_work)
             except BaseException:
-                presence.stop()
+                liveness.stop()
                 raise
         try:
-            yield engine, presence
+            yield engine, liveness
         finally:
             try:
                 await self._hand_over()
+                await self._tasks.close(RUN_STORE_TIMEOUT)
             finally:
                 await engine.close()
-                presence.stop()
+                liveness.stop()
 
     async def _claim(self, engine: WorkEngine, liveness: FileLiveness) -> None:
-        """Become the one process that goes on with the run."""
-        own = executor_name(liveness)
+        """Wait until the run has started in this process, and take it over from a dead one."""
+        own_name = executor_name(liveness)
         while not self._started.is_set():
-            where = (await engine.read_statuses([self.id]))[self.id]
-            if where.stage in {"ended", "unknown"}:
+            status = (await engine.read_statuses([self.id]))[self.id]
+            if status.stage in {"ended", "unknown"}:
                 raise ExecutionError(f"{self.id} has ended. See: holodeck runs show {self.id}")
-            if where.stage == "running" and where.executor != own:
-                if is_executor_alive(where.executor, liveness):
+            if status.stage == "running" and status.executor != own_name:
+                if is_executor_alive(status.executor, liveness):
                     raise ExecutionError(f"{self.id} is running in another process; nothing was done here.")
-                await engine.take_over(where.executor)
+                await engine.take_over(status.executor)
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLAIM_POLL):
                     await self._started.wait()
 
     async def _follow_events(self, engine: WorkEngine) -> AsyncGenerator[Event, None]:
         self._on_started()
-        watch, is_finished = asyncio.create_task(self._watch_cancel(engine)), False
+        watch, is_finished = self._tasks.start(self._watch_cancel(engine), name=f"watch {self.id}"), False
         try:
             while (event := await self._events.get()) is not None:
                 if isinstance(event, Exception):
@@ -122,7 +137,7 @@ class DurableRun:
             watch.cancel()
 
     async def _watch_cancel(self, engine: WorkEngine) -> None:
-        """Stop when somebody has cancelled the run."""
+        """Stop the run here when it was cancelled by another process. Polls every `CANCEL_POLL` seconds."""
         while True:
             await asyncio.sleep(CANCEL_POLL)
             if await self._check_ended(engine):
@@ -133,16 +148,17 @@ class DurableRun:
         return (await engine.read_statuses([self.id]))[self.id].stage in {"ended", "unknown"}
 
     async def _wait_stored(self, engine: WorkEngine) -> None:
-        """The end is told only when it is kept."""
+        """Wait until the end of the run is stored, at most `RUN_STORE_TIMEOUT` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(RUN_STORE_TIMEOUT):
-                while not await self._check_ended(engine):  # noqa: ASYNC110 - it is in a database
+                while not await self._check_ended(engine):  # noqa: ASYNC110 - the state is in a database
                     await asyncio.sleep(CLAIM_POLL)
 
     async def _hand_over(self) -> None:
-        """Begin nothing more. Calls under way have a moment to end; those that do not have an unknown outcome.
+        """Stop the run in this process, after calls in progress had `INTERRUPT_GRACE` seconds to end.
 
-        Whoever does not wait for that moment cuts it short; the run has stopped all the same before its servers go.
+        A cancellation of this method ends the wait for calls. In any case the run has stopped when it returns, so that
+        the caller may close the MCP servers.
         """
         if self._steps is None or self._run_task is None or self._run_task.done():
             return
@@ -163,7 +179,7 @@ class DurableRun:
 
     async def _run_work(self, run_id: str, work_input: JSONObject, checkpoints: Checkpoints) -> JSONObject | None:
         self._steps = CheckpointedSteps(checkpoints)
-        self._run_task = asyncio.create_task(self._run_agent(self._steps))
+        self._run_task = self._tasks.start(self._run_agent(self._steps), name=f"run {self.id}")
         self._started.set()
         try:
             result = await self._run_task
@@ -178,9 +194,10 @@ class DurableRun:
         return outcome_to_json(result)
 
     async def _run_agent(self, steps: CheckpointedSteps) -> RunResult | None:
-        """Run, and tell. None: the rest is left."""
-        task = self._input
-        stream = self._agent.stream([task.question], max_turns=task.max_turns, run_id=self.id, steps=steps)
+        """Run the agent, and queue its events. Returns None when the run was stopped before its end."""
+        stream = self._agent.stream(
+            [self._input.question], max_turns=self._input.max_turns, run_id=self.id, steps=steps
+        )
         async with aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, RunFinished):
