@@ -1,4 +1,9 @@
-"""`agent.yaml` from text to a validated agent, with everything that is wrong reported at once. Never the network."""
+"""Loader of agent files: reads `agent.yaml` with the files that it names, and returns a validated agent.
+
+References to variables are resolved, the models validate, each tool is checked, and shared servers are added from
+`config.yaml` beside the file and in the user's folder. Every problem is reported at once. Nothing is started, and the
+network is not used.
+"""
 
 from __future__ import annotations
 
@@ -34,16 +39,16 @@ SHARED_FILE = "config.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedAgent:
-    """An agent that passed every check, and what a person may still want to change."""
+    """An agent that passed every check, with the warnings about its file."""
 
     agent: Agent
-    """`instructions` and `response_format` hold what their files said."""
+    """`instructions` and `response_format` have the contents of their files."""
     path: Path
     tools: tuple[LoadedTool, ...]
     """The agent's tools in order, then those that it shares with other agents."""
     warnings: tuple[Problem, ...]
     written: Mapping[str, Any] = field(default_factory=dict)
-    """The file with its variables as names, which is all of them that may be shown."""
+    """The file as written, with references instead of the values of variables: the form that may be shown."""
 
 
 def load_agent_file(
@@ -54,9 +59,10 @@ def load_agent_file(
     checks: Sequence[ToolCheck] = (),
     has_model: bool = False,
 ) -> LoadedAgent:
-    """Read and validate an agent file. Raises `ConfigError` with every problem that was found.
+    """Read and validate an agent file. Raises `ConfigError` with every problem.
 
-    `has_model`: the caller brings a model of its own, so what the file's model needs is not looked for.
+    `home` is the folder of the user's shared settings, `checks` are further checks of each MCP server.
+    `has_model`: the model of the file is not used, so that its start checks are skipped.
     """
     environ = os.environ if environ is None else environ
     source = read_source(Path(path), str(path), environ, tools_key="tools")
@@ -71,8 +77,8 @@ def load_agent_file(
     for settings_path, shown in shared_files(source, Path(path), home):
         shared, problems = read_shared(settings_path, shown, environ, checks)
         found += problems
-        taken = {item.tool.name for item in tools}
-        tools += [item for item in shared if item.tool.name not in taken]
+        used_names = {item.tool.name for item in tools}
+        tools += [item for item in shared if item.tool.name not in used_names]
     errors = [problem for problem in found if problem.severity == "error"]
     if errors or agent is None:
         raise ConfigError.of([*errors, *(problem for problem in found if problem.severity == "warning")])
@@ -91,22 +97,23 @@ def load_agent_file(
 
 
 def shared_files(source: Source, path: Path, home: Path | None) -> list[tuple[Path, str]]:
-    """Where shared settings may be: beside the agent file, then in the person's own folder."""
-    own = (home or Path.home()) / ".holodeck" / SHARED_FILE
-    return [(source.folder / SHARED_FILE, str(path.parent / SHARED_FILE)), (own, f"~/.holodeck/{SHARED_FILE}")]
+    """The paths of shared settings, with the name that each has in errors: beside the agent file, then the user's."""
+    user_file = (home or Path.home()) / ".holodeck" / SHARED_FILE
+    return [(source.folder / SHARED_FILE, str(path.parent / SHARED_FILE)), (user_file, f"~/.holodeck/{SHARED_FILE}")]
 
 
 def read_shared(
     path: Path, shown: str, environ: Mapping[str, str], checks: Sequence[ToolCheck]
 ) -> tuple[list[LoadedTool], list[Problem]]:
-    """The servers that agents share, and what is wrong with their file; nothing for a file that is not there."""
+    """The servers of a file of shared settings, and its problems. Both are empty for a file that does not exist."""
     if not path.is_file():
         return [], []
     try:
         source = read_source(path, shown, environ, tools_key="mcp_servers")
     except ConfigError as error:
         return [], list(error.problems)
-    if "mcp_servers" not in source.data:  # many programs have a config.yaml
+    # Many other programs have a config.yaml as well.
+    if "mcp_servers" not in source.data:
         message = "the file has no 'mcp_servers', so it is not HoloDeck's and is not used"
         return [], [problem_at(source.document, (), message, severity="warning")]
     for server in source.data["mcp_servers"] if isinstance(source.data["mcp_servers"], list) else ():

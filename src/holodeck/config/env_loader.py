@@ -1,4 +1,7 @@
-"""Variables from the process and from `.env` files, for everything that configuration may refer to."""
+"""Environment variables from the process and from `.env` files.
+
+The three public functions are part of the documented Python API.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.config.files import read_text
-from holodeck.config.variable_syntax import substitute
+from holodeck.config.interpolation import malformed_reference_problem, missing_variable_problem, substitute
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MIB
 
+# Largest `.env` file. A list of variables is far smaller; a larger file was named by mistake.
 MAX_ENV_FILE_BYTES = 1 * MIB
 
 
@@ -63,21 +67,3 @@ def _parse_variables(text: str, shown: str) -> dict[str, str]:
     if problems:
         raise ConfigError.of(problems)
     return values
-
-
-def missing_variable_problem(name: str) -> Problem:
-    """The problem of a variable that is set nowhere, in the contract's words."""
-    return Problem(
-        message=f"Environment variable '{name}' not found",
-        fix=f"Set it (export {name}=...), put it in a .env file beside the agent file, or write ${{{name}:-default}}.",
-    )
-
-
-def malformed_reference_problem(written: str) -> Problem:
-    """The problem of a `${` that is not in the grammar."""
-    if written == "${":
-        return Problem(message="'${' has no closing '}'", fix="Close it, or write '$${' for a literal '${'.")
-    return Problem(
-        message=f"'{written}' is not a reference that HoloDeck knows",
-        fix="Use ${NAME}, ${NAME:-default}, ${workspaceFolder} or ${userHome}; write '$${' for a literal '${'.",
-    )

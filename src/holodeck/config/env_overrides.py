@@ -1,4 +1,8 @@
-"""Every value of a gateway file can come from the environment: `HOLODECK_MCP_SERVERS__GITHUB__URL=https://...`."""
+"""Environment variables that override values of a gateway file: `HOLODECK_MCP_SERVERS__GITHUB__URL=https://...`.
+
+`__` separates the keys of a path; an entry of a list is addressed by its name or its number. A value is JSON where it
+looks like it, else a scalar. Values are marked as `Substituted`, so that they are never shown.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,17 @@ from holodeck.models.file_model import Substituted
 
 PREFIX = "HOLODECK_"
 _SEPARATOR = "__"
+# Top-level keys whose value is a list, for files that do not have the key.
+_LISTS = frozenset({"models", "agents", "mcp_servers", "keys"})
 
 
 def apply_overrides(
     data: dict[str, Any], environ: Mapping[str, str], known: set[str]
 ) -> tuple[dict[str, Any], list[Problem], dict[KeyPath, str]]:
-    """The data with the environment's values in it, and which came from which variable.
+    """Write the values of the environment into `data`. Returns `data`, the problems, and the variable of each key path.
 
-    A name whose first part is no known key is somebody else's, unless it is written as only ours are.
+    A variable whose first part is no known key belongs to another program, and is ignored. If it has several parts, as
+    only our variables do, there is a warning.
     """
     problems: list[Problem] = []
     origins: dict[KeyPath, str] = {}
@@ -47,7 +54,7 @@ def apply_overrides(
 
 
 def _split_joined_key(parts: list[str], known: set[str]) -> list[str]:
-    """`listen_port` is meant as `listen__port`."""
+    """Split a first part such as `listen_port`, which is a mistake for `listen__port`."""
     for key in known:
         if parts[0].startswith(f"{key}_"):
             return [key, parts[0].removeprefix(f"{key}_"), *parts[1:]]
@@ -57,20 +64,20 @@ def _split_joined_key(parts: list[str], known: set[str]) -> list[str]:
 def _unknown_variable_problem(variable: str, parts: list[str], known: set[str]) -> Problem:
     meant = parts[0] if parts[0] in known else closest_match(parts[0], known)
     name = PREFIX + _SEPARATOR.join([meant or "", *parts[1:]]).upper()
-    said = variable.removeprefix(PREFIX).lower().split(_SEPARATOR)[0]
-    message = f"there is no '{said}' in a gateway file, so this variable does nothing"
+    written = variable.removeprefix(PREFIX).lower().split(_SEPARATOR)[0]
+    message = f"there is no '{written}' in a gateway file, so this variable does nothing"
     return Problem(message=message, file=variable, fix=f"Did you mean {name}?" if meant else "", severity="warning")
 
 
 def _parse_override(text: str, variable: str) -> Any:
-    """What a variable holds: JSON where it looks like it, else a scalar as YAML reads it. Never shown."""
+    """The value of a variable: JSON where it looks like it, else a scalar as in YAML."""
     if text[:1] in {"[", "{"}:
         try:
             return _mark_substituted(orjson.loads(text), variable)
         except ValueError:
             pass
     value = parse_scalar(text)
-    # A key or an id may look like a number; where a number is wanted, one is read out of the text.
+    # A key or an id may look like a number, so a number stays a text; the models parse it where they expect a number.
     return value if value is None or isinstance(value, bool) else Substituted(text, written=f"({variable})")
 
 
@@ -83,7 +90,7 @@ def _mark_substituted(value: Any, variable: str) -> Any:
 
 
 def _set_value(data: Any, parts: list[str], value: Any) -> KeyPath:
-    """Put the value in its place, and return that place."""
+    """Set the value, and return its key path. Raises `TypeError`, `IndexError` or `_NoEntryError`."""
     key, rest = parts[0], parts[1:]
     if isinstance(data, list):
         if not rest:
@@ -100,11 +107,7 @@ def _set_value(data: Any, parts: list[str], value: Any) -> KeyPath:
     return (key, *_set_value(data.setdefault(key, [] if key in _LISTS else {}), rest, value))
 
 
-_LISTS = frozenset({"models", "agents", "mcp_servers", "keys"})
-
-
 def _find_entry(entries: list[Any], key: str) -> dict[str, Any] | None:
-    """The entry of this number or name."""
     if not key.isdigit():
         return next(
             (each for each in entries if isinstance(each, dict) and _normalize_name(each.get("name")) == key), None
@@ -115,7 +118,7 @@ def _find_entry(entries: list[Any], key: str) -> dict[str, Any] | None:
 
 
 class _NoEntryError(LookupError):
-    """A variable names an entry that its list does not have. A new one would be a typo more often than a wish."""
+    """A variable names an entry that its list does not have. No entry is created: most such names are typos."""
 
     def __init__(self, key: str, entries: list[Any]) -> None:
         self._key = key

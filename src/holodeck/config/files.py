@@ -1,4 +1,4 @@
-"""The bytes and text of files that a person named, or an error that says why not."""
+"""Reading of files that a user named, within a limit of bytes. Every failure is a `ConfigError`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import KIB, MIB
 from holodeck.lib.system.files import NotRegularFileError, read_regular_file
 
-# An agent file is a page of text; more is a mistake or an attack.
+# Largest configuration file. An agent file is a page of text; a larger file is a mistake or an attack.
 MAX_FILE_BYTES = 4 * MIB
-
 
 _MISSING = "Check the name."
 
 
 def read_text(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> str:
-    """The text of a UTF-8 file, with or without a byte-order mark. `missing`: what to do if it is not there."""
+    """The text of a UTF-8 file, with or without a byte-order mark. Raises `ConfigError`, as `read_bytes` does."""
     return _decode(read_bytes(path, shown_as, limit, missing=missing), shown_as)
 
 
 def read_bytes(path: Path, shown_as: str, limit: int = MAX_FILE_BYTES, *, missing: str = _MISSING) -> bytes:
-    """The bytes of a file a person named, or a `ConfigError` that says why not."""
+    """The bytes of a file. Raises `ConfigError` for one that is missing, no regular file, or over `limit` bytes.
+
+    `shown_as` is the name of the file in errors, `missing` the fix for a missing one.
+    """
     try:
         data = read_regular_file(path, limit + 1)
     except FileNotFoundError:
@@ -55,5 +57,5 @@ def _decode(data: bytes, shown_as: str) -> str:
 def file_error(
     shown_as: str, message: str, *, fix: str = "", line: int | None = None, column: int | None = None
 ) -> ConfigError:
-    """The error of one file for one reason."""
+    """A `ConfigError` with one problem of a file."""
     return ConfigError.of([Problem(message=message, file=shown_as, fix=fix, line=line, column=column)])

@@ -1,4 +1,9 @@
-"""`gateway.yaml` from text and environment to a validated gateway, with everything that is wrong reported at once."""
+"""Loader of gateway files: reads `gateway.yaml` and the environment, and returns a validated gateway.
+
+The steps, in this order: references to variables are resolved, variables of the environment override values, secrets
+are read from their files and literal secrets refused, the models validate, start checks run, and the agent files are
+loaded. Every problem of all steps is reported at once. Nothing is started, and the network is not used.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +37,7 @@ class LoadedGateway:
     gateway: GatewayFile
     path: Path
     agents: Mapping[str, LoadedAgent]
-    """Agents by the name that clients say."""
+    """The agents by their public model name."""
     servers: tuple[LoadedTool, ...]
     """The gateway's own MCP servers."""
     warnings: tuple[Problem, ...]
@@ -49,7 +54,10 @@ def load_gateway_file(
     home: Path | None = None,
     checks: Sequence[ToolCheck] = (),
 ) -> LoadedGateway:
-    """Read and validate a gateway file. Raises `ConfigError` with every problem that was found."""
+    """Read and validate a gateway file and its agent files. Raises `ConfigError` with every problem.
+
+    `home` is the folder of the user's shared settings, `checks` are further checks of each MCP server.
+    """
     environ = os.environ if environ is None else environ
     source = _apply_environment(read_source(Path(path), str(path), environ, tools_key="mcp_servers"), environ)
     file = ToolListFile(source, "mcp_servers", checks)
@@ -69,7 +77,10 @@ def load_gateway_file(
 
 
 def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None = None) -> LoadedGateway:
-    """The gateway that serves one agent: `holodeck serve agent.yaml`. Its file is a person's own: stdio is fine."""
+    """The gateway that serves one agent, as for `holodeck serve agent.yaml`. Raises `ConfigError`.
+
+    The agent file belongs to the user that starts the gateway, so stdio servers are allowed.
+    """
     data, problems, origins = apply_overrides(
         {}, os.environ if environ is None else environ, set(GatewayFile.model_fields)
     )
@@ -89,17 +100,20 @@ def gateway_of_agent(loaded: LoadedAgent, *, environ: Mapping[str, str] | None =
 
 
 def is_gateway(path: Path, shown_as: str) -> bool:
-    """Whether a file describes a gateway rather than an agent."""
+    """Whether a file has more keys of a gateway than of an agent; the file name decides a tie.
+
+    Reads the file. Raises `ConfigError` when it cannot be parsed.
+    """
     value = read_document(path, shown_as).value
     if not isinstance(value, dict):
         return False
-    gateway, agent = set(GatewayFile.model_fields), set(Agent.model_fields)
-    more = len(set(value) & (gateway - agent)) - len(set(value) & (agent - gateway))
-    return more > 0 or (more == 0 and path.name == DEFAULT_GATEWAY_FILE)
+    gateway_keys, agent_keys = set(GatewayFile.model_fields), set(Agent.model_fields)
+    surplus = len(set(value) & (gateway_keys - agent_keys)) - len(set(value) & (agent_keys - gateway_keys))
+    return surplus > 0 or (surplus == 0 and path.name == DEFAULT_GATEWAY_FILE)
 
 
 def _apply_environment(source: Source, environ: Mapping[str, str]) -> Source:
-    """Values of the environment win over the file's; then secrets are read, and literals refused."""
+    """Apply variables of the environment, then read secrets from their files and refuse literal ones."""
     data, problems, origins = apply_overrides(dict(source.data), environ, set(GatewayFile.model_fields))
     source = replace(source, document=replace(source.document, variables=origins))
     for server in data["mcp_servers"] if isinstance(data.get("mcp_servers"), list) else ():
@@ -140,7 +154,7 @@ def _cleartext_key_problems(source: Source, environ: Mapping[str, str]) -> list[
 
 
 def _server_index(source: Source, name: str) -> int:
-    """Where a server stands in the list, which may also hold what is none."""
+    """The index of a server in the list, which may contain invalid entries as well."""
     entries = enumerate(source.data["mcp_servers"])
     return next(index for index, entry in entries if isinstance(entry, dict) and entry.get("name") == name)
 

@@ -1,7 +1,7 @@
-"""JSON Schemas of the files that people write, made from the models, so that they cannot say something else.
+"""JSON Schemas of configuration files, for editors, generated from the models and the docstrings of their fields.
 
-A schema sees a file as written, before variables are replaced: wherever the models want more than text, a `${VARIABLE}`
-is accepted as well. Rules that a schema cannot express are left to `holodeck validate`.
+A schema describes a file as written, before references are replaced: where a model expects more than a text, a
+`${VARIABLE}` is valid as well. Rules that a schema cannot express are checked by `holodeck validate` only.
 """
 
 from __future__ import annotations
@@ -23,47 +23,13 @@ from holodeck.models.gateway import GatewayFile
 from holodeck.models.llm import NEEDS_ENDPOINT, NEEDS_NAME
 from holodeck.models.tool_rules import FIELD_TRANSPORTS, TRANSPORTS
 
-
-def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """The descriptions of a model's fields, inherited ones included, by the names that the fields have in a file."""
-    found: dict[str, str] = {}
-    for each in reversed(model.__mro__):
-        if issubclass(each, BaseModel) and each is not BaseModel:
-            found |= _read_field_docstrings(inspect.getmodule(each)).get(each.__name__, {})
-    return {_name_in_files(model, name): text for name, text in found.items() if name in model.model_fields}
-
-
-def _name_in_files(model: type[BaseModel], name: str) -> str:
-    alias = model.model_fields[name].validation_alias
-    first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
-    return first if isinstance(first, str) else name
-
-
-@cache
-def _read_field_docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
-    """By class and field, the strings that stand right below an annotated name in the classes of a module."""
-    if module is None:
-        return {}
-    classes = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef))
-    return {each.name: dict(_strings_below_fields(each)) for each in classes}
-
-
-def _strings_below_fields(made: ast.ClassDef) -> list[tuple[str, str]]:
-    found = []
-    for field, below in zip(made.body, made.body[1:], strict=False):
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
-            found.append((field.target.id, inspect.cleandoc(below.value.value)))
-    return found
-
-
 Schema = dict[str, Any]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE: Schema = {"type": "string", "pattern": r"\$\{"}
 _BOUNDS = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
-"""Pydantic's names, which it leaves in a schema where a validator runs before the type's own."""
+"""The keywords of JSON Schema by the names of pydantic, which leaves its own in the schema of a field whose validator
+runs before that of the type."""
 _ANNOTATIONS = ("title", "description", "default")
 _TEXTS = ("env", "headers")
 _ABSENT: Schema = {"type": "null"}
@@ -87,16 +53,17 @@ def shared_schema() -> Schema:
 
 
 def gateway_schema() -> Schema:
-    """The schema of `gateway.yaml`. A secret is a variable, or stands in a file of its own."""
+    """The schema of `gateway.yaml`. A secret is a variable, or is in a file of its own."""
     schema = _build_schema(GatewayFile, "HoloDeck gateway")
     _restrict_to_servers(schema)
     for definition in (schema, *schema["$defs"].values()):
         properties = definition.get("properties", {})
         for name in sorted(SECRET_FIELDS & properties.keys()):
             secret = properties[name]
-            kept = {key: secret[key] for key in _ANNOTATIONS if key in secret}
+            annotations = {key: secret[key] for key in _ANNOTATIONS if key in secret}
             is_optional = name not in definition.get("required", ())
-            properties[name] = {"anyOf": [_VARIABLE, _ABSENT], **kept} if is_optional else {**_VARIABLE, **kept}
+            schema_of_secret = {"anyOf": [_VARIABLE, _ABSENT]} if is_optional else _VARIABLE
+            properties[name] = {**schema_of_secret, **annotations}
             _allow_file(definition, name)
     _allow_file(schema["$defs"]["Storage"], "url")
     return schema
@@ -107,12 +74,21 @@ SCHEMAS: Mapping[str, Callable[[], Schema]] = {
     "gateway": gateway_schema,
     "config": shared_schema,
 }
-"""By the kind of file."""
+"""The functions that generate a schema, by the kind of file."""
 
 
 def schema_text(kind: str) -> str:
-    """The schema of a kind of file, as the content of a file."""
+    """The schema of a kind of file, as indented JSON with a final line break."""
     return json.dumps(SCHEMAS[kind](), indent=2) + "\n"
+
+
+def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """The descriptions of a model's fields, inherited ones included, by the name of the field in a file."""
+    found: dict[str, str] = {}
+    for each in reversed(model.__mro__):
+        if issubclass(each, BaseModel) and each is not BaseModel:
+            found |= _read_field_docstrings(inspect.getmodule(each)).get(each.__name__, {})
+    return {_name_in_files(model, name): text for name, text in found.items() if name in model.model_fields}
 
 
 def _build_schema(model: type[BaseModel], title: str) -> Schema:
@@ -123,8 +99,8 @@ def _build_schema(model: type[BaseModel], title: str) -> Schema:
         for key, entry in definition.get("properties", {}).items():
             if key in texts:
                 entry.setdefault("description", texts[key])
-    made = _simplify(described)
-    schema: Schema = {"$schema": _DIALECT, "title": title, **{k: v for k, v in made.items() if k != "title"}}
+    simplified = _simplify(described)
+    schema: Schema = {"$schema": _DIALECT, "title": title, **{k: v for k, v in simplified.items() if k != "title"}}
     definitions = schema["$defs"]
     _complete_tool(definitions["MCPTool"])
     if "InstructionsSource" in definitions:
@@ -148,7 +124,7 @@ def _file_models(model: type[FileModel]) -> Iterator[type[FileModel]]:
 
 
 def _simplify(schema: Any) -> Any:
-    """The schema with JSON Schema's own words, and variables where they may stand."""
+    """A schema of pydantic with keywords of JSON Schema only, and with variables where a value is not any text."""
     if isinstance(schema, list):
         return [_simplify(item) for item in schema]
     if not isinstance(schema, dict):
@@ -160,13 +136,14 @@ def _simplify(schema: Any) -> Any:
             plain[key] = {name: _simplify(each) for name, each in value.items()}
         elif key in {"default", "examples"}:
             plain[key] = value
-        elif key != "discriminator":  # a word of OpenAPI
+        # `discriminator` is a keyword of OpenAPI.
+        elif key != "discriminator":
             plain[_BOUNDS.get(key, key)] = _simplify(value)
     is_narrow = plain.get("type") in {"integer", "number", "boolean"} or plain.keys() & {"pattern", "enum"}
     if not is_narrow:
         return plain
-    kept = {key: plain.pop(key) for key in _ANNOTATIONS if key in plain}
-    return {"anyOf": [plain, _VARIABLE], **kept}
+    annotations = {key: plain.pop(key) for key in _ANNOTATIONS if key in plain}
+    return {"anyOf": [plain, _VARIABLE], **annotations}
 
 
 def _complete_tool(definition: Schema) -> None:
@@ -193,16 +170,16 @@ def _transport_rules(transport: str, condition: Schema) -> Iterator[Schema]:
 
 
 def _restrict_to_servers(schema: Schema) -> None:
-    """`mcp_servers` holds no functions, and `type: mcp` may be left out."""
+    """Allow MCP servers only in `mcp_servers`, and make `type: mcp` optional."""
     schema["properties"]["mcp_servers"]["items"] = {"$ref": "#/$defs/MCPTool"}
     schema["$defs"].pop("FunctionTool")
     schema["$defs"]["MCPTool"]["required"] = ["name"]
 
 
 def _allow_file(definition: Schema, name: str) -> None:
-    """A secret may stand in a file that `NAME_file` names."""
-    about = f"A file that holds '{name}', relative to this file."
-    definition["properties"][f"{name}_file"] = {"type": "string", "minLength": 1, "description": about}
+    """Allow `NAME_file`, the path of a file with the secret, instead of `NAME`."""
+    description = f"A file that holds '{name}', relative to this file."
+    definition["properties"][f"{name}_file"] = {"type": "string", "minLength": 1, "description": description}
     required = definition.get("required", [])
     if name in required:
         definition["required"] = [key for key in required if key != name]
@@ -217,3 +194,28 @@ def _require_exactly_one(definition: Schema, *keys: str) -> None:
 
 def _if_then(condition: Schema, consequence: Schema) -> Schema:
     return {"if": condition, "then": consequence}
+
+
+def _name_in_files(model: type[BaseModel], name: str) -> str:
+    alias = model.model_fields[name].validation_alias
+    first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+    return first if isinstance(first, str) else name
+
+
+@cache
+def _read_field_docstrings(module: ModuleType | None) -> dict[str, dict[str, str]]:
+    """The docstrings of fields by class and field: the strings right below an annotated name, from the source."""
+    if module is None:
+        return {}
+    classes = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef))
+    return {each.name: dict(_strings_below_fields(each)) for each in classes}
+
+
+def _strings_below_fields(definition: ast.ClassDef) -> list[tuple[str, str]]:
+    found = []
+    for field, below in zip(definition.body, definition.body[1:], strict=False):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            found.append((field.target.id, inspect.cleandoc(below.value.value)))
+    return found

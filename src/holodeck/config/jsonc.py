@@ -1,4 +1,7 @@
-"""JSON as editors write it, with comments and trailing commas: plain values, each with its place in the file."""
+"""Reader of JSON with comments and trailing commas, as editors write it: plain values with their positions.
+
+A duplicate key is a problem, and the first one is used.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,8 @@ from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_
 from holodeck.lib.errors import Problem
 from holodeck.lib.limits import MAX_YAML_DEPTH, MIB
 
-# ~/.claude.json keeps histories beside its servers.
+# Largest file. ~/.claude.json has histories beside its servers, so it is much larger than a list of servers.
 MAX_EDITOR_FILE_BYTES = 16 * MIB
-
 
 _WHITESPACE_OR_COMMENTS = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _NUMBER = re.compile(r"-?[0-9]{1,300}(\.[0-9]+)?([eE][-+]?[0-9]{1,5})?")
@@ -26,12 +28,12 @@ _LITERALS = {"true": True, "false": False, "null": None}
 
 
 def read_jsonc(path: Path, shown_as: str) -> Document:
-    """Read a JSON file. Raises `ConfigError`, with the line, for one that cannot be read or parsed."""
+    """Read a JSON file. Raises `ConfigError`, with the position, when it cannot be read or parsed."""
     return parse_jsonc(read_text(path, shown_as, MAX_EDITOR_FILE_BYTES), shown_as)
 
 
 def parse_jsonc(text: str, shown_as: str) -> Document:
-    """Parse JSON with comments. Raises `ConfigError` where it is not JSON."""
+    """Parse JSON with comments. Raises `ConfigError`, with the position, when it is not valid."""
     parser = _JSONCParser(text, shown_as)
     value = parser.parse()
     return Document(
@@ -40,7 +42,7 @@ def parse_jsonc(text: str, shown_as: str) -> Document:
 
 
 class _JSONCParser:
-    """Reads one value after the other, and remembers where each of them stood."""
+    """A recursive-descent parser that records the position and the text of each value."""
 
     def __init__(self, text: str, shown_as: str) -> None:
         self.file = shown_as
@@ -102,7 +104,7 @@ class _JSONCParser:
         return result
 
     def _iterate_items(self, end: str) -> Iterator[int]:
-        """Where each item of a list or mapping begins; a comma after the last one is allowed."""
+        """Yield the offset of each item of a list or mapping, for the caller to parse. Allows a trailing comma."""
         self._offset += 1
         self._skip_whitespace()
         while self._char != end:
@@ -133,11 +135,11 @@ class _JSONCParser:
             self._offset = number.end()
             is_whole = number[1] is None and number[2] is None
             return int(number[0]) if is_whole else float(number[0])
-        word = _WORD.match(self._text, self._offset)
-        if word is None or word[0] not in _LITERALS:
+        literal = _WORD.match(self._text, self._offset)
+        if literal is None or literal[0] not in _LITERALS:
             self._fail("a value is expected")
-        self._offset = word.end()
-        return _LITERALS[word[0]]
+        self._offset = literal.end()
+        return _LITERALS[literal[0]]
 
     @property
     def _char(self) -> str:
@@ -155,20 +157,20 @@ class _JSONCParser:
         return Position(line, offset - self._line_starts[line - 1] + 1)
 
     def _add_duplicate_problem(self, offset: int, path: KeyPath) -> None:
-        place, first = self._position_at(offset), self.positions[path]
+        position, first = self._position_at(offset), self.positions[path]
         message = f"this key is given twice (first in line {first.line})"
         self.problems.append(
             Problem(
                 message=message,
                 file=self.file,
-                line=place.line,
-                column=place.column,
+                line=position.line,
+                column=position.column,
                 key=format_key_path(path),
                 fix="Keep one of them.",
             )
         )
 
     def _fail(self, message: str, *, is_syntax: bool = True) -> NoReturn:
-        place = self._position_at(self._offset)
+        position = self._position_at(self._offset)
         message = f"this is not valid JSON: {message}" if is_syntax else message
-        raise file_error(self.file, message, line=place.line, column=place.column)
+        raise file_error(self.file, message, line=position.line, column=position.column)

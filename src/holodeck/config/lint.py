@@ -1,4 +1,7 @@
-"""What is allowed but probably not meant: warnings, each with what to do."""
+"""Warnings about configuration that is valid but probably a mistake, each with a fix.
+
+One finding is an error: a provider's key from the environment that would be sent without encryption.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _SECRET_NAME = re.compile(
 
 
 def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
-    """Warnings about the model of an agent."""
+    """Problems of the model of an agent file: warnings, and the errors of `cleartext_key_problems`."""
     model = source.data.get("model")
     if not isinstance(model, dict):
         return []
@@ -41,11 +44,12 @@ def model_warnings(source: Source, environ: Mapping[str, str]) -> list[Problem]:
 def cleartext_key_problems(
     source: Source, model: Mapping[str, Any], path: KeyPath, environ: Mapping[str, str]
 ) -> list[Problem]:
-    """An error for a key out of the provider's own variable that would be sent in the clear."""
+    """An error when the API key from the provider's environment variable would be sent without encryption."""
     variable = next((name for provider, name in API_KEY_VARIABLES.items() if provider == model.get("provider")), "")
     endpoint = model.get("endpoint")
+    # A key in the file is checked by the rules of the model itself.
     if model.get("api_key") or not environ.get(variable) or not isinstance(endpoint, str):
-        return []  # the model's own rules know a key of the file
+        return []
     if not is_sent_in_cleartext(endpoint, model.get("allow_insecure_hosts")):
         return []
     message = CLEARTEXT_KEY.replace("the key", f"the key in {variable}")
@@ -98,18 +102,21 @@ def _check_literal_secrets(source: Source, tool: Mapping[str, Any], path: KeyPat
 
 
 def _check_secret_arguments(source: Source, tool: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
-    """Arguments with a variable whose name, or whose option, is that of a secret: `--api-key ${KEY}`, `--key=${K}`."""
+    """Warn about arguments with a variable where the variable or the option is named like a secret.
+
+    Such as `--api-key ${KEY}` and `--key=${K}`.
+    """
     args = tool.get("args")
-    before = ""
+    previous_option = ""
     for index, arg in enumerate(args if isinstance(args, list) else ()):
         written = as_written(arg)
         names = re.findall(r"\$\{(?:env:|input:)?([^}:]*)", written) if isinstance(arg, Substituted) else []
-        option = written.partition("=")[0] if written.startswith("-") else before
+        option = written.partition("=")[0] if written.startswith("-") else previous_option
         if names and (any(map(is_secret_name, names)) or is_secret_name(option)):
             message = "this argument holds a secret, and everybody on this machine sees arguments in the process list"
             fix = "Give it to the server as a variable in 'env', if it takes one."
             yield problem_at(source.document, (*path, "args", index), message, fix=fix, severity="warning")
-        before = written if written.startswith("-") else ""
+        previous_option = written if written.startswith("-") else ""
 
 
 def _is_literal_value(value: object) -> bool:

@@ -1,4 +1,8 @@
-"""The other files of an agent's project: instructions, an answer's schema, Python functions. Read, never executed."""
+"""The files that an agent file names: instructions, the schema of the response format, Python functions.
+
+They are read and checked, also where other parts of the agent file are invalid. Python files are parsed, and neither
+imported nor executed.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from holodeck.lib.json.schema import SchemaError, check_schema
 
 @dataclass(kw_only=True)
 class ProjectFiles:
-    """What the other files hold, and what is wrong with them."""
+    """The contents of the files, and the problems with them."""
 
     instructions: str | None = None
     response_format: dict[str, Any] | None = None
@@ -26,7 +30,7 @@ class ProjectFiles:
 
 
 def read_project_files(source: Source) -> ProjectFiles:
-    """Read every file that an agent file names, whether or not the rest of it is valid."""
+    """Read and check every file that an agent file names. Raises nothing: `problems` has the errors."""
     project = ProjectFiles()
     project.instructions = _read_instructions(source, project.problems)
     project.response_format = _read_response_format(source, project.problems)
@@ -38,11 +42,11 @@ def read_project_files(source: Source) -> ProjectFiles:
 
 
 def _read_instructions(source: Source, problems: list[Problem]) -> str | None:
-    given = source.data.get("instructions")
-    if not isinstance(given, dict):
-        return given if isinstance(given, str) else None
-    if not isinstance(given.get("file"), str):
-        return given.get("inline") if isinstance(given.get("inline"), str) else None
+    value = source.data.get("instructions")
+    if not isinstance(value, dict):
+        return value if isinstance(value, str) else None
+    if not isinstance(value.get("file"), str):
+        return value.get("inline") if isinstance(value.get("inline"), str) else None
     text = _read_named_file(source, ("instructions", "file"), problems)
     if text is not None and not text.strip():
         problems.append(problem_at(source.document, ("instructions", "file"), "the file is empty"))
@@ -50,32 +54,32 @@ def _read_instructions(source: Source, problems: list[Problem]) -> str | None:
 
 
 def _read_response_format(source: Source, problems: list[Problem]) -> dict[str, Any] | None:
-    given = source.data.get("response_format")
-    if isinstance(given, str) and given.strip():
+    value = source.data.get("response_format")
+    if isinstance(value, str) and value.strip():
         text = _read_named_file(source, ("response_format",), problems)
         if text is None:
             return None
         try:
-            given = json.loads(text) if text.lstrip().startswith("{") else parse_document(text, given).value
+            value = json.loads(text) if text.lstrip().startswith("{") else parse_document(text, value).value
         except (ValueError, RecursionError):
             problems.append(problem_at(source.document, ("response_format",), "the file is not valid JSON"))
             return None
         except ConfigError as error:
             problems += error.problems
             return None
-        if not isinstance(given, dict):
+        if not isinstance(value, dict):
             problems.append(problem_at(source.document, ("response_format",), "the file does not hold a JSON Schema"))
-    if not isinstance(given, dict):
+    if not isinstance(value, dict):
         return None
-    _check_project_schema(source, ("response_format",), given, problems)
-    return given
+    _check_project_schema(source, ("response_format",), value, problems)
+    return value
 
 
 def _check_project_schema(source: Source, path: KeyPath, schema: dict[str, Any], problems: list[Problem]) -> None:
     try:
         check_schema(schema)
     except SchemaError as error:
-        # A schema as it stands in a file has no secrets; the value of a variable may be one.
+        # The reason quotes the schema. That is allowed for a schema as written; the value of a variable may be secret.
         written = value_at(source.document.value, path)
         is_as_written = isinstance(written, str) or written == schema
         reason = str(error) if is_as_written else "this is not a JSON Schema that can be used"

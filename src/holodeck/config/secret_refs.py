@@ -1,4 +1,4 @@
-"""Secrets of an operator's file are references: a `${VARIABLE}` or a mounted `*_file`. A literal is refused."""
+"""Secrets in gateway files: each is a reference to a variable or a mounted file (`*_file`); a literal is refused."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _SECRET_NAMES = re.compile(
 )
 _MAPPINGS = frozenset({"headers", "env"})
 _UNREAD_PLACEHOLDER = "sqlite:///unread"
-"""Stands in for a secret that could not be read, wherever one may stand: only that is to be said of it."""
+"""The value of a secret that could not be read. It is valid for every secret key, so that it has no further problem."""
 _NEW_SEAL_KEY = 'Make one with: python3 -c "import secrets; print(secrets.token_urlsafe(32))"'
 _DATABASE: KeyPath = ("storage", "url")
-"""An address that is a secret when there is a password in it."""
+"""A URL that is a secret when it contains a password."""
 
 
 class SecretResolver:
-    """Walks a file's values: reads `*_file`, refuses literals, collects the problems."""
+    """Reads the secrets of a file from their `*_file`s, refuses literal ones, and collects the problems."""
 
     def __init__(self, document: Document, folder: Path) -> None:
         self._document = document
@@ -35,7 +35,7 @@ class SecretResolver:
         self.problems: list[Problem] = []
 
     def resolve(self, value: Any, path: KeyPath = ()) -> Any:
-        """The value with secrets read from their files."""
+        """The value with each `NAME_file` replaced by `NAME`. What was read is registered for redaction."""
         if isinstance(value, list):
             return [self.resolve(item, (*path, index)) for index, item in enumerate(value)]
         if not isinstance(value, dict):
@@ -61,7 +61,7 @@ class SecretResolver:
         return result
 
     def _read_secrets(self, value: Any, path: KeyPath) -> Any:
-        """What is in the file of this name; for the seal key, also in each of several."""
+        """The secret in the file of this name. For the seal key, also a list of secrets for a list of names."""
         if isinstance(value, str):
             return self._read_secret_file(value, path)
         if path == ("seal_key_file",) and isinstance(value, list):
@@ -87,7 +87,7 @@ class SecretResolver:
         return Substituted(text, written=f"({path[-1]})")
 
     def _check_seal_keys(self, value: Any, path: KeyPath) -> None:
-        """Refuse short ones, and literals in a list. What could not be read has its problem already."""
+        """Refuse short keys, and literal keys in a list. A key that could not be read has a problem already."""
         if value == []:
             self._add_problem(path, f"'{path[-1]}' is an empty list", _NEW_SEAL_KEY)
         for index, key in enumerate(value if isinstance(value, list) else [value]):
@@ -112,6 +112,6 @@ class SecretResolver:
 
 
 def _has_password(url: Any) -> bool:
-    """Whether `scheme://user:password@host` is in there, also when the rest makes no sense."""
+    """Whether a value has the form `scheme://user:password@host`, also when the rest is not a valid URL."""
     authority = str(url).partition("://")[2].partition("/")[0]
     return ":" in authority.rpartition("@")[0]

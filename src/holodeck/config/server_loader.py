@@ -1,4 +1,8 @@
-"""The MCP servers of an agent file, whatever else is wrong with it: they need no model and no API key."""
+"""Loader of the MCP servers of an agent file, for commands that need no model.
+
+Errors in other parts of the file do not prevent the use of its servers, and an error in one server does not prevent
+the use of the others.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ _ENTRY = re.compile(r"(tools|mcp_servers)\[(\d+)\]")
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedServers:
-    """The servers that can be used, and what there is to say about all of them."""
+    """The valid servers of a file, and the problems of all."""
 
     tools: tuple[LoadedTool, ...]
     problems: tuple[Problem, ...] = ()
     """Errors of single servers, and warnings, in the order of the file."""
     refused: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
-    """The servers that cannot be used, by name, with their errors."""
+    """The errors of each invalid server, by its name."""
 
 
 def load_agent_servers(
@@ -37,7 +41,10 @@ def load_agent_servers(
     home: Path | None = None,
     checks: Sequence[ToolCheck] = (),
 ) -> LoadedServers:
-    """Read the MCP servers of an agent file. Raises `ConfigError` only for a file in which none can be found."""
+    """Read the MCP servers of an agent file, and the shared ones.
+
+    Raises `ConfigError` for a file that is not a mapping, and for errors of its tools that belong to no single server.
+    """
     environ = os.environ if environ is None else environ
     source = read_source(Path(path), str(path), environ, tools_key="tools")
     file = ToolListFile(source, "tools", checks)
@@ -56,27 +63,27 @@ def load_agent_servers(
     for settings, shown in shared_files(source, Path(path), home):
         shared, problems = read_shared(settings, shown, environ, checks)
         found += problems
-        taken = {item.tool.name for item in tools} | set(refused)
-        tools += [item for item in shared if item.tool.name not in taken]
+        used_names = {item.tool.name for item in tools} | set(refused)
+        tools += [item for item in shared if item.tool.name not in used_names]
     usable = [item for item in tools if isinstance(item.tool, MCPTool) and item.tool.name not in refused]
     return LoadedServers(tools=tuple(usable), problems=tuple(found), refused=refused)
 
 
 def _errors_by_server(found: Sequence[Problem], entries: Sequence[object]) -> dict[str, tuple[Problem, ...]]:
-    """The errors of each server by its name. Raises `ConfigError` for those that belong to none."""
+    """The errors of each server by its name. Raises `ConfigError` for errors that belong to no server."""
     refused: dict[str, tuple[Problem, ...]] = {}
-    homeless: list[Problem] = []
+    other_errors: list[Problem] = []
     for problem in found:
         match = _ENTRY.match(problem.key)
         if problem.severity != "error":
             continue
         if match is None:
-            homeless.append(problem)
+            other_errors.append(problem)
             continue
         entry = entries[int(match[2])]
         name = entry.get("name") if isinstance(entry, dict) else None
         label = str(name) if isinstance(name, str) and name else match[0]
         refused[label] = (*refused.get(label, ()), problem)
-    if homeless:
-        raise ConfigError.of(homeless)
+    if other_errors:
+        raise ConfigError.of(other_errors)
     return refused

@@ -1,4 +1,4 @@
-"""What a server is called when nobody named it, or when its name has characters that ours may not have."""
+"""Names for MCP servers without one, and for servers whose name has characters that tool names cannot have."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ _VALUE_FLAGS = frozenset(
 def name_for(text: str) -> str:
     """A name made from a package or host: `@scope/mcp-server-x@1.2` becomes `x`."""
     last = re.split(r"[@=\[:]", text.removeprefix("@").split("/")[-1])[0]
-    words = [word for word in re.split(r"[^A-Za-z0-9]+", last) if word.lower() not in _FILLERS]
-    name = "_".join(words).lower()[:MAX_TOOL_NAME_CHARS]
+    parts = [part for part in re.split(r"[^A-Za-z0-9]+", last) if part.lower() not in _FILLERS]
+    name = "_".join(parts).lower()[:MAX_TOOL_NAME_CHARS]
     return name if name[:1].isalpha() else f"server_{name}".rstrip("_")
 
 
 def name_for_command(argv: Sequence[str]) -> str:
     """A name made from the package or image in a command line."""
-    words = list(argv[1:])
-    while words and (words[0].startswith("-") or words[0] == "run"):
-        flag = words.pop(0)
-        if flag in _VALUE_FLAGS and words:
-            words.pop(0)
-    return name_for(words[0]) if words else "server"
+    arguments = list(argv[1:])
+    while arguments and (arguments[0].startswith("-") or arguments[0] == "run"):
+        flag = arguments.pop(0)
+        if flag in _VALUE_FLAGS and arguments:
+            arguments.pop(0)
+    return name_for(arguments[0]) if arguments else "server"
 
 
-def make_unique_name(written: str, taken: Container[str]) -> str:
-    """The written name with each character that ours may not have replaced, and unlike every name that is taken."""
+def make_unique_name(written: str, used_names: Container[str]) -> str:
+    """The written name with invalid characters replaced, and with a number if the result is in `used_names`."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", written).strip("-")
     name = (name if name[:1].isalpha() else f"server-{name}".rstrip("-"))[:MAX_TOOL_NAME_CHARS]
     candidate, number = name, 1
-    while candidate in taken:
+    while candidate in used_names:
         number += 1
         candidate = f"{name[: MAX_TOOL_NAME_CHARS - len(str(number)) - 1]}-{number}"
     return candidate

@@ -1,4 +1,8 @@
-"""A configuration file with its variables resolved: where `.env` and `envFile` are found, and who wins."""
+"""A configuration file with its references to variables resolved.
+
+A variable is looked up in the environment of the process first, then in the `envFile` of the tool that refers to it,
+then in the `.env` file beside the configuration file.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from holodeck.config.env_loader import load_env_file
-from holodeck.config.interpolation import Vocabulary, resolve
+from holodeck.config.interpolation import Vocabulary, chain_lookups, resolve
 from holodeck.config.problems import problem_at
-from holodeck.config.variable_syntax import chain_lookups
 from holodeck.config.yaml_reader import Document, KeyPath, read_document
 from holodeck.lib.errors import ConfigError, Problem
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A file as read: `data` has the variables replaced, `document` is as written."""
+    """A file: `document` is as written, `data` has its references replaced."""
 
     path: Path
     document: Document
     data: dict[str, Any]
     problems: tuple[Problem, ...]
     env_files: Mapping[KeyPath, Mapping[str, str]]
-    """The variables of each tool's own file, by the tool's key path."""
+    """The variables of the `envFile` of each tool, by the key path of the tool."""
 
     @property
     def folder(self) -> Path:
@@ -32,7 +35,10 @@ class Source:
 
 
 def read_source(path: Path, shown_as: str, environ: Mapping[str, str], *, tools_key: str) -> Source:
-    """Read a file and resolve its variables. Raises `ConfigError` where it is not a YAML mapping."""
+    """Read a file and resolve its references. Raises `ConfigError` when it is not a YAML mapping.
+
+    `tools_key` is the key of its list of tools, whose entries may have an `envFile`.
+    """
     document = read_document(path, shown_as)
     if document.value is None:
         raise ConfigError.of([Problem(message="the file is empty", file=shown_as)])
@@ -41,22 +47,24 @@ def read_source(path: Path, shown_as: str, environ: Mapping[str, str], *, tools_
             [problem_at(document, (), "the file must be a mapping (key: value), not a list or a text")]
         )
     path = path.absolute()
-    words = {"workspaceFolder": str(path.parent), "userHome": str(Path.home())}
-    return resolve_document(document, path, environ, tools_key=tools_key, vocabulary=Vocabulary(words=words))
+    fixed_values = {"workspaceFolder": str(path.parent), "userHome": str(Path.home())}
+    return resolve_document(
+        document, path, environ, tools_key=tools_key, vocabulary=Vocabulary(fixed_values=fixed_values)
+    )
 
 
 def resolve_document(
     document: Document, path: Path, environ: Mapping[str, str], *, tools_key: str, vocabulary: Vocabulary
 ) -> Source:
-    """A document that holds a mapping, with its variables resolved; `path` is the absolute path of its file."""
-    reader = _VariableResolver(document, path.parent, environ, vocabulary)
-    data = reader.read(tools_key)
+    """Resolve the references of a document that is a mapping. `path` is the absolute path of its file."""
+    resolver = _VariableResolver(document, path.parent, environ, vocabulary)
+    data = resolver.resolve_document(tools_key)
     return Source(
         path=path,
         document=document,
         data=data,
-        problems=(*document.problems, *reader.problems),
-        env_files=reader.env_files,
+        problems=(*document.problems, *resolver.problems),
+        env_files=resolver.env_files,
     )
 
 
@@ -72,7 +80,7 @@ class _VariableResolver:
         if beside.is_file():
             self._sources.append(self._load_env_file(beside, ".env", None))
 
-    def read(self, tools_key: str) -> dict[str, Any]:
+    def resolve_document(self, tools_key: str) -> dict[str, Any]:
         data: dict[str, Any] = {}
         for key, value in self._document.value.items():
             if key == tools_key and isinstance(value, list):
@@ -103,7 +111,7 @@ class _VariableResolver:
         return resolved
 
     def _stringify_values(self, tool: dict[str, Any], key: str, path: KeyPath) -> dict[str, Any]:
-        """Variables and headers are text: `1.10` and `true` are taken as they are written."""
+        """Convert scalars of `env` and `headers` to text as written: `1.10` stays `1.10`."""
         values = tool.get(key)
         if not isinstance(values, dict):
             return tool
@@ -119,7 +127,8 @@ class _VariableResolver:
             return load_env_file(path)
         except ConfigError as error:
             for problem in error.problems:
-                if problem.line is not None or key is None:  # about a line of that file
+                # A problem with a line is about the contents of the `.env` file, others about the key that names it.
+                if problem.line is not None or key is None:
                     self.problems.append(problem)
                 else:
                     self.problems.append(

@@ -1,8 +1,8 @@
-"""What must be on this machine before an agent or a gateway can start: callers, extras, folders and files.
+"""Checks of what an agent or a gateway needs on this machine before it can start: extras, folders, files.
 
-`holodeck validate`, `run` and `serve` use the same list, through the loaders, so none of them refuses what another
-accepts. A check looks, and does nothing else: it imports, starts, dials, executes and creates nothing. It gets a file
-that is valid by itself, and returns its findings with the place of the key that each is about.
+`holodeck validate`, `run` and `serve` use the same checks, through the loaders, so that none of them refuses what
+another accepts. A check reads the file system only: it imports, starts, dials, executes and creates nothing. It gets a
+validated file, and returns problems with the position of the key that each is about.
 """
 
 from __future__ import annotations
@@ -30,30 +30,31 @@ from holodeck.models.storage_url import is_in_memory, is_sqlite, seal_key_file, 
 from holodeck.models.tool import MCPTool
 from holodeck.models.url import is_loopback
 
-if TYPE_CHECKING:  # an agent's commands do without the models of a gateway, which take a while to import
+# The commands for agents do not need the models of a gateway, whose import is slow.
+if TYPE_CHECKING:
     from holodeck.models.gateway import GatewayFile
 
 GatewayCheck = Callable[["GatewayFile", Source], Iterator[Problem]]
 
 _STORAGE_URL: KeyPath = ("storage", "url")
 _DATABASE_FILES = frozenset({"sslrootcert", "sslcert", "sslkey", "sslcrl"})
-"""Settings of a `postgresql://` address that name files."""
+"""Parameters of a `postgresql://` URL whose value is a file."""
 _SYSTEM_CERTIFICATES = "system"
-"""The value of `sslrootcert` that names no file."""
+"""The value of `sslrootcert` that is not a file."""
 
 
 def agent_problems(agent: Agent, source: Source) -> list[Problem]:
-    """Why this agent could not start."""
+    """The reasons why an agent cannot start on this machine."""
     return list(_check_model(agent.model, ("model",), source))
 
 
 def gateway_problems(gateway: GatewayFile, source: Source) -> list[Problem]:
-    """Why this gateway could not start. The agents that it serves have been checked with their own files."""
+    """The reasons why a gateway cannot start on this machine. Its agents are checked with their own files."""
     return [problem for check in _GATEWAY_CHECKS for problem in check(gateway, source)]
 
 
 def server_problems(tool: MCPTool, path: KeyPath, source: Source) -> list[Problem]:
-    """Why this MCP server could not be used. `path` is its place in the file."""
+    """The reasons why an MCP server cannot be used on this machine. `path` is its key path in the file."""
     auth = tool.auth
     if not tool.enabled or not isinstance(auth, OAuthClientCredentials):
         return []
@@ -92,13 +93,13 @@ def _check_storage(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        # The text of this error quotes the address, which has the password.
+        # The text of this error quotes the URL, which has the password.
         message = "'storage.url' is not a postgresql://user:password@host:port/name"
         yield problem_at(source.document, _STORAGE_URL, message)
         return
     for name, value in parse_qsl(parts.query):
         if name in _DATABASE_FILES and value != _SYSTEM_CERTIFICATES:
-            # The driver takes a relative path from the folder that the gateway is started in.
+            # For the driver, a relative path is relative to the working folder of the gateway.
             yield from _check_file(value, _STORAGE_URL, source, folder=Path(), shown_as=f"the file of '{name}'")
 
 
@@ -107,10 +108,10 @@ def _check_storage_folder(file: Path, source: Source) -> Iterator[Problem]:
     is_shown = not isinstance(value_at(source.data, _STORAGE_URL), Substituted)
     folder = file.parent
     if not folder.is_dir():
-        named = f"the folder '{folder}'" if is_shown else "the folder of the database file"
-        made = shlex.quote(str(folder)) if is_shown else "FOLDER"
-        fix = f"Make it (mkdir -p {made}), or name another file in 'storage.url'."
-        yield problem_at(source.document, _STORAGE_URL, f"{named} does not exist", fix=fix)
+        description = f"the folder '{folder}'" if is_shown else "the folder of the database file"
+        argument = shlex.quote(str(folder)) if is_shown else "FOLDER"
+        fix = f"Make it (mkdir -p {argument}), or name another file in 'storage.url'."
+        yield problem_at(source.document, _STORAGE_URL, f"{description} does not exist", fix=fix)
     elif file.exists() and not file.is_file():
         message = "this is not a file" if not is_shown else f"'{file}' is not a file"
         yield problem_at(source.document, _STORAGE_URL, message)
@@ -132,7 +133,7 @@ def _check_traces(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
 
 
 def _check_key_set(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
-    """The file of an identity provider's keys: without it callers would simply not be recognised."""
+    """Check the file with the keys of an identity provider: without it, every caller would be refused as unknown."""
     name = gateway.jwt.jwks_file if gateway.jwt is not None else None
     if name is None:
         return
@@ -152,7 +153,10 @@ def _check_key_set(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
 
 
 def _check_seal_key(gateway: GatewayFile, source: Source) -> Iterator[Problem]:
-    """The key that a gateway has made for itself. One that is empty, after a crash of the machine, is made anew."""
+    """Check the key file that a gateway has created for itself.
+
+    An empty file, as after a crash of the machine, is no problem: the gateway creates the key again.
+    """
     file = None if gateway.seal_key else seal_key_file(gateway.storage.url, source.folder)
     try:
         size = file.stat().st_size if file is not None else 0

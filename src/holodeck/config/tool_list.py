@@ -1,4 +1,8 @@
-"""A file that lists tools, on its way from values to models: each tool is checked even where another is wrong."""
+"""Validation of a file with a list of tools: the file as a whole, and each tool by itself.
+
+Tools are validated one by one, so that an error in one does not hide those of others, and so that the valid servers of
+a file can be used. Paths become absolute, relative to the folder of the file.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ from holodeck.models.file_model import Substituted, as_written
 from holodeck.models.tool import FunctionTool, MCPTool, TransportType
 
 _SERVERS_KEY = "mcp_servers"
-"""Of files that several agents share, which may be in another folder than what an agent's functions are in."""
+"""The key of files that several agents share. These list no functions: a function belongs to an agent's folder."""
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolFinding:
-    """What a check outside this package has against a tool; `key` is inside the tool."""
+    """An error that a check outside this package has found in a tool. `key` is relative to the tool."""
 
     key: KeyPath
     message: str
@@ -39,7 +43,7 @@ ToolCheck = Callable[[MCPTool], Iterable[ToolFinding]]
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedTool:
-    """A tool with how it stands in its file, which is the form that may be shown."""
+    """A valid tool; `written` is its entry with references instead of values, the form that may be shown."""
 
     tool: MCPTool | FunctionTool
     written: Mapping[str, Any]
@@ -47,7 +51,7 @@ class LoadedTool:
 
 
 class ToolListFile:
-    """What was read from one file, and everything found wrong with it so far."""
+    """A file with its problems so far. `checks` are further checks of each MCP server."""
 
     def __init__(self, source: Source, tools_key: str, checks: Sequence[ToolCheck]) -> None:
         self.source = source
@@ -56,14 +60,17 @@ class ToolListFile:
         self._checks = checks
 
     def validate(self, model: type[Model]) -> Model | None:
-        """The whole file as a model, or None when something is wrong with it."""
+        """The whole file as a model, or None when it is invalid; `problems` has the reasons then.
+
+        A key with an unresolved reference has one problem only.
+        """
         result, problems = validate(model, self.source.data, self.source.document)
         unresolved = {problem.key for problem in self.problems if problem.severity == "error"}
         self.problems += [problem for problem in problems if problem.key not in unresolved]
         return result
 
     def load_tools(self) -> list[LoadedTool]:
-        """Every tool that is valid by itself, checked; problems of names and checks are kept."""
+        """Every tool that is valid by itself. Problems of names and of checks are added to `problems`."""
         loaded: list[LoadedTool] = []
         listed = self.source.data.get(self._tools_key)
         entries = listed if isinstance(listed, list) else []
@@ -86,12 +93,12 @@ class ToolListFile:
         return loaded
 
     def sorted_problems(self) -> list[Problem]:
-        """The problems in the order of the file; those of other files, such as a `.env`, last."""
+        """The problems in the order of the file, those of other files, such as a `.env`, last."""
         here = self.source.document.file
         return sorted(self.problems, key=lambda problem: (problem.file != here, problem.line or 0))
 
     def _with_absolute_paths(self, tool: MCPTool, path: KeyPath) -> MCPTool:
-        """Paths are relative to the file that names them; the variables of the tool's file join its own."""
+        """The tool with absolute paths, and with the variables of its `envFile` in its environment."""
         folder = self.source.folder
         update: dict[str, Any] = {"roots": [_absolute_path(folder, root) for root in tool.roots]}
         if tool.transport is TransportType.STDIO:
@@ -135,7 +142,7 @@ def _validate_entry(entry: dict[str, Any]) -> MCPTool | FunctionTool | None:
 
 
 def _restore_references(value: Any) -> Any:
-    """The values as they stand in the file, with every reference still in its place."""
+    """The value as written in the file, with references instead of the values of variables."""
     if isinstance(value, dict):
         return {key: _restore_references(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -148,5 +155,6 @@ def _absolute_path(folder: Path, path: str) -> str:
         return path
     try:
         return str(folder / Path(path).expanduser())
-    except RuntimeError:  # '~somebody' without a home
+    except RuntimeError:
+        # `~name` of a user without a home folder.
         return str(folder / path)

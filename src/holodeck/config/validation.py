@@ -1,23 +1,54 @@
-"""A document against a model: the validated model, or everything that is wrong with the document."""
+"""Validation of a document against a model, with the errors of pydantic explained to users.
+
+`validate` returns the model, or one problem for each error: the key, its position, what is wrong, and a fix. Values of
+variables are never quoted. A misspelled key is reported with the closest valid key, and is corrected for a second
+validation, so that a misspelled required key is not reported as missing as well.
+"""
 
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import pydantic
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
 
 from holodeck.config.known_keys import closest_match, known_keys
-from holodeck.config.problems import explain, key_path, value_at
+from holodeck.config.problems import problem_at, value_at
 from holodeck.config.yaml_reader import Document, KeyPath
-from holodeck.lib.errors import Problem
+from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
+from holodeck.models.agent import Agent
+from holodeck.models.file_model import Violation, quote_value
+from holodeck.models.tool import TOOL_TYPES
 
-Model = TypeVar("Model", bound=pydantic.BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
+
+_SHAPES: Mapping[str, str] = {
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a mapping (key: value)",
+    "model_type": "must be a mapping (key: value)",
+    "model_attributes_type": "must be a mapping (key: value)",
+    "too_long": "has too many entries",
+}
+_NUMBER = re.compile(r"\s*[+-]?[\d_]*\.?\d+\s*")
+# The length of the key path of a tool, such as `tools[0]`.
+_TOOL_DEPTH = 2
+_AUTH_TYPES = ("bearer", "oauth_client_credentials", "oauth_authorization_code")
 
 
 def validate(model: type[Model], data: Any, document: Document) -> tuple[Model | None, list[Problem]]:
-    """Validate twice where a key is misspelled: once as written, once as meant, so no follow-up error is invented."""
+    """The validated model and no problems, or None and all problems."""
     try:
         return model.model_validate(data), []
     except pydantic.ValidationError as error:
@@ -26,21 +57,40 @@ def validate(model: type[Model], data: Any, document: Document) -> tuple[Model |
     if not unknown:
         return None, _deduplicate([explain(item, document, data, model) for item in errors])
     problems = [explain(item, document, data, model) for item in unknown]
-    meant = copy.deepcopy(data)
-    places = dict(document.positions)
+    corrected = copy.deepcopy(data)
+    positions = dict(document.positions)
     for item in unknown:
-        _correct_key(model, meant, key_path(item["loc"], data), places)
-    corrected = replace(document, value=meant, positions=places)
+        _correct_key(model, corrected, _key_path(item["loc"], data), positions)
+    corrected_document = replace(document, value=corrected, positions=positions)
     try:
-        model.model_validate(meant)
+        model.model_validate(corrected)
     except pydantic.ValidationError as error:
         again = error.errors(include_input=False, include_url=False)
-        problems += [explain(item, corrected, meant, model) for item in again if item["type"] != "extra_forbidden"]
+        problems += [
+            explain(item, corrected_document, corrected, model) for item in again if item["type"] != "extra_forbidden"
+        ]
     return None, _deduplicate(problems)
 
 
-def _correct_key(root: type[pydantic.BaseModel], data: Any, path: KeyPath, places: dict[KeyPath, Any]) -> None:
-    """Rename a misspelled key to what was meant, or take an unknown one out."""
+def explain(error: ErrorDetails, document: Document, data: Any, root: type[BaseModel] = Agent) -> Problem:
+    """The problem of one error of pydantic, in a document whose resolved values are `data`."""
+    path = _key_path(error["loc"], data)
+    value = value_at(data, path)
+    kind: type[ConfigError] | None = MCPConfigError if _is_mcp(path, data) else None
+    context = error.get("ctx", {})
+    violation = context.get("violation")
+    if isinstance(violation, Violation):
+        return problem_at(document, path, violation.message, fix=violation.fix, kind=violation.kind or kind)
+    if error["type"] == "extra_forbidden" and path:
+        keys = known_keys(root, path[:-1], data)
+        message, fix = _describe_unknown_key(path, keys)
+    else:
+        message, fix = _describe_error(error["type"], error["msg"], context, path, value)
+    return problem_at(document, path, message, fix=fix, kind=kind)
+
+
+def _correct_key(root: type[BaseModel], data: Any, path: KeyPath, positions: dict[KeyPath, Any]) -> None:
+    """Rename a misspelled key to the closest valid one, or remove it when none is close."""
     parent = value_at(data, path[:-1])
     if not path or not isinstance(parent, dict) or path[-1] not in parent:
         return
@@ -48,8 +98,115 @@ def _correct_key(root: type[pydantic.BaseModel], data: Any, path: KeyPath, place
     choice = closest_match(str(path[-1]), known_keys(root, path[:-1], data))
     if choice is not None and choice not in parent:
         parent[choice] = value
-        places[(*path[:-1], choice)] = places.get(path, places.get(()))
+        positions[(*path[:-1], choice)] = positions.get(path, positions.get(()))
 
 
 def _deduplicate(problems: list[Problem]) -> list[Problem]:
     return list(dict.fromkeys(problems))
+
+
+def _key_path(location: Sequence[str | int], data: Any) -> KeyPath:
+    """The location of an error of pydantic without the names of union members, which are no keys of the file."""
+    path: list[str | int] = []
+    here = data
+    for index, part in enumerate(location):
+        is_last = index == len(location) - 1
+        # The member of the union of tools. Not the last part: 'function' is also a key of a tool.
+        if len(path) == _TOOL_DEPTH and index == _TOOL_DEPTH and part == _get(here, "type") and not is_last:
+            continue
+        if isinstance(here, dict) and part == "env_file" and "envFile" in here:
+            part = "envFile"  # noqa: PLW2901 - the spelling in the file
+        if isinstance(here, dict) and isinstance(part, str) and (part in here or is_last):
+            path.append(part)
+            here = here.get(part)
+        elif isinstance(here, list) and isinstance(part, int) and part < len(here):
+            path.append(part)
+            here = here[part]
+    return tuple(path)
+
+
+def _get(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _is_mcp(path: KeyPath, data: Any) -> bool:
+    return len(path) > 1 and path[0] in {"tools", "mcp_servers"} and _get(value_at(data, path[:2]), "type") == "mcp"
+
+
+def _describe_error(kind: str, message: str, context: Mapping[str, Any], path: KeyPath, value: Any) -> tuple[str, str]:
+    name = str(path[-1]) if path and isinstance(path[-1], str) else "this"
+    quoted = f"'{name}'" if name != "this" else "this value"
+    special = _DESCRIBERS.get(kind)
+    if special is not None:
+        return special(quoted, path, value)
+    if kind in _SHAPES:
+        return f"{quoted} {_SHAPES[kind]}", _unquoting_fix(kind, value)
+    bounds = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "more than")}
+    bounds |= {"less_than_equal": ("le", "at most"), "less_than": ("lt", "less than")}
+    if kind in bounds:
+        key, comparison = bounds[kind]
+        return f"{quoted} must be {comparison} {context.get(key)}", ""
+    if kind in {"literal_error", "enum"}:
+        expected = str(context.get("expected", "")).replace("'", "").replace(" or ", ", ")
+        choice = closest_match(value, expected.split(", ")) if isinstance(value, str) else None
+        return f"{quoted} must be one of: {expected}", f"Did you mean '{choice}'?" if choice else ""
+    if kind.endswith("_in_variable") or kind == "encoding":
+        return f"{quoted}: {message}" if kind != "encoding" else message, ""
+    return f"{quoted} is not valid", ""
+
+
+def _unquoting_fix(kind: str, value: Any) -> str:
+    """The fix for a text that would be valid without its quotes; empty for other values."""
+    if not isinstance(value, str):
+        return ""
+    if kind in {"int_type", "float_type"} and _NUMBER.fullmatch(value):
+        return "Write the number without quotes."
+    return "Write true or false." if kind == "bool_type" else ""
+
+
+def _describe_missing(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
+    return f"{quoted} is required", ""
+
+
+def _describe_unknown_key(path: KeyPath, keys: list[str]) -> tuple[str, str]:
+    choice = closest_match(str(path[-1]), keys)
+    others = f"Known keys: {', '.join(keys)}." if keys else ""
+    return f"unknown key {quote_value(path[-1])}", f"Did you mean '{choice}'?" if choice else others
+
+
+def _describe_pattern_mismatch(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
+    if path and path[-1] == "function":
+        return f"{quoted} must be the name of a Python function", ""
+    if path and path[-1] == "hash":
+        return f"{quoted} must be 'sha256:' and 64 digits", "Copy it from what 'holodeck keys create NAME' prints."
+    if path and path[0] in {"models", "agents", "keys"} and path[-1] == "name":
+        allowed = "letters (a to z), digits, '_', '.', ':', '/' and '-', the first a letter or digit"
+        return f"{quoted} must be 1 to 128 {allowed}", ""
+    if path and path[-1] == "endpoint":
+        return f"{quoted} must be an address, such as https://collector.example.com", ""
+    # The name of an agent, or that of a tool.
+    others, limit = ("spaces, '_', '.' and '-'", 128) if path == ("name",) else ("'_' and '-'", 64)
+    return f"{quoted} must begin with a letter and hold only letters (a to z), digits, {others} (at most {limit})", ""
+
+
+def _describe_invalid_type(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
+    kind = _get(value, "type")
+    if path and path[0] in {"tools", "mcp_servers"} and len(path) == _TOOL_DEPTH:
+        return f"Tool type {quote_value(kind)} is not supported. Supported types: {', '.join(TOOL_TYPES)}", ""
+    return f"{quoted}: type {quote_value(kind)} is not supported. Supported types: {', '.join(_AUTH_TYPES)}", ""
+
+
+def _describe_missing_type(quoted: str, path: KeyPath, value: Any) -> tuple[str, str]:
+    if not isinstance(value, dict):
+        return f"{quoted} must be a mapping (key: value)", ""
+    is_tool = len(path) == _TOOL_DEPTH and path[0] in {"tools", "mcp_servers"}
+    choices = TOOL_TYPES if is_tool else _AUTH_TYPES
+    return "'type' is required", f"Add 'type: {choices[0]}' (one of: {', '.join(choices)})."
+
+
+_DESCRIBERS: Mapping[str, Callable[[str, KeyPath, Any], tuple[str, str]]] = {
+    "missing": _describe_missing,
+    "string_pattern_mismatch": _describe_pattern_mismatch,
+    "union_tag_invalid": _describe_invalid_type,
+    "union_tag_not_found": _describe_missing_type,
+}

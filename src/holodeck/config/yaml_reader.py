@@ -1,4 +1,9 @@
-"""A YAML file becomes plain values, each with its place in the file; nothing in it can execute, explode or vanish."""
+"""Reader of YAML files: plain values, each with its position in the file.
+
+It accepts the core schema of YAML 1.2, without tags that construct objects. Depth and number of values are limited,
+with aliases expanded. A duplicate key is a problem; PyYAML would use the last one. `Document` is also what other
+readers return, such as that of JSON with comments.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +19,17 @@ from holodeck.config.files import file_error, read_text
 from holodeck.lib.errors import ConfigError, Problem
 from holodeck.lib.limits import MAX_YAML_DEPTH
 
-# Counted after aliases are expanded, so a "billion laughs" ends here.
+# Values of one file, counted after aliases are expanded: bounds the memory of a "billion laughs" file.
 MAX_YAML_NODES = 100_000
 
+KeyPath = tuple[str | int, ...]
+"""The keys and indexes that lead to a value."""
 
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEAN = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
-_INTEGER = re.compile(r"[-+]?[0-9]{1,300}")  # Python refuses to convert thousands of digits, and nobody means them
+# Longer ones are texts: Python refuses to convert thousands of digits.
+_INTEGER = re.compile(r"[-+]?[0-9]{1,300}")
 _BASED = re.compile(r"0o[0-7]{1,64}|0x[0-9a-fA-F]{1,64}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _SPECIAL = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
@@ -45,7 +54,7 @@ def parse_scalar(text: str) -> Any:
 
 
 def parse_tagged_scalar(tag: str, text: str) -> Any:
-    """The value of a scalar with one of YAML's own tags. Raises ValueError for every other tag."""
+    """The value of a scalar with one of YAML's own tags. Raises `ValueError` for every other tag."""
     if tag == f"{_CORE}str":
         return text
     if tag in {f"{_CORE}{name}" for name in ("int", "float", "bool", "null")}:
@@ -53,13 +62,8 @@ def parse_tagged_scalar(tag: str, text: str) -> Any:
     raise ValueError(tag)
 
 
-KeyPath = tuple[str | int, ...]
-
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 class Position(NamedTuple):
-    """Where something stands in a file, counted from 1."""
+    """A position in a file, counted from 1."""
 
     line: int
     column: int
@@ -67,25 +71,25 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """The values of a file, and where each of them stands."""
+    """The values of a file with their positions."""
 
     file: str
     value: Any
     positions: dict[KeyPath, Position] = field(default_factory=dict)
-    """Where each value stands; for a value in a mapping, where its key stands."""
+    """The position of each value; for a value in a mapping, that of its key."""
     texts: dict[KeyPath, str] = field(default_factory=dict)
-    """Each scalar as it is written, for places where `1.10` is text."""
+    """Each scalar as written, for keys whose value `1.10` is a text."""
     problems: tuple[Problem, ...] = ()
     variables: dict[KeyPath, str] = field(default_factory=dict)
-    """The environment variable of each value that came from one and not from the file."""
+    """The environment variable of each value that overrides one of the file."""
 
     def find_variable(self, path: KeyPath) -> str | None:
-        """The variable that a value came from, alone or with others."""
-        around = (path[:length] for length in range(len(path), 0, -1))
-        return next((self.variables[each] for each in around if each in self.variables), None)
+        """The environment variable of a value, or of the nearest value that contains it."""
+        prefixes = (path[:length] for length in range(len(path), 0, -1))
+        return next((self.variables[prefix] for prefix in prefixes if prefix in self.variables), None)
 
     def position_of(self, path: KeyPath) -> Position:
-        """The place of a key path, or of the nearest thing around it that exists."""
+        """The position of a key path, or of the nearest value that contains it."""
         while path and path not in self.positions:
             path = path[:-1]
         return self.positions.get(path, Position(1, 1))
@@ -98,7 +102,7 @@ def read_document(path: Path, shown_as: str) -> Document:
 
 
 def parse_document(text: str, shown_as: str) -> Document:
-    """Parse YAML text. Raises `ConfigError` where it is not YAML; collects what can be collected."""
+    """Parse YAML text. Raises `ConfigError` when it is not YAML or exceeds a limit; other problems are collected."""
     builder = _Builder(shown_as)
     try:
         root = builder.build_tree(yaml.parse(text, Loader=_Loader))
@@ -129,7 +133,7 @@ def _syntax_problem(error: yaml.YAMLError, text: str, shown_as: str) -> Problem:
 
 @dataclass(eq=False)
 class _Node:
-    """A node as the parser saw it, before aliases are followed."""
+    """A node of the parser, before aliases are expanded."""
 
     position: Position
     scalar: Any = None
@@ -263,7 +267,7 @@ def _position_of_event(event: yaml.Event) -> Position:
 
 
 def format_key_path(path: KeyPath) -> str:
-    """A key path as people write it: `tools[0].env.API_KEY`."""
+    """A key path as text: `tools[0].env.API_KEY`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part

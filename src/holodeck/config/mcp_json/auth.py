@@ -1,4 +1,4 @@
-"""How a remote server learns who we are, out of the blocks that other programs call `oauth` and `auth`."""
+"""Translation of headers and of authentication, which other programs write as `oauth`, `auth` or `authentication`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ _OWN_KEY_NAMES: Mapping[str, str] = {
 
 
 def translate_auth(draft: ToolDraft) -> None:
-    """`headers`, then one of `oauth`, `auth` and what else names a way to log in."""
+    """Set `headers` and `auth` of the tool from the keys of the entry."""
     _translate_headers(draft)
     for key in ("auth", "oauth", "authentication"):
-        taken, value = draft.pop(key)
-        if not taken or value in (None, False, {}):
+        is_present, value = draft.pop(key)
+        if not is_present or value in (None, False, {}):
             continue
         if isinstance(value, dict) and "type" in value and key == "auth":
-            draft.set_key("auth", value, (key,))  # in our own words
+            # This is the form of our own files.
+            draft.set_key("auth", value, (key,))
         elif isinstance(value, dict):
             _translate_oauth(draft, key, value)
         elif value is True or value == "oauth":
@@ -59,7 +60,7 @@ def _translate_headers(draft: ToolDraft) -> None:
 
 
 def _translate_oauth(draft: ToolDraft, key: str, block: Mapping[str, Any]) -> None:
-    """Our authorization-code login: the only kind that these blocks describe."""
+    """Translate a block into the authorization code flow of OAuth, the only one that these blocks describe."""
     if block.get("enabled") is False:
         return
     auth: dict[str, Any] = {"type": "oauth_authorization_code"}
@@ -81,7 +82,8 @@ def _convert_auth_value(name: str, value: Any) -> Any:
         return value.split()
     if name == "issuer" and isinstance(value, str):
         origin, _, document = value.partition(_WELL_KNOWN)
-        tenant = document.partition("/")[2]  # of `/.well-known/oauth-authorization-server/tenant`
+        # The tenant of `/.well-known/oauth-authorization-server/tenant`.
+        tenant = document.partition("/")[2]
         return f"{origin}/{tenant}" if tenant else origin
     return value
 

@@ -1,4 +1,4 @@
-"""A server that is named in one breath: a URL, or a command line."""
+"""A single MCP server from a URL or a command line instead of a file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pydantic
 
 from holodeck.config.mcp_json.transport import transport_of
-from holodeck.config.problems import explain
 from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import name_for, name_for_command
 from holodeck.config.tool_list import LoadedTool, ToolCheck
+from holodeck.config.validation import explain
 from holodeck.config.yaml_reader import Document
 from holodeck.lib.errors import ConfigError, MCPConfigError, Problem
 from holodeck.models.tool import MCPTool
@@ -21,17 +21,17 @@ from holodeck.models.url import BadURLError, parse_endpoint
 
 
 def is_url(text: str) -> bool:
-    """Whether a target is a URL and not a file."""
+    """Whether a target is a URL, and not a file or a command line."""
     return text.lower().startswith(("https://", "http://", "wss://", "ws://"))
 
 
 def is_command(text: str) -> bool:
-    """Whether a target is a command line and not a file."""
+    """Whether a target is a command line: a command that may start a server, with arguments."""
     return text.split(" ", 1)[0] in COMMANDS and " " in text
 
 
 def load_server_at_url(url: str, *, headers: Mapping[str, str], shown_as: str) -> LoadedServers:
-    """The server at a URL. Raises `ConfigError` for a URL that may not be dialled."""
+    """The server at a URL. Raises `ConfigError` for a URL that is invalid or not allowed. Nothing is dialled."""
     try:
         host = parse_endpoint(url).host
     except BadURLError as error:
@@ -43,15 +43,18 @@ def load_server_at_url(url: str, *, headers: Mapping[str, str], shown_as: str) -
 def load_server_of_command(
     line: str, *, env: Mapping[str, str], checks: Sequence[ToolCheck], folder: str, shown_as: str
 ) -> LoadedServers:
-    """The server that a command line starts. Raises `ConfigError` for one that may not be started."""
+    """The server of a command line. Raises `ConfigError` for a command that is not allowed. Nothing is started.
+
+    `folder` is the working folder of the server, `checks` are further checks of the server.
+    """
     try:
-        words = shlex.split(line)
+        argv = shlex.split(line)
     except ValueError as error:
         raise _refusal_error(f"the command line cannot be read: {str(error).lower()}", shown_as) from None
-    if not words:
+    if not argv:
         raise _refusal_error("the command line is empty", shown_as)
-    tool = {"command": words[0], "args": words[1:], "cwd": folder, **({"env": dict(env)} if env else {})}
-    return _load_server({"name": name_for_command(words), **tool}, shown_as, checks)
+    tool = {"command": argv[0], "args": argv[1:], "cwd": folder, **({"env": dict(env)} if env else {})}
+    return _load_server({"name": name_for_command(argv), **tool}, shown_as, checks)
 
 
 def _load_server(entry: dict[str, Any], shown_as: str, checks: Sequence[ToolCheck]) -> LoadedServers:

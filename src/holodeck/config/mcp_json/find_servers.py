@@ -1,4 +1,4 @@
-"""Where the servers stand in a file that another program wrote: under which key, for which folder."""
+"""Search for the server entries in a file of another program, and for the workspace folder that they belong to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOP_LEVEL = frozenset({"servers", "mcpServers", "mcp", "inputs", "$schema", "sa
 
 @dataclass(frozen=True, kw_only=True)
 class ServerEntry:
-    """A server as it is written."""
+    """The entry of one server, as written."""
 
     name: str
     path: KeyPath
@@ -33,17 +33,20 @@ class ServerEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerListing:
-    """The servers of a file."""
+    """The server entries of a file, with the context that their translation needs."""
 
     entries: tuple[ServerEntry, ...]
     workspace: Path
-    """What the program that wrote the file calls the workspace folder."""
+    """The workspace folder of the program that wrote the file."""
     inputs: tuple[Mapping[str, Any], ...]
     problems: tuple[Problem, ...]
 
 
 def find_server_entries(document: Document, path: Path, cwd: Path) -> ServerListing:
-    """Find the servers. Raises `ConfigError` for a file that has no place for servers at all."""
+    """Find the server entries of a file. Raises `ConfigError` for a file without any list of servers.
+
+    `cwd` selects among lists for several folders, as in `~/.claude.json`.
+    """
     root = document.value
     if not isinstance(root, dict):
         raise ConfigError.of([problem_at(document, (), "the file must hold a JSON object")])
@@ -53,8 +56,8 @@ def find_server_entries(document: Document, path: Path, cwd: Path) -> ServerList
     if project is not None:
         workspace = Path(project)
         finder.add_servers(("projects", project, "mcpServers"))
-    for place in SERVER_LIST_PATHS:
-        finder.add_servers(place)
+    for list_path in SERVER_LIST_PATHS:
+        finder.add_servers(list_path)
     if not finder.has_server_list:
         finder.add_servers(GOOSE_LIST_PATH)
     if not finder.has_server_list and any(key in root for key in ("command", "url")):
@@ -73,10 +76,10 @@ def find_server_entries(document: Document, path: Path, cwd: Path) -> ServerList
 
 
 def has_servers(value: Any) -> bool:
-    """Whether a document looks like a list of servers of another program, and not like an agent."""
+    """Whether a document has a list of servers in the form of another program, and is no agent file."""
     if not isinstance(value, dict):
         return False
-    return any(isinstance(value_at(value, place), dict) for place in (*SERVER_LIST_PATHS, GOOSE_LIST_PATH))
+    return any(isinstance(value_at(value, path), dict) for path in (*SERVER_LIST_PATHS, GOOSE_LIST_PATH))
 
 
 class _EntryFinder:
@@ -87,7 +90,7 @@ class _EntryFinder:
         self._document = document
 
     def add_servers(self, list_path: KeyPath) -> None:
-        """The servers under one key; a name that is already known there stays with its first server."""
+        """Add the servers under one key path. Of servers with the same name, the first one is used, with a warning."""
         listed = value_at(self._document.value, list_path)
         if listed is None:
             return
@@ -110,13 +113,13 @@ class _EntryFinder:
                 self.entries.append(ServerEntry(name=name, path=path, value=value))
 
     def add_single_server(self) -> None:
-        """A file that is one server, with its name inside."""
+        """Add the whole file as one server, with its name inside."""
         value = self._document.value
         self.has_server_list = True
         self.entries.append(ServerEntry(name=str(value.get("name") or "server"), path=(), value=value))
 
     def warn_unused(self, project: str | None) -> None:
-        """Say what stands in the file and is not used."""
+        """Add warnings about parts of the file that are not used."""
         root = self._document.value
         for folder, count in _list_projects(root):
             if folder != project:
@@ -136,13 +139,14 @@ class _EntryFinder:
 
 def _workspace_of(path: Path) -> Path:
     folder = path.parent
-    if folder.name == "settings" and folder.parent.name.startswith("."):  # .kiro/settings
+    # Such as .kiro/settings.
+    if folder.name == "settings" and folder.parent.name.startswith("."):
         return folder.parent.parent
     return folder.parent if folder.name in _EDITOR_FOLDERS else folder
 
 
 def _list_projects(root: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """The folders that have servers of their own, as in `~/.claude.json`."""
+    """The folders with servers of their own, as in `~/.claude.json`, each with the number of servers."""
     projects = root.get("projects")
     for folder, settings in projects.items() if isinstance(projects, dict) else ():
         servers = settings.get("mcpServers") if isinstance(settings, dict) else None
@@ -151,6 +155,6 @@ def _list_projects(root: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _find_project(root: Mapping[str, Any], cwd: Path) -> str | None:
-    """The nearest folder around the current one that has servers of its own."""
-    around = {str(folder) for folder in (cwd, *cwd.parents)}
-    return max((folder for folder, _ in _list_projects(root) if folder in around), key=len, default=None)
+    """The working folder or its nearest parent that has servers of its own; None when there is none."""
+    candidates = {str(folder) for folder in (cwd, *cwd.parents)}
+    return max((folder for folder, _ in _list_projects(root) if folder in candidates), key=len, default=None)

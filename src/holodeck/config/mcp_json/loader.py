@@ -1,4 +1,10 @@
-"""An `mcp.json`, as any program writes it, from text to the same tools as in an agent file. Never the network."""
+"""Loader of `mcp.json` and similar files of other programs: returns the same tools as an agent file does.
+
+Each entry is translated into the keys of our own files, and the result is resolved and validated like one of them.
+Every key remembers the key that it was translated from, so that each problem names the key, and the position, in the
+file of the user. An error in one server does not prevent the use of the others. Nothing is started, and the network
+is not used.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.interpolation import Vocabulary
+from holodeck.config.interpolation import Vocabulary, substitute
 from holodeck.config.jsonc import read_jsonc
 from holodeck.config.mcp_json.find_servers import ServerListing, find_server_entries
 from holodeck.config.mcp_json.programs import program_of
@@ -20,7 +26,6 @@ from holodeck.config.server_loader import LoadedServers
 from holodeck.config.server_names import make_unique_name
 from holodeck.config.source import Source, resolve_document
 from holodeck.config.tool_list import LoadedTool, ToolCheck, ToolListFile
-from holodeck.config.variable_syntax import substitute
 from holodeck.config.yaml_reader import Document, KeyPath, Position, format_key_path, read_document
 from holodeck.lib.errors import Problem
 from holodeck.models.agent import SharedSettings
@@ -37,64 +42,67 @@ def load_mcp_servers(
     checks: Sequence[ToolCheck] = (),
     cwd: Path | None = None,
 ) -> LoadedServers:
-    """Read the servers of a file. Raises `ConfigError` only for a file in which no server can be found."""
+    """Read the servers of a file. Raises `ConfigError` for a file that cannot be parsed or has no list of servers.
+
+    `cwd`: the working folder, where a file has lists for several folders. `checks`: further checks of each server.
+    """
     environ = os.environ if environ is None else environ
     file, cwd = Path(path).absolute(), cwd or Path.cwd()
     read = read_document if file.suffix in {".yaml", ".yml"} else read_jsonc
     document = read(file, str(path))
     listing = find_server_entries(document, file, cwd)
-    words = build_vocabulary(listing.workspace, environ, listing.inputs, cwd)
-    drafts = _translate_entries(document, listing, file, words, environ)
+    vocabulary = build_vocabulary(listing.workspace, environ, listing.inputs, cwd)
+    drafts = _translate_entries(document, listing, file, vocabulary, environ)
     servers = [draft for draft in drafts if draft.is_server]
     source = resolve_document(
-        _to_own_document(document, servers), file, environ, tools_key=_SERVERS_KEY, vocabulary=words
+        _to_own_document(document, servers), file, environ, tools_key=_SERVERS_KEY, vocabulary=vocabulary
     )
     skipped = [problem for draft in drafts if not draft.is_server for problem in draft.problems]
     return _ProblemSorter(source, servers, [*document.problems, *listing.problems, *skipped]).load_servers(checks)
 
 
 def _translate_entries(
-    document: Document, listing: ServerListing, file: Path, words: Vocabulary, environ: Mapping[str, str]
+    document: Document, listing: ServerListing, file: Path, vocabulary: Vocabulary, environ: Mapping[str, str]
 ) -> list[ToolDraft]:
     def expand(text: str) -> str:
-        return substitute(text, environ.get, words.words).text
+        return substitute(text, environ.get, vocabulary.fixed_values).text
 
     drafts: list[ToolDraft] = []
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for entry in listing.entries:
-        name = make_unique_name(entry.name, taken)
+        name = make_unique_name(entry.name, used_names)
         draft = ToolDraft(entry, document, name, program_of(file, entry))
         if name != entry.name:
             draft.warn((), f"the server {quote_value(entry.name)} is called '{name}' here")
         draft.is_server = translate_entry(draft, workspace=listing.workspace, expand=expand)
-        taken |= {name} if draft.is_server else set()
+        used_names |= {name} if draft.is_server else set()
         drafts.append(draft)
     return drafts
 
 
 def _to_own_document(document: Document, drafts: Sequence[ToolDraft]) -> Document:
-    """The file as it would be in our words, each key with the place of the one that it came from."""
-    places: dict[KeyPath, Position] = {}
+    """The document with the translated entries, each key with the position of the key that it was translated from."""
+    positions: dict[KeyPath, Position] = {}
     texts: dict[KeyPath, str] = {}
     inside = _paths_inside(document, [draft.entry.path for draft in drafts])
     for index, draft in enumerate(drafts):
         here: KeyPath = (_SERVERS_KEY, index)
         start = draft.entry.path
-        places[here] = document.position_of(start)
+        positions[here] = document.position_of(start)
         for ours, theirs in draft.origins.items():
             origin = (*start, *theirs)
-            places[(*here, *ours)] = document.position_of(origin)
+            positions[(*here, *ours)] = document.position_of(origin)
             for path in (path for path in inside[start] if theirs and path[: len(origin)] == origin):
-                place = (*here, *ours, *path[len(origin) :])
-                places.setdefault(place, document.positions[path])
+                own_path = (*here, *ours, *path[len(origin) :])
+                positions.setdefault(own_path, document.positions[path])
                 if path in document.texts:
-                    texts.setdefault(place, document.texts[path])
+                    texts.setdefault(own_path, document.texts[path])
     value: dict[str, Any] = {_SERVERS_KEY: [draft.tool for draft in drafts]}
-    return Document(file=document.file, value=value, positions=places, texts=texts)
+    return Document(file=document.file, value=value, positions=positions, texts=texts)
 
 
 def _paths_inside(document: Document, starts: Sequence[KeyPath]) -> dict[KeyPath, list[KeyPath]]:
-    """The paths inside each entry, found in one pass: a file may hold much besides its servers."""
+    """The key paths inside each entry, found in one pass: a file may have many values besides its servers."""
     inside: dict[KeyPath, list[KeyPath]] = {start: [] for start in starts}
     lengths = {len(start) for start in starts}
     for path in document.positions:
@@ -105,7 +113,7 @@ def _paths_inside(document: Document, starts: Sequence[KeyPath]) -> dict[KeyPath
 
 
 class _ProblemSorter:
-    """Problems go to the server that has them, with the keys that stand in the file."""
+    """Validates the translated servers, and assigns each problem to its server, with the key in the user's file."""
 
     def __init__(self, source: Source, drafts: Sequence[ToolDraft], file_problems: list[Problem]) -> None:
         self._source = source
@@ -141,14 +149,15 @@ class _ProblemSorter:
         draft = self._drafts[index]
         if draft.tool.get("enabled") is False:
             problem = dataclasses.replace(problem, severity="warning")
+        # These files have no key for a description.
         if problem.severity == "warning" and "'description'" in problem.message:
-            return  # these files have no place for one
+            return
         origin, rest = self._find_origin(draft, match, problem.key)
         key = format_key_path((*draft.entry.path, *origin)) + rest
         self._problems_by_server[index].append(dataclasses.replace(problem, key=key))
 
     def _find_origin(self, draft: ToolDraft, match: re.Match[str], key: str) -> tuple[KeyPath, str]:
-        """The key in the file, and what follows it, for a key of ours."""
+        """The key in the entry that one of our keys was translated from, and the rest of the key path behind it."""
         for groups in (2, 1):
             ours = tuple(part for part in match.groups()[1 : groups + 1] if part)
             if len(ours) == groups and ours in draft.origins:
@@ -156,13 +165,13 @@ class _ProblemSorter:
         return (), key[match.end(1) + 1 :]
 
     def _assign_env_file_problem(self, problem: Problem) -> None:
-        """A problem in a file of variables: an error for the servers that name the file, a remark for all others."""
-        owners = [
+        """Assign a problem of a `.env` file to the servers that name the file; without any, it is a warning."""
+        indexes = [
             index
             for index, draft in enumerate(self._drafts)
             if draft.tool.get("env_file") and str(self._source.folder / str(draft.tool["env_file"])) == problem.file
         ]
-        for index in owners:
+        for index in indexes:
             self._problems_by_server[index].append(problem)
-        if not owners:
+        if not indexes:
             self._file_problems.append(dataclasses.replace(problem, severity="warning"))

@@ -1,4 +1,4 @@
-"""Which tools of a server may be used, and which a person wants to be asked about."""
+"""Translation of permissions: which tools of a server may be used, and which need an approval."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _POLICIES = ("always_allow", "always_ask", "always_deny")
 
 
 def translate_permissions(draft: ToolDraft) -> None:
-    """`enabled`, `allowed_tools`, `denied_tools` and `approval`, from all that other programs call so."""
+    """Set `enabled`, `allowed_tools`, `denied_tools` and `approval` of the tool from the keys of the entry."""
     _translate_disabled(draft)
-    gathered = _PermissionCollector(draft)
+    collector = _PermissionCollector(draft)
     for key in _ALLOW:
-        gathered.add_allowed(key)
+        collector.add_allowed(key)
     for key in _DENY:
-        gathered.add_denied(key)
-    gathered.add_tools()
-    gathered.add_policies()
-    gathered.add_auto_approvals()
-    gathered.add_trust()
-    gathered.write_to_draft()
+        collector.add_denied(key)
+    collector.add_tools()
+    collector.add_policies()
+    collector.add_auto_approvals()
+    collector.add_trust()
+    collector.write_to_draft()
 
 
 def _translate_disabled(draft: ToolDraft) -> None:
@@ -39,7 +39,7 @@ def _translate_disabled(draft: ToolDraft) -> None:
 
 
 class _PermissionCollector:
-    """What the keys of one server say together."""
+    """Combines the permissions of all keys of one server."""
 
     def __init__(self, draft: ToolDraft) -> None:
         self._draft = draft
@@ -51,7 +51,8 @@ class _PermissionCollector:
 
     def add_allowed(self, key: str) -> None:
         names = self._pop_names(key)
-        if names and "*" not in names:  # an empty list means all, to the programs that write one
+        # In the programs that write these keys, an empty list means all tools.
+        if names and "*" not in names:
             self._allowed = [*(self._allowed or []), *names]
             self._origins.setdefault("allowed_tools", key)
 
@@ -60,7 +61,7 @@ class _PermissionCollector:
         self._origins.setdefault("denied_tools", key)
 
     def add_tools(self) -> None:
-        """`add_tools` is a list of names, a list of tools with their policy, or changes to tools."""
+        """Add `tools`: a list of names, or a list of tools with their policies. Changes to tools are not supported."""
         value = self._draft.entry.value.get("tools")
         if not isinstance(value, list):
             if self._draft.pop("tools")[0] and value:
@@ -110,8 +111,8 @@ class _PermissionCollector:
             self._draft.set_key(key, value, (self._origins.get(key, "tools"),))
 
     def _pop_names(self, key: str) -> list[Any] | None:
-        taken, value = self._draft.pop(key)
-        if not taken or value is None:
+        is_present, value = self._draft.pop(key)
+        if not is_present or value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             self._draft.refuse((key,), f"'{key}' must be a list of tool names")

@@ -1,4 +1,4 @@
-"""Which program wrote a file, and what a `timeout` means to it."""
+"""The program that wrote an entry, and the unit of its `timeout`."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ _BY_KEY: Mapping[str, str] = {
 }
 _SECONDS = frozenset({GOOSE, "Cline"})
 _MILLISECONDS = frozenset({"Claude Code", GEMINI, "FastMCP", "Copilot CLI"})
-_MIN_MILLISECONDS = 1000  # below a second in milliseconds nobody waits for a tool, so a smaller number means seconds
+# A timeout under a second makes no sense for a tool, so a smaller number of an unknown program means seconds.
+_MIN_MILLISECONDS = 1000
 
 
 def program_of(path: Path, entry: ServerEntry) -> str:
-    """Who wrote this entry, by the names of the file and of the keys."""
+    """The program that wrote an entry, from the names of the file, of its folder and of the keys; else `UNKNOWN`."""
     if entry.path[:1] == GOOSE_LIST_PATH:
         return GOOSE
     by_file = _BY_FILE.get(path.name) or _BY_FOLDER.get(path.parent.name)
@@ -59,7 +60,7 @@ def program_of(path: Path, entry: ServerEntry) -> str:
 
 
 def translate_timeout(draft: ToolDraft) -> None:
-    """`timeout` becomes our `request_timeout`, and a person is told of the arithmetic."""
+    """Set `request_timeout` of the tool, in seconds, from `timeout`, with a warning that shows the conversion."""
     key, value = draft.pop("timeout")
     if not key or value is None:
         return

@@ -1,4 +1,4 @@
-"""One server on its way from another program's words to ours: what was taken, from where, and what was left."""
+"""A server entry during its translation: the tool so far, the origin of each of its keys, and the unused keys."""
 
 from __future__ import annotations
 
@@ -12,55 +12,55 @@ from holodeck.lib.errors import MCPConfigError, Problem
 
 
 class ToolDraft:
-    """A tool in our words, growing key by key. Every key of the entry is taken by somebody, or reported."""
+    """A tool in the form of our files, filled key by key. `pop` removes a key of the entry; the rest is unused."""
 
     def __init__(self, entry: ServerEntry, document: Document, name: str, program: str) -> None:
         self.entry = entry
         self.name = name
         self.program = program
-        """Who wrote the file, as far as one can tell: `Claude Code`."""
+        """The program that wrote the file, as far as it is known: `Claude Code`."""
         self.tool: dict[str, Any] = {"type": "mcp", "name": name}
         self.origins: dict[KeyPath, KeyPath] = {("name",): (), ("type",): ()}
-        """Where in the entry each key of the tool comes from."""
+        """The key path in the entry for each key path of the tool."""
         self.problems: list[Problem] = []
         self.is_server = True
-        """False for an entry that turned out to be something else."""
+        """False for an entry that is no MCP server."""
         self._document = document
         self._remaining = dict(entry.value)
 
     def pop(self, *keys: str) -> tuple[str, Any]:
-        """The first of these keys that the entry has, with its value; the others stay. `("", None)` for none."""
+        """Remove the first of these keys that the entry has, and return it with its value; `("", None)` for none."""
         for key in keys:
             if key in self._remaining:
                 return key, self._remaining.pop(key)
         return "", None
 
     def remaining_keys(self) -> list[str]:
-        """The keys that nobody took."""
+        """The keys of the entry that `pop` has not removed."""
         return list(self._remaining)
 
     def set_key(self, key: str, value: Any, origin: KeyPath) -> None:
-        """Set a key of the tool; `origin` is where in the entry it comes from."""
+        """Set a key of the tool. `origin` is its key path in the entry."""
         self.tool[key] = value
         self.origins[(key,)] = origin
 
     def scalar_text(self, *path: str | int) -> str:
-        """A scalar of the entry as it is written, for places where `1.10` is text."""
+        """A scalar of the entry as written, for keys whose value `1.10` is a text."""
         return self._document.texts.get((*self.entry.path, *path), "")
 
     def scalar_texts(self, path: Sequence[str | int], values: list[Any]) -> list[Any]:
-        """A list in which numbers are the text that stands in the file."""
+        """The list with each number and boolean replaced by its text as written."""
         return [
             self.scalar_text(*path, index) if isinstance(value, (bool, int, float)) else value
             for index, value in enumerate(values)
         ]
 
     def warn(self, path: KeyPath, message: str, fix: str = "") -> None:
-        """Say what is different here; the server stays usable."""
+        """Add a warning. The server stays usable."""
         where = (*self.entry.path, *path)
         self.problems.append(problem_at(self._document, where, message, fix=fix, severity="warning"))
 
     def refuse(self, path: KeyPath, message: str, fix: str = "") -> None:
-        """Say why this server, and only this one, cannot be used."""
+        """Add an error. This server, and only this one, cannot be used."""
         where = (*self.entry.path, *path)
         self.problems.append(problem_at(self._document, where, message, fix=fix, kind=MCPConfigError))

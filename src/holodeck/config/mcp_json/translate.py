@@ -1,4 +1,4 @@
-"""One server as another program writes it, in our words. No key is dropped without a word about it."""
+"""Translation of one server entry of another program into the keys of our files. Every unused key has a warning."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ _UNSUPPORTED: Mapping[str, str] = {
 
 
 def translate_entry(draft: ToolDraft, *, workspace: Path, expand: Callable[[str], str]) -> bool:
-    """Fill the draft's tool from its entry. False for an entry that is not an MCP server."""
+    """Fill the tool of a draft from its entry. Returns False for an entry that is no MCP server.
+
+    `workspace` is the base of a relative `cwd`; `expand` replaces references whose values are known.
+    """
     if not translate_transport(draft, expand):
         return False
     _translate_environment(draft, workspace)
@@ -55,7 +58,7 @@ def translate_entry(draft: ToolDraft, *, workspace: Path, expand: Callable[[str]
 
 
 def _drop_disabled_command(draft: ToolDraft) -> None:
-    """A server that is switched off may name a command that could not be started here."""
+    """Remove a command that is not allowed from a disabled server, with a warning instead of an error."""
     command = draft.tool.get("command")
     if draft.tool.get("enabled") is False and command is not None and command not in COMMANDS:
         draft.warn(
@@ -73,7 +76,8 @@ def _translate_environment(draft: ToolDraft, workspace: Path) -> None:
         if not isinstance(values, dict):
             draft.refuse((key,), f"'{key}' must be an object of names and values")
             continue
-        env |= {name: value for name, value in values.items() if value is not None}  # null: not set at all
+        # Null means that the variable is not set.
+        env |= {name: value for name, value in values.items() if value is not None}
         draft.origins[("env",)] = (key,)
     key, names = draft.pop("env_keys")
     for name in names if isinstance(names, list) else ():
@@ -95,7 +99,7 @@ def _translate_environment(draft: ToolDraft, workspace: Path) -> None:
 
 
 def _copy_own_keys(draft: ToolDraft) -> None:
-    """A person may write our own keys into their file, such as `allow_unsafe_args`."""
+    """Copy keys of our own files, such as `allow_unsafe_args`, which are allowed in these files as well."""
     for name in draft.remaining_keys():
         if name in _OWN_KEYS:
             key, value = draft.pop(name)
@@ -104,8 +108,9 @@ def _copy_own_keys(draft: ToolDraft) -> None:
 
 def _warn_remaining_keys(draft: ToolDraft) -> None:
     for key in draft.remaining_keys():
+        # A file that is one server has its name inside, and the name is used.
         if key == "name" and not draft.entry.path:
-            continue  # the name of the single server of a file
+            continue
         reason = _UNSUPPORTED.get(key)
         message = (
             f"unsupported: {reason}" if reason else f"unsupported: HoloDeck knows no key {quote_value(key)} of a server"

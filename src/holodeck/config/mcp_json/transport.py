@@ -1,4 +1,4 @@
-"""How a server is started or reached, out of the many ways in which that is written."""
+"""Translation of transport, command and URL of a server, from the forms that other programs write."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _TRANSPORTS: Mapping[str, str] = {
 _GOOSE_PARTS = frozenset({"builtin", "platform", "frontend", "inline_python"})
 _WINDOWS_ENDINGS = (".cmd", ".exe", ".ps1", ".bat")
 Expand = Callable[[str], str]
-"""A text with the variables replaced whose values are known."""
+"""Replaces the references in a text whose values are known."""
 
 
 def translate_transport(draft: ToolDraft, expand: Expand) -> bool:
-    """Transport, command and URL. False for an entry that is no MCP server at all."""
+    """Set `transport`, and `command` or `url`, of the tool. Returns False for an entry that is no MCP server."""
     kind_key, kind = draft.pop("type", "transport")
     if str(kind) in _GOOSE_PARTS and draft.program == "goose":
         draft.warn((kind_key,), f"unsupported: {quote_value(kind)} is a part of goose, not a server of its own")
@@ -58,7 +58,7 @@ def translate_transport(draft: ToolDraft, expand: Expand) -> bool:
 
 
 def transport_of(url: str) -> str:
-    """The transport that a URL asks for, when nothing else says it."""
+    """The transport of a URL for which none is named."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -69,7 +69,7 @@ def transport_of(url: str) -> str:
 
 
 def drop_foreign_keys(draft: ToolDraft) -> None:
-    """Keys that have no meaning for the transport are harmless in other programs: here they are said, and not used."""
+    """Remove keys without a meaning for the transport, with a warning: other programs ignore them."""
     transport = draft.tool["transport"]
     for key in list(draft.tool):
         transports = FIELD_TRANSPORTS.get(key)
@@ -95,8 +95,9 @@ def _transport_of_url(program: str, key: str, url: str) -> str:
     if key == "httpUrl":
         return "http"
     usual = transport_of(url)
+    # Gemini CLI has 'httpUrl' for streamable HTTP, and 'url' for SSE.
     if key == "url" and program == GEMINI and usual == "http" and not urlsplit(url).path.rstrip("/").endswith("/mcp"):
-        return "sse"  # its 'httpUrl' is the other kind
+        return "sse"
     return usual
 
 
@@ -109,34 +110,34 @@ def _put_url(draft: ToolDraft, key: str, url: Any) -> None:
 
 def _put_command(draft: ToolDraft, key: str, command: Any) -> None:
     args_key, args = draft.pop("args", "arguments")
-    words = list(command) if isinstance(command, list) else [command]
-    words = [word for word in words if word is not None]
+    argv = list(command) if isinstance(command, list) else [command]
+    argv = [each for each in argv if each is not None]
     rest = draft.scalar_texts((args_key,), args) if isinstance(args, list) else args
-    if not words:
+    if not argv:
         draft.set_key("args", rest, (args_key,))
         return
     if isinstance(command, str) and not args_key and " " in command:
-        words = _split_command_line(command) or words
+        argv = _split_command_line(command) or argv
     if isinstance(rest, list) or rest is None:
-        words, more = words[:1], [*words[1:], *(rest or [])]
+        argv, more = argv[:1], [*argv[1:], *(rest or [])]
         rest = more or rest
-    program, rest = _unwrap_command(draft, key, words[0], rest)
+    program, rest = _unwrap_command(draft, key, argv[0], rest)
     draft.set_key("command", program, (key,))
     if rest is not None:
         draft.set_key("args", rest, (args_key or key,))
 
 
 def _split_command_line(command: str) -> list[str]:
-    """A whole command line in one text, when it begins with a command that may start a server."""
+    """The parts of a command line that starts with an allowed command; empty for any other text."""
     try:
-        words = shlex.split(command)
+        argv = shlex.split(command)
     except ValueError:
         return []
-    return words if words and words[0] in COMMANDS else []
+    return argv if argv and argv[0] in COMMANDS else []
 
 
 def _unwrap_command(draft: ToolDraft, key: str, program: Any, args: Any) -> tuple[Any, Any]:
-    """`cmd /c npx` is npx; a full path to npx, uvx or docker is looked up on PATH instead."""
+    """Reduce `cmd /c npx` to `npx`, and the full path of an allowed command to its name, which is found on PATH."""
     if not isinstance(program, str):
         return program, args
     if _program_name(program) == "cmd" and isinstance(args, list) and len(args) > 1 and str(args[0]).lower() == "/c":

@@ -1,4 +1,7 @@
-"""What `${...}` means in the files of other programs: what has a meaning without an editor, and what has none."""
+"""References of files of other programs: those with a meaning outside an editor, and the problems of the others.
+
+The environment has the answers to the `inputs` of a file: `${input:api-key}` is the variable `INPUT_API_KEY`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from holodeck.config.env_loader import malformed_reference_problem, missing_variable_problem
-from holodeck.config.interpolation import Vocabulary
+from holodeck.config.interpolation import Vocabulary, malformed_reference_problem, missing_variable_problem
 from holodeck.lib.errors import Problem
 from holodeck.models.file_model import quote_value
 
@@ -28,8 +30,8 @@ _EDITOR_KINDS: Mapping[str, str] = {
 def build_vocabulary(
     workspace: Path, environ: Mapping[str, str], inputs: Iterable[Mapping[str, Any]], cwd: Path
 ) -> Vocabulary:
-    """The words of a file: folders, separators, and answers to its `inputs` from the environment."""
-    words = {
+    """The vocabulary of a file: folders, separators, and the answers to its `inputs` from the environment."""
+    fixed_values = {
         "workspaceFolder": str(workspace),
         "workspaceFolderBasename": workspace.name,
         "userHome": str(Path.home()),
@@ -39,7 +41,7 @@ def build_vocabulary(
     }
     known = {str(item.get("id")): item for item in inputs}
     answers = {f"input:{name}": _find_input_answer(name, item, environ) for name, item in known.items()}
-    words |= {name: answer for name, answer in answers.items() if answer is not None}
+    fixed_values |= {name: answer for name, answer in answers.items() if answer is not None}
 
     def malformed_problem(written: str) -> Problem:
         kind, colon, name = written.removeprefix("${").removesuffix("}").partition(":")
@@ -49,18 +51,20 @@ def build_vocabulary(
             return _editor_only_problem(written, _EDITOR_KINDS[kind])
         return malformed_reference_problem(written)
 
-    return Vocabulary(words=words, missing_problem=_missing_variable_problem, malformed_problem=malformed_problem)
+    return Vocabulary(
+        fixed_values=fixed_values, missing_problem=_missing_variable_problem, malformed_problem=malformed_problem
+    )
 
 
 def input_variable(name: str) -> str:
-    """The environment variable that answers an input: `api-key` is asked of `INPUT_API_KEY`."""
+    """The environment variable with the answer to an input: `INPUT_API_KEY` for `api-key`."""
     return "INPUT_" + re.sub(r"[^A-Za-z0-9]+", "_", name).upper()
 
 
 def _find_input_answer(name: str, item: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
-    given = environ.get(input_variable(name))
+    answer = environ.get(input_variable(name))
     default = item.get("default")
-    return given if given is not None else default if isinstance(default, str) and default else None
+    return answer if answer is not None else default if isinstance(default, str) and default else None
 
 
 def _unanswered_input_problem(name: str, item: Mapping[str, Any] | None, environ: Mapping[str, str]) -> Problem:

@@ -128,7 +128,9 @@ class PostgresStore:
             async with asyncio.timeout(POSTGRES_TIMEOUT):
                 await lock.acquire()
         except TimeoutError:
-            raise StorageError("The database cannot be used: it does not answer earlier requests of this caller.") from None
+            raise StorageError(
+                "The database cannot be used: it does not answer earlier requests of this caller."
+            ) from None
         try:
             yield
         finally:
