@@ -104,15 +104,18 @@ def main() -> None:
 
 def _prepare_and_run() -> NoReturn:
     from holodeck.cli.output.colours import can_use_colours
+    from holodeck.cli.output.output_errors import raise_output_errors
     from holodeck.lib.system.fd_limits import fill_standard_streams
 
     fill_standard_streams()
+    raise_output_errors()
     colours = None if can_use_colours() else False  # None: those of a terminal, and of nothing else
     with click.Context(cli, color=colours):
         _run_command(colours)
 
 
 def _run_command(colours: bool | None) -> NoReturn:
+    from holodeck.cli.output.output_errors import OutputError
     from holodeck.lib.errors import ConfigError, HoloDeckError
 
     try:
@@ -121,6 +124,8 @@ def _run_command(colours: bool | None) -> NoReturn:
         click.echo("\nStopped.", err=True)
         sys.exit(EXIT_INTERRUPTED)
     except click.ClickException as error:
+        if isinstance(error, OutputError):
+            error.discard_output()
         error.show()
         sys.exit(error.exit_code)
     except ConfigError as error:

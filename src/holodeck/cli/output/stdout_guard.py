@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+from holodeck.cli.output.output_errors import open_checked
 from holodeck.lib import log
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def take_over_stdout(on_output: Callable[[bytes], None]) -> TextIO:
     What others print goes to `on_output`; what the processes that they start do, to standard error.
     """
     sys.stdout.flush()
-    own = os.fdopen(os.dup(_STDOUT), "w", encoding=sys.stdout.encoding, errors="backslashreplace")
+    own = open_checked(os.dup(_STDOUT), sys.stdout.encoding)
     os.dup2(_STDERR, _STDOUT)
     sys.stdout = _open_text_stream(on_output, _STDERR)
     return own

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections import deque
@@ -17,7 +16,6 @@ from holodeck.cli.output import stdin
 from holodeck.cli.output.colours import can_use_colours
 from holodeck.cli.output.progress import Progress
 from holodeck.cli.output.stdout_guard import take_over_stdout, write_stderr
-from holodeck.lib.errors import ExecutionError
 from holodeck.lib.escape import escape_unprintable
 
 # Written while a person thinks about a question: more than anybody scrolls back.
@@ -92,9 +90,8 @@ class Terminal:
             self.end_line()
         self._open_line = self._out if self.is_stdout_terminal and not text.endswith("\n") else None
         self._progress.restart("" if self._open_line else self._waiting_for)
-        with self._output() as out:
-            out.write(escape_unprintable(text) if self.is_stdout_terminal else text)
-            out.flush()
+        self._out.write(escape_unprintable(text) if self.is_stdout_terminal else text)
+        self._out.flush()
 
     def print_line(self, text: str = "") -> None:
         """A line that was asked for, on stdout: part of a result, or all of it."""
@@ -103,20 +100,7 @@ class Terminal:
     def _print_line(self, text: str) -> None:
         self.end_line()
         self._progress.clear()
-        with self._output() as out:
-            click.echo(text, file=out)
-
-    @contextmanager
-    def _output(self) -> Iterator[TextIO]:
-        """Standard output, to be written to. A full disk is an `ExecutionError`, a reader that has gone stays one."""
-        try:
-            yield self._out
-        except OSError as error:
-            # Closing the stream writes what is left in its buffer once more, and Python 3.13 reports that failure.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
-            if isinstance(error, BrokenPipeError):
-                raise
-            raise ExecutionError(f"The answer cannot be written: {error.strerror}.") from None
+        click.echo(text, file=self._out)
 
     def guard_stdout(self) -> None:
         """From now on stdout is for what is written here, and what the project's own code prints goes to stderr."""
@@ -175,8 +159,8 @@ class Terminal:
 
         self.end_line()
         width = None if self.is_stdout_terminal else PIPE_WIDTH
-        with self._output() as out:
-            show_table(Console(file=out, highlight=False, markup=False, emoji=False, width=width), columns, rows)
+        console = Console(file=self._out, highlight=False, markup=False, emoji=False, width=width)
+        show_table(console, columns, rows)
 
     def show_waiting(self, what: str) -> None:
         """Say what everybody is waiting for, if it takes longer than a moment. Nothing: the end of waiting."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holodeck.cli.interruptible import run_interruptible
+from holodeck.cli.output.output_errors import OutputError
 from holodeck.cli.output.progress import Progress
 from holodeck.config.agent_loader import LoadedTool
 from holodeck.lib.errors import HoloDeckError, MCPError
@@ -43,10 +44,14 @@ def run_with_logging(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
     try:
         return run_interruptible(work)
     except BaseExceptionGroup as errors:
-        _, others = errors.split(BrokenPipeError)
-        if others is None:  # the reader of our output has gone, while several servers were being asked
-            raise BrokenPipeError from None
-        raise
+        # Results are printed in the tasks that query the servers: the error of standard output comes in a group.
+        _, others = errors.split((BrokenPipeError, OutputError))
+        if others is not None:
+            raise
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
 
 
 @asynccontextmanager
