@@ -1,6 +1,8 @@
-"""Ctrl-C while no work listens for it: the command is left, and pressed again, it ends at once. Never a traceback.
+"""SIGINT handlers for the parts of a command in which no event loop handles Ctrl-C.
 
-Python raises `KeyboardInterrupt` at each press: at a second one, also within what leaves because of the first.
+The first press raises `KeyboardInterrupt`, which unwinds the command. A second press ends the process at once: Python's
+own handler would raise `KeyboardInterrupt` again, inside the code that cleans up, and print a traceback.
+Each function here changes the handler only if it is still the one that `install_interrupt_handler` installed.
 """
 
 from __future__ import annotations
@@ -11,18 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-EXIT_INTERRUPTED = 130  # the exit code: 128 and the number of the signal
+# 128 plus the number of SIGINT, as shells report it.
+EXIT_INTERRUPTED = 130
 
 
 def install_interrupt_handler() -> None:
-    """From now on. A job in the background was told to ignore it, and does."""
+    """Install `interrupt_once`, unless SIGINT is ignored, as a shell sets it for a background job."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt_once)
 
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """A press ends it at once: what is raised within an import may come out as something else, or not at all."""
+    """Let Ctrl-C end the process at once inside the block.
+
+    For imports: an exception raised during one may be replaced by another, or be lost.
+    """
     is_ours = signal.getsignal(signal.SIGINT) is interrupt_once
     if is_ours:
         signal.signal(signal.SIGINT, _print_and_exit)
@@ -34,25 +40,25 @@ def exit_on_interrupt() -> Iterator[None]:
 
 
 def exit_on_next_interrupt() -> None:
-    """Nothing is left that a press could leave."""
+    """Let the next Ctrl-C end the process at once: the command has finished."""
     if signal.getsignal(signal.SIGINT) is interrupt_once:
         signal.signal(signal.SIGINT, exit_interrupted)
 
 
 def let_asyncio_handle_interrupts() -> None:
-    """`asyncio.run` cancels its work at a press, if nobody else listens."""
+    """Restore Python's own handler, which `asyncio.run` requires before it cancels its task on Ctrl-C."""
     if signal.getsignal(signal.SIGINT) is interrupt_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def interrupt_once(_signal: int, _frame: FrameType | None) -> None:
-    """Raise `KeyboardInterrupt`; the next press ends it."""
+    """Raise `KeyboardInterrupt`; the next press ends the process."""
     signal.signal(signal.SIGINT, exit_interrupted)
     raise KeyboardInterrupt
 
 
 def _print_and_exit(_signal: int, _frame: FrameType | None) -> None:
-    # The next press would run this within itself, and say it twice.
+    # A further press would interrupt this handler and print the line twice.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError):
         os.write(2, b"\nStopped.\n")
@@ -60,5 +66,5 @@ def _print_and_exit(_signal: int, _frame: FrameType | None) -> None:
 
 
 def exit_interrupted(_signal: int, _frame: FrameType | None) -> None:
-    """What is left is to say that it was left: that can be done without."""
+    """End the process at once with the exit code of an interrupt, and without a message."""
     os._exit(EXIT_INTERRUPTED)

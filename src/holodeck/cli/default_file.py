@@ -1,4 +1,4 @@
-"""The file that a command is about: the one that is named, or the usual one of a folder."""
+"""Choice of the file that a command reads: the one named as an argument, or the default of a folder."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _INIT_HINT = "Name a file, or make an agent with 'holodeck init'."
 
 
 def resolve_file(path: str | None, defaults: Sequence[str] = (DEFAULT_AGENT_FILE,), *, fix: str = _INIT_HINT) -> Path:
-    """The file that is named; in a folder, or when nothing is named, the first of the usual ones that is there.
+    """Return `path`; if it is a folder or None, the first of `defaults` that exists in it or in the current folder.
 
-    Raises `ConfigError` when none of several is there. A single one is for whoever reads it to miss.
+    Raises `ConfigError` with `fix` when none of several defaults exists. A single default is returned without a check:
+    the loader reports that it is missing.
     """
     folder = Path(path or "")
     if path and not folder.is_dir():

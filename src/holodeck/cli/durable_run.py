@@ -1,4 +1,8 @@
-"""A durable run at the terminal: like any other, but its id is told, and what is left of it can be gone on with."""
+"""Durable runs at the terminal: `holodeck run --durable` and `holodeck runs resume`.
+
+They differ from plain runs in that each step is stored. The id is printed once the run is stored and claimed by this
+process. After Ctrl-C, calls under way have `INTERRUPT_GRACE` seconds to end, and the command to resume is printed.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,9 @@ from holodeck.models.items import Message
 def start_run(
     loaded: LoadedAgent, question: Message, max_turns: int | None, terminal: Terminal, output: OutputFormat
 ) -> RunResult:
-    """Ask, and keep each step. Raises `ConfigError` when durable runs are not installed."""
-    home, file = find_local_state(os.environ), loaded.path.absolute()
-    task = RunInput(
+    """Run a question and store each step. Raises `ConfigError` when durable runs are not installed."""
+    file = loaded.path.absolute()
+    run_input = RunInput(
         agent=loaded.agent.name,
         file=file,
         digest=file_digest(file),
@@ -37,16 +41,17 @@ def start_run(
         max_turns=max_turns,
     )
     run_id = new_id("run")
-    words = f"{run_id} is durable. After a crash or Ctrl-C: holodeck runs resume {run_id}"
-    return _run_durably(home, loaded, run_id, task, terminal, output, words, is_new=True)
+    notice = f"{run_id} is durable. After a crash or Ctrl-C: holodeck runs resume {run_id}"
+    run_state = find_local_state(os.environ)
+    return _run_durably(run_state, loaded, run_id, run_input, terminal, output, notice, is_new=True)
 
 
 def resume_run(
     run_state: LocalState, run: RunRecord, loaded: LoadedAgent, terminal: Terminal, output: OutputFormat
 ) -> RunResult:
-    """The rest of a run that was interrupted."""
-    words = f"Going on with {run.id}: {_format_step_count(run.steps)} done"
-    return _run_durably(run_state, loaded, run.id, run.input, terminal, output, words, is_new=False)
+    """Run the remaining steps of an interrupted run."""
+    notice = f"Going on with {run.id}: {_format_step_count(run.steps)} done"
+    return _run_durably(run_state, loaded, run.id, run.input, terminal, output, notice, is_new=False)
 
 
 def _run_durably(
@@ -60,7 +65,7 @@ def _run_durably(
     *,
     is_new: bool,
 ) -> RunResult:
-    """`notice` are said once the run is kept, and ours."""
+    """Run or resume. `notice` is printed once the run is stored and claimed by this process."""
 
     async def run_agent() -> RunResult:
         async with open_agent(loaded, terminal) as (agent, _):
@@ -80,8 +85,8 @@ def _run_durably(
     except KeyboardInterrupt:
         _note_resumable(run_state, run_id, terminal)
         raise click.Abort from None
-    with RunStore(run_state) as shelf:
-        shelf.delete_old()
+    with RunStore(run_state) as store:
+        store.delete_old()
     return result
 
 
@@ -90,8 +95,9 @@ def _note_grace_period(terminal: Terminal) -> None:
 
 
 def _note_resumable(run_state: LocalState, run_id: str, terminal: Terminal) -> None:
-    with suppress(ExecutionError), RunStore(run_state) as shelf:  # stopped before it was kept, it is not there
-        run = shelf.require_run(run_id)
+    # A run that was stopped before it was stored cannot be found, and cannot be resumed.
+    with suppress(ExecutionError), RunStore(run_state) as store:
+        run = store.require_run(run_id)
         if run.status in {"running", "interrupted"}:
             terminal.note(
                 f"Left after {_format_step_count(run.steps)}. Go on with: holodeck runs resume {run_id}", always=True

@@ -1,7 +1,9 @@
-"""Ctrl-C while something is done: it is left in order. Pressed again, nothing is waited for; once all is left, it ends.
+"""Asynchronous work that Ctrl-C cancels in order.
 
-`asyncio.run` raises `KeyboardInterrupt` at the second Ctrl-C, wherever the process happens to be: within a task that
-nobody looks at, that ends as a traceback. Here each press cancels the work, between two steps of the loop.
+The first press cancels the work, which closes what it opened. A further press cancels it again, so that it waits no
+longer for a graceful end. Once the work has ended, the next press ends the process at once. `asyncio.run` raises
+`KeyboardInterrupt` at the second press, wherever the process happens to be: inside a task whose result is never read,
+that prints a traceback. Here each press cancels the task between two steps of the event loop.
 """
 
 from __future__ import annotations
@@ -14,18 +16,21 @@ from typing import Any, TypeVar
 
 from holodeck.cli.ctrl_c import exit_interrupted, interrupt_once
 
-_MAX_UNDELIVERED = 2  # presses: a loop that has not noticed as many is held by something that does not end
+# Presses that the event loop may leave unprocessed: after as many it is blocked, and `KeyboardInterrupt` is raised.
+_MAX_UNDELIVERED = 2
 
 T = TypeVar("T")
 
 
 def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
-    """The result of the work. Raises `KeyboardInterrupt` when Ctrl-C has ended it."""
+    """Run `work` in a new event loop and return its result. Raises `KeyboardInterrupt` if Ctrl-C ended it."""
     with asyncio.Runner() as runner:
         loop = runner.get_loop()
+        # `run_until_complete` below awaits it.
         task = loop.create_task(work)
         outside = signal.getsignal(signal.SIGINT)
-        if outside not in {interrupt_once, signal.default_int_handler}:  # a job in the background has none
+        # A background job ignores SIGINT: there is nothing to handle.
+        if outside not in {interrupt_once, signal.default_int_handler}:
             return loop.run_until_complete(task)
         presses = _CtrlCHandler(loop, task)
         signal.signal(signal.SIGINT, presses.on_signal)
@@ -40,7 +45,7 @@ def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
 
 
 class _CtrlCHandler:
-    """Each one cancels the task, in the loop's own time."""
+    """Cancels the task at each press, from within the event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
         self.pressed = self.delivered = 0

@@ -1,4 +1,4 @@
-"""An agent for a command: its file read, its warnings shown, the person at the terminal wired to it."""
+"""Loading and opening of the agent that a command runs, with the terminal wired to its questions and notices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_and_warn(file: str, screen: Screen) -> LoadedAgent:
-    """Read the file of an agent, or of the agent in a folder. Raises `ConfigError`."""
+    """Read an agent file, or that of a folder, and print its warnings. Raises `ConfigError`."""
     loaded = read_agent(resolve_file(file))
     if loaded.warnings and not screen.is_quiet:
         print_problems(loaded.warnings)
@@ -30,7 +30,10 @@ def read_and_warn(file: str, screen: Screen) -> LoadedAgent:
 
 @asynccontextmanager
 async def open_agent(loaded: LoadedAgent, screen: Screen) -> AsyncIterator[tuple[Agent, ServerNotices]]:
-    """The agent, ready to run; its servers are gone when the block is left."""
+    """Yield the agent, ready to run, and the notices about its servers. Leaving the block ends the servers.
+
+    From here on, `screen` keeps what the project's own code prints apart from the answer.
+    """
 
     def show_notice(sentence: str, is_bad: bool) -> None:
         screen.note(sentence, **({"fg": "yellow"} if is_bad else {"dim": True}))
@@ -46,7 +49,7 @@ async def open_agent(loaded: LoadedAgent, screen: Screen) -> AsyncIterator[tuple
 
 @asynccontextmanager
 async def _trace_if_enabled() -> AsyncIterator[None]:
-    """Traces of what the agent does, if the standard OTEL_* variables ask for them."""
+    """Export traces inside the block, if the standard OTEL_* variables configure it."""
     if not is_configured_in(os.environ):
         yield
         return

@@ -1,4 +1,9 @@
-"""The `holodeck` command: a table of commands, each imported only when it is used, so that help is instant."""
+"""The `holodeck` command group, and the boundary at which errors become messages and exit codes.
+
+Commands stand in a table and are imported only when they are used, so that help is instant. Exit codes: 0 success, 1 an
+error at run time, 2 wrong configuration or usage, 130 interrupted; a command may define others. Errors that a user can
+fix are printed as sentences, never as tracebacks.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +18,11 @@ from holodeck import __version__
 from holodeck.cli.ctrl_c import EXIT_INTERRUPTED, exit_on_interrupt, exit_on_next_interrupt
 
 CommandTable = Mapping[str, tuple[str, str]]
-"""By the name of a command: the module that defines it as `command`, and its line of help."""
+"""Maps the name of a command to the module that defines it as `command`, and to its line of help."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands stand in a table, in its order."""
+    """A group that lists its commands from a table, in its order, and imports one when it is used."""
 
     def __init__(self, *args: Any, table: CommandTable, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -55,21 +60,21 @@ class LazyGroup(click.Group):
 
 _COMMANDS: dict[str, tuple[str, str]] = {
     "chat": ("holodeck.cli.commands.chat", "Talk with an agent."),
-    "init": ("holodeck.cli.commands.init", "Make a new agent project that works as it is."),
-    "keys": ("holodeck.cli.commands.keys", "Make keys for the callers of a gateway."),
-    "mcp": ("holodeck.cli.commands.mcp.group", "Look at MCP servers and call their tools; no model needed."),
-    "model": ("holodeck.cli.commands.model", "Fetch and list the weights of local models."),
+    "init": ("holodeck.cli.commands.init", "Create a new agent project that runs as it is."),
+    "keys": ("holodeck.cli.commands.keys", "Create keys for the callers of a gateway."),
+    "mcp": ("holodeck.cli.commands.mcp.group", "Inspect MCP servers and call their tools; no model needed."),
+    "model": ("holodeck.cli.commands.model", "Download and list the weights of local models."),
     "run": ("holodeck.cli.commands.run", "Ask an agent one question."),
-    "runs": ("holodeck.cli.commands.runs.group", "Durable runs: list them, look at one, go on with it, cancel it."),
-    "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of agent.yaml, for editors."),
+    "runs": ("holodeck.cli.commands.runs.group", "List, show, resume and cancel durable runs."),
+    "schema": ("holodeck.cli.commands.schema", "Print the JSON Schema of a configuration file, for editors."),
     "serve": ("holodeck.cli.commands.serve", "Serve agents and models over HTTP, for the OpenAI SDKs."),
-    "test": ("holodeck.cli.commands.test", "Run the test cases of an agent and say why one failed."),
+    "test": ("holodeck.cli.commands.test", "Run the test cases of an agent and show why one failed."),
     "validate": ("holodeck.cli.commands.validate", "Check an agent or gateway file; nothing is started or dialled."),
 }
 
 _EPILOG = """\b
 Examples:
-  holodeck init my-agent            make a project
+  holodeck init my-agent            create a project
   holodeck validate                 check ./agent.yaml
   holodeck run "What can you do?"   ask it one question
   holodeck chat                     talk with it
@@ -78,7 +83,7 @@ Examples:
   holodeck serve                    serve it to the OpenAI SDKs
 
 \b
-Exit codes: 0 good, 1 wrong at run time, 2 wrong configuration or usage."""
+Exit codes: 0 success, 1 error at run time, 2 wrong configuration or usage."""
 
 
 @click.group(
@@ -93,10 +98,11 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run a command: errors that are a person's to fix are sentences, never tracebacks."""
+    """Run the command named in `sys.argv` and exit."""
     try:
         _prepare_and_run()
-    except KeyboardInterrupt:  # before there is a command to leave
+    # Ctrl-C before the command has started.
+    except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     finally:
         exit_on_next_interrupt()
@@ -109,7 +115,8 @@ def _prepare_and_run() -> NoReturn:
 
     fill_standard_streams()
     raise_output_errors()
-    colours = None if can_use_colours() else False  # None: those of a terminal, and of nothing else
+    # None: click uses colours on a terminal only.
+    colours = None if can_use_colours() else False
     with click.Context(cli, color=colours):
         _run_command(colours)
 
@@ -138,7 +145,8 @@ def _run_command(colours: bool | None) -> NoReturn:
 
         click.echo(f"Error: {escape_unprintable(str(error))}", err=True)
         sys.exit(1)
-    except BrokenPipeError:  # the reader has gone, as `| head` does
+    # The reader has closed the pipe, as `| head` does.
+    except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,4 +1,4 @@
-"""A conversation with an agent: what was said so far, kept so that every next question is valid."""
+"""History of a chat with an agent, in a form in which each next request to the model is valid."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class ChatHistory:
-    """Asks with everything that was said before. An answer that is stopped stays, marked as stopped."""
+    """Sends each question with all items before it. A cancelled answer stays in the history, marked as stopped."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.items: list[Item] = []
 
     async def ask(self, question: Sequence[Item], on_event: Callable[[Event], None]) -> RunResult:
-        """Ask and show what happens. Cancelling stops the answer; the conversation keeps what there is of it."""
+        """Run a question and pass its events to `on_event`. After a cancellation, the partial answer is stored."""
         record = RunTranscript()
         try:
             async with aclosing(self._agent.stream(question, history=tuple(self.items))) as events:
@@ -42,5 +42,6 @@ class ChatHistory:
 
     def _append(self, question: Sequence[Item], record: RunTranscript) -> None:
         added = record.build_history()
-        if added:  # a question that the model never took is not part of the conversation: it will be asked again
+        # A question that the model did not accept is not part of the history: the user will ask it again.
+        if added:
             self.items += [*question, *added]

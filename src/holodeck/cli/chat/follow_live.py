@@ -1,4 +1,4 @@
-"""A run in a conversation: the events of the engine, drawn on the live screen."""
+"""Display of a run in `holodeck chat`: the events of the engine, drawn on the live screen."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ class LiveFollower:
 
     def _on_run_finished(self, result: RunResult) -> None:
         self._screen.end_text()
-        if (told := failure_line(result)) is not None:
-            self._screen.note(told[0], fg=told[1])
+        if (failure := failure_line(result)) is not None:
+            self._screen.note(failure[0], fg=failure[1])
         self._screen.note(run_summary_line(result), dim=True)

@@ -1,4 +1,4 @@
-"""Where the lines of a chat come from: an editor with a history on a terminal, standard input otherwise."""
+"""Input lines of a chat: from an editor with history and completion on a terminal, otherwise from a pipe."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings
 
 _PROMPT = "you> "
-_CHUNK = 65_536  # bytes: what a pipe holds
+# Bytes per read: the capacity of a pipe.
+_CHUNK = 65_536
 
 
 class LineReader(Protocol):
-    """Gives one line after the other. Raises `EOFError` at the end, `KeyboardInterrupt` for Ctrl-C at an empty line."""
+    """Reads lines. Raises `EOFError` at the end of input, `KeyboardInterrupt` for Ctrl-C at an empty line."""
 
     async def read_line(self) -> str: ...
 
     async def ask(self, prompt: str) -> str | None:
-        """An answer to a question; None when there is none."""
+        """Ask the user for one line; None if there is no answer."""
         ...
 
 
 class EditorReader:
-    """Lines that a person edits, with a history that outlives the chat and completion of commands."""
+    """Line editor with completion of commands and a history that is stored in a file."""
 
     def __init__(self, names: Callable[[], Iterable[str]]) -> None:
         from prompt_toolkit import PromptSession
@@ -52,7 +53,8 @@ class EditorReader:
     async def read_line(self) -> str:
         from prompt_toolkit.patch_stdout import patch_stdout
 
-        with patch_stdout(raw=True):  # what a server does meanwhile is told above the line
+        # Notices about servers are printed above the line that is being edited.
+        with patch_stdout(raw=True):
             return await self._session.prompt_async(_PROMPT, handle_sigint=False)
 
     async def ask(self, prompt: str) -> str | None:
@@ -63,7 +65,7 @@ class EditorReader:
 
 
 class PipeReader:
-    """Lines from standard input, read beside whatever else goes on."""
+    """Lines from standard input. Raises `ExecutionError` for one over `MAX_QUESTION_BYTES`."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -83,11 +85,12 @@ class PipeReader:
         return line.decode("utf-8", "replace").rstrip("\r")
 
     async def ask(self, prompt: str) -> str | None:
-        return None  # the next line is a question of its own
+        # The next line of a pipe is a question of its own.
+        return None
 
 
 def _open_history() -> History:
-    """A file that only its owner can read, where programs keep such things; nothing when it cannot be had."""
+    """Open the history file in the XDG state folder, with mode 600; in memory if that fails."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
@@ -101,7 +104,7 @@ def _open_history() -> History:
 
 
 def _build_key_bindings() -> KeyBindings:
-    """Ctrl-C clears the line, and leaves when there is nothing to clear; Alt-Enter begins another line."""
+    """Bind Ctrl-C to clear the line, or to leave if it is empty, and Alt-Enter to a line break."""
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
     keys = KeyBindings()

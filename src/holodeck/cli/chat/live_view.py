@@ -1,4 +1,9 @@
-"""A conversation on a terminal: finished blocks of an answer are rendered for good, the rest is drawn live below."""
+"""Live view of `holodeck chat` on a terminal.
+
+Finished Markdown blocks of an answer are printed for good. The block in progress, running calls and the current phase
+are redrawn below them every `LIVE_STEP` seconds by a task, which runs only inside `draw_live` and pauses while a
+question to the user is open. All text from models and servers is escaped before it is drawn.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +28,28 @@ from holodeck.cli.output import stdin
 from holodeck.cli.output.tables import show_table
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import PROGRESS_DELAY
+from holodeck.lib.tasks import TaskSet
 
-# The same in a chat.
+# Characters of output deferred while a question to the user is open; more is dropped.
 MAX_BUFFERED_CHARS = 1_000_000
-# Seconds between two pictures of an answer that is being written: fluent, and cheap.
+# Seconds between two redraws of an answer in progress: fluent, and cheap.
 LIVE_STEP = 0.08
-# Characters of a block in progress that are rendered each time; a longer one is shown plain.
+# Characters of a block in progress that are rendered as Markdown at each redraw; a longer one is shown as plain text.
 MAX_LIVE_MARKDOWN = 4_000
+# Seconds for the redrawing task to end: it only sleeps and draws.
+_CLOSE_TIMEOUT = 1.0
 
-
+_FRAMES = "|/-\\"
+# Lines left free below a block in progress, for running calls.
+_LINES_BELOW = 4
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 def finished_blocks(text: str) -> tuple[str, str]:
-    """What is finished, and the rest. A block ends at a blank line outside code, before a line without indentation."""
+    """Split Markdown into finished blocks and the rest.
+
+    A block ends at a blank line outside fenced code that is followed by a line without indentation.
+    """
     fence = ""
     end = 0
     position = 0
@@ -56,19 +69,15 @@ def finished_blocks(text: str) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
-_FRAMES = "|/-\\"
-_LINES_BELOW = 4  # lines that are left free under a block in progress
-
-
 class LiveScreen:
-    """Draws while an answer is written. Text from outside is made harmless here."""
+    """The `Screen` of an interactive chat. See the module for what is printed and what is redrawn."""
 
     def __init__(self) -> None:
         self.is_quiet = False
         self.can_ask = stdin.is_terminal()
         self.console = Console(highlight=False, markup=False, emoji=False)
         self._live: Live | None = None
-        self._ticker: asyncio.Task[None] | None = None
+        self._tasks = TaskSet()
         self._tail = ""
         self._has_block = False
         self._running_calls: dict[str, tuple[str, float]] = {}
@@ -76,31 +85,32 @@ class LiveScreen:
         self._waiting_since = time.monotonic()
 
     def guard_stdout(self) -> None:
-        """The conversation and what functions print are on the same terminal; each in its place, while it is drawn."""
+        """Do nothing: rich prints what functions print above the live part of the screen."""
 
-    # Lines that stay
+    # Output that stays
 
     def note(self, text: str, *, always: bool = False, **style: Any) -> None:
-        """A line about what happens."""
+        """Print a line about the run."""
         shown = Style(color=style.get("fg"), dim=style.get("dim"), bold=style.get("bold"))
         self.console.print(Text(escape_unprintable(text), style=shown), soft_wrap=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows of text."""
+        """Print a table."""
         show_table(self.console, columns, rows)
 
     # An answer in progress
 
     def write(self, text: str) -> None:
-        """More of the answer."""
+        """Append to the answer."""
         begins_line = "\n" in text or self._tail.endswith("\n")
         self._tail += escape_unprintable(text)
-        if begins_line:  # a block ends only where another line begins
+        # A block can end only where another line begins.
+        if begins_line:
             done, self._tail = finished_blocks(self._tail)
             self._print_block(done)
 
     def end_text(self) -> None:
-        """The message is whole: all of it stays."""
+        """Print the rest of the message for good: it is complete."""
         done, self._tail = self._tail, ""
         self._print_block(done)
         self._has_block = False
@@ -109,7 +119,7 @@ class LiveScreen:
         self._waiting_for, self._waiting_since = what, time.monotonic()
 
     def start_call(self, call_id: str, title: str) -> None:
-        """A call is running."""
+        """Show a call as running."""
         self._running_calls[call_id] = (title, time.monotonic())
 
     def update_call(self, call_id: str, text: str) -> None:
@@ -122,7 +132,7 @@ class LiveScreen:
 
     @contextmanager
     def draw_live(self) -> Iterator[None]:
-        """Draw live until the end of the block; what was written by then stays, whatever happened."""
+        """Redraw inside the block. At its end, also after an error, what was written is printed for good."""
         self._start_live()
         try:
             yield
@@ -134,15 +144,15 @@ class LiveScreen:
 
     @contextmanager
     def pause_output(self) -> Iterator[None]:
-        """Keep the screen as it is while a person answers a question: what is printed meanwhile follows the answer."""
+        """Defer all output inside the block, while the user answers a question; it follows afterwards."""
         was_drawing = self._live is not None
         self._stop_live()
-        held = _DeferredOutput()
+        deferred = _DeferredOutput()
         try:
-            with redirect_stdout(held):
+            with redirect_stdout(deferred):
                 yield
         finally:
-            sys.stdout.write(held.getvalue())
+            sys.stdout.write(deferred.getvalue())
             sys.stdout.flush()
             if was_drawing:
                 self._start_live()
@@ -152,22 +162,21 @@ class LiveScreen:
             console=self.console,
             auto_refresh=False,
             transient=True,
-            redirect_stdout=True,  # what the project's own code prints is shown above the picture
+            # What the project's own code prints is shown above the live part.
+            redirect_stdout=True,
             redirect_stderr=True,
             vertical_overflow="crop",
         )
         self._live.start()
-        self._ticker = asyncio.get_running_loop().create_task(self._tick(self._live), name="live screen")
+        self._tasks.start(self._redraw(self._live), name="live screen")
 
     def _stop_live(self) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
-            self._ticker = None
+        self._tasks.cancel()
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    async def _tick(self, live: Live) -> None:
+    async def _redraw(self, live: Live) -> None:
         with suppress(asyncio.CancelledError):
             while True:
                 live.update(self._render(), refresh=True)
@@ -187,8 +196,8 @@ class LiveScreen:
 
     def _spinner_line(self, what: str, seconds: float) -> Text:
         frame = _FRAMES[int(time.monotonic() / LIVE_STEP / 2) % len(_FRAMES)]
-        room = self.console.width - 12
-        return Text(f"{frame} {one_line(what, room)} {seconds:.0f} s", style="dim", no_wrap=True, overflow="crop")
+        width = self.console.width - 12
+        return Text(f"{frame} {one_line(what, width)} {seconds:.0f} s", style="dim", no_wrap=True, overflow="crop")
 
     def _print_block(self, text: str) -> None:
         if text.strip():
@@ -204,10 +213,11 @@ class LiveScreen:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._stop_live()
+        await self._tasks.close(_CLOSE_TIMEOUT)
 
 
 class _DeferredOutput(io.StringIO):
-    """A terminal's output that is shown later; of very much the rest is dropped."""
+    """Terminal output that is written later. Beyond `MAX_BUFFERED_CHARS` the rest is dropped."""
 
     def isatty(self) -> bool:
         return True
@@ -219,7 +229,7 @@ class _DeferredOutput(io.StringIO):
 
 
 class _Block:
-    """A finished block without the empty lines around it: those between blocks are the screen's own."""
+    """A finished block without the empty lines around it: `_print_block` separates blocks."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -236,7 +246,7 @@ class _Block:
 
 
 class _Tail:
-    """The last lines of a block that is being written: what is new is at its end."""
+    """The last lines of a block in progress, as many as fit on the screen."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -258,5 +268,5 @@ def _is_blank(line: Sequence[Segment]) -> bool:
 
 
 def _render_markdown(text: str) -> Markdown:
-    """Links show where they lead."""
+    # Without hyperlinks, the target of a link is visible.
     return Markdown(text, hyperlinks=False, code_theme="ansi_dark")

@@ -1,4 +1,4 @@
-"""The prompts of all servers as commands of a chat: `/review code=...`."""
+"""Prompts of the MCP servers as commands of a chat: `/review code=...`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEY_VALUE = re.compile(r"([^\s=]+)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class PromptCommand:
-    """A prompt of a server under the name by which a person calls it."""
+    """A prompt of a server, under the name of its command."""
 
     name: str
     server: MCPPlugin
@@ -42,12 +42,12 @@ class PromptCommand:
         return [str(argument.get("name")) for argument in self.info.arguments if argument.get("required") is True]
 
     def describe(self, argument: str) -> str:
-        """What the server says about an argument."""
+        """Return the description of an argument, or its name."""
         found = next((each for each in self.info.arguments if each.get("name") == argument), {})
         return str(found.get("description") or argument)
 
     async def render(self, arguments: Mapping[str, str]) -> tuple[Message, ...]:
-        """The messages that the server makes of it. Raises `MCPError`."""
+        """Return the messages of the prompt with these arguments. Raises `MCPError`."""
         result = await self.server.get_prompt(self.info.name, **arguments)
         return tuple(
             Message(role="assistant" if message.role == "assistant" else "user", content=tuple(message.content))
@@ -56,7 +56,10 @@ class PromptCommand:
 
 
 async def find_prompts(agent: Agent, taken: Collection[str]) -> tuple[list[PromptCommand], list[MCPError]]:
-    """The prompts of every server that answers, and why others do not. A name that is not free gets its server's."""
+    """List the prompts of all servers, and the errors of those that failed.
+
+    A name that is in `taken`, or that several servers have, is prefixed with the name of its server.
+    """
     servers = list(agent.mcp.servers.values())
     listed = await asyncio.gather(*(server.list_prompts() for server in servers), return_exceptions=True)
     offered: list[tuple[MCPPlugin, MCPPromptInfo]] = []
@@ -80,9 +83,9 @@ async def find_prompts(agent: Agent, taken: Collection[str]) -> tuple[list[Promp
 
 
 def parse_prompt_arguments(text: str, names: Sequence[str]) -> dict[str, str]:
-    """What a person wrote after the name: `key=value`, or values in order; the last one takes all that is left.
+    """Parse the text after a command: `key=value` pairs, or values in order; the last argument takes the rest.
 
-    Raises `ValueError` in words.
+    Raises `ValueError` with a message for the user.
     """
     if not text.strip():
         return {}
@@ -92,29 +95,30 @@ def parse_prompt_arguments(text: str, names: Sequence[str]) -> dict[str, str]:
         return {names[0]: text.strip()}
     try:
         words = shlex.split(text)
-    except ValueError:  # an apostrophe, not a quotation
+    # An apostrophe in plain text is not a quotation.
+    except ValueError:
         words = text.split()
-    given: dict[str, str] = {}
-    loose: list[str] = []
+    arguments: dict[str, str] = {}
+    positional: list[str] = []
     for word in words:
         match = _KEY_VALUE.fullmatch(word)
         if match and match.group(1) in names:
-            given[match.group(1)] = match.group(2)
+            arguments[match.group(1)] = match.group(2)
         else:
-            loose.append(word)
-    free = [name for name in names if name not in given]
-    if loose and not free:
-        raise ValueError(f"'{loose[0]}' is one too many; its arguments are: {', '.join(names)}.")
+            positional.append(word)
+    free = [name for name in names if name not in arguments]
+    if positional and not free:
+        raise ValueError(f"'{positional[0]}' is one too many; its arguments are: {', '.join(names)}.")
     for name in free[:-1]:
-        if loose:
-            given[name] = loose.pop(0)
-    if loose:
-        given[free[-1]] = " ".join(loose)
-    return given
+        if positional:
+            arguments[name] = positional.pop(0)
+    if positional:
+        arguments[free[-1]] = " ".join(positional)
+    return arguments
 
 
 def prompt_rows(prompts: Sequence[PromptCommand]) -> list[tuple[str, str, str, str]]:
-    """For a table: the command, its server, its arguments, what it is for."""
+    """Return table rows: the command, its server, its arguments, its description."""
     return [
         (f"/{prompt.name}", prompt.server.name, _signature(prompt), prompt.info.description or prompt.info.title or "")
         for prompt in prompts
@@ -127,5 +131,5 @@ def _signature(prompt: PromptCommand) -> str:
 
 
 def _typeable_name(name: str) -> str:
-    """A name that can be typed as one word."""
+    # A command is typed as one word.
     return re.sub(r"\s+", "-", name)

@@ -1,4 +1,4 @@
-"""A conversation as a Markdown file to keep: what was said, which tools were called, and what they answered."""
+"""Transcript of a chat as a Markdown file: messages, tool calls and their results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TITLES = {"user": "You", "assistant": "Agent", "system": "System", "developer":
 
 
 def save_transcript(name: str, items: Sequence[Item], file: str) -> Path:
-    """Write the transcript to a new file and return its path. Nothing is ever overwritten."""
+    """Write the transcript to a new file and return its path. Raises `ExecutionError`; never overwrites a file."""
     now = datetime.now().astimezone()
     path = Path(file).expanduser() if file else Path(f"chat-{now:%Y-%m-%d-%H%M%S}.md")
     try:
@@ -30,7 +30,7 @@ def save_transcript(name: str, items: Sequence[Item], file: str) -> Path:
 
 
 def format_transcript(name: str, items: Sequence[Item], now: datetime) -> str:
-    """The text of the file."""
+    """Return the transcript as Markdown."""
     return "\n\n".join([f"# {name}, {now:%Y-%m-%d %H:%M}", *_sections(items)]) + "\n"
 
 
@@ -52,7 +52,7 @@ def _message_text(message: Message) -> str:
 
 
 def _fence_code(text: str) -> str:
-    """In a fence that is longer than any in the text."""
+    # The fence must be longer than any in the text.
     longest = max((len(found) for found in re.findall(r"`+", text)), default=0)
     fence = "`" * max(longest + 1, 3)
     return f"{fence}\n{text}\n{fence}"

@@ -1,4 +1,4 @@
-"""The slash commands of a chat: what each does, and what to say about one that is not there."""
+"""Slash commands of a chat: the built-in ones, and one for each prompt of a server."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
 
 AskLine = Callable[[str], Awaitable[str | None]]
-"""Asks the person for a line; None: there is nobody, or they do not want to."""
+"""Asks the user for a line; None if there is no user or no answer."""
 
 
 class QuitChatError(Exception):
-    """The person wants to go."""
+    """The user ends the chat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class _Command:
 
 
 class SlashCommands:
-    """Runs what begins with a slash. A prompt gives messages, which are then asked."""
+    """Runs lines that begin with a slash. A prompt returns messages, which the chat then sends to the model."""
 
     def __init__(
         self, agent: Agent, history: ChatHistory, screen: Screen, notices: ServerNotices, ask: AskLine
@@ -54,19 +54,19 @@ class SlashCommands:
             "help": _Command(usage="", help="Show this list.", run=self._show_help),
             "tools": _Command(usage="", help="List the tools that the model is offered.", run=self._list_tools),
             "prompts": _Command(usage="", help="List the prompts of the servers.", run=self._list_prompts),
-            "servers": _Command(usage="", help="Show how the servers are.", run=self._list_servers),
-            "reset": _Command(usage="", help="Forget the conversation and begin anew.", run=self._reset),
+            "servers": _Command(usage="", help="Show the state of the servers.", run=self._list_servers),
+            "reset": _Command(usage="", help="Forget the conversation and start a new one.", run=self._reset),
             "save": _Command(usage="[FILE]", help="Write the conversation to a new Markdown file.", run=self._save),
             "quit": _Command(usage="", help="Leave (or Ctrl-D).", run=self._quit),
         }
 
     @property
     def names(self) -> list[str]:
-        """Everything that can follow a slash, as far as it is known."""
+        """Names of all commands. Prompts are included once they have been listed."""
         return [*self._table, *(prompt.name for prompt in self._prompts)]
 
     async def run(self, line: str) -> tuple[Message, ...] | None:
-        """Do what a line says; messages are a question to ask. Raises `QuitChatError`."""
+        """Run the command in `line`. Returned messages are the question to send. Raises `QuitChatError`."""
         name, _, rest = line.removeprefix("/").partition(" ")
         try:
             if name in self._table:
@@ -114,7 +114,8 @@ class SlashCommands:
         from holodeck.tools.mcp.connection.connection import ConnectionState
 
         tools = prompts = "-"
-        if server.state is ConnectionState.CONNECTED:  # asking one that is not would start it
+        # Listing the tools of a server that is not connected would start it.
+        if server.state is ConnectionState.CONNECTED:
             try:
                 tools, prompts = str(len(await server.list_tools())), str(len(await server.list_prompts()))
             except MCPError as error:
@@ -151,11 +152,11 @@ class SlashCommands:
         for argument in prompt.required_arguments:
             if argument in arguments:
                 continue
-            said = await self._ask(f"{one_line(prompt.describe(argument), MAX_DESCRIPTION_SHOWN)} ({argument}): ")
-            if not said:
+            answer = await self._ask(f"{one_line(prompt.describe(argument), MAX_DESCRIPTION_SHOWN)} ({argument}): ")
+            if not answer:
                 self._screen.note(f"/{prompt.name} needs '{argument}'.", always=True, fg="red")
                 return None
-            arguments[argument] = said
+            arguments[argument] = answer
         messages = await prompt.render(arguments)
         if not messages:
             self._screen.note(f"/{prompt.name}: the server gave an empty prompt.", always=True, fg="red")

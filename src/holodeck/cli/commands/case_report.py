@@ -1,4 +1,4 @@
-"""The outcome of an agent's test cases, for a person in a terminal, for a program, and for a file to keep."""
+"""Reports about test cases: lines and a table for a terminal, data for `--json`, and a Markdown or JSON file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLOURS: Mapping[Outcome, str] = {"passed": "green", "failed": "red", "not_judg
 
 
 def print_verdict(verdict: Verdict, say: Callable[[str], None]) -> None:
-    """One case: whether it passed, why not, what was called, and the answer beside the truth."""
+    """Print one case: its outcome, why it failed, its tool calls, and the answer beside the ground truth."""
     outcome = verdict.outcome
     say(
         click.style(_LABELS[outcome].upper(), fg=_COLOURS[outcome], bold=True)
@@ -39,7 +39,7 @@ def print_verdict(verdict: Verdict, say: Callable[[str], None]) -> None:
 
 
 def summary_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, str, str, str]]:
-    """For a table: verdict, case, calls, turns, tokens, time."""
+    """Return table rows: verdict, case, calls, turns, tokens, time."""
     return [
         (
             _LABELS[verdict.outcome],
@@ -54,7 +54,7 @@ def summary_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, str, str, str, 
 
 
 def format_counts(verdicts: Sequence[Verdict]) -> str:
-    """`3 passed, 1 failed, 2 not judged`."""
+    """Return a text such as `3 passed, 1 failed, 2 not judged`."""
     return _format_counter(Counter(verdict.outcome for verdict in verdicts))
 
 
@@ -66,7 +66,7 @@ def _format_counter(number: Mapping[str, int]) -> str:
 
 
 def build_report(agent: str, file: str, verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Everything, for programs."""
+    """Return all verdicts as data for `--json` and report files."""
     number = Counter(verdict.outcome for verdict in verdicts)
     return {
         "agent": agent,
@@ -79,7 +79,7 @@ def build_report(agent: str, file: str, verdicts: Sequence[Verdict]) -> dict[str
 
 
 def write_report(path: Path, report: dict[str, Any]) -> None:
-    """Write the report; a name that ends in `.md` gets Markdown, any other JSON."""
+    """Write the report as Markdown if the name ends in `.md`, otherwise as JSON. Raises `ExecutionError`."""
     is_markdown = path.suffix.lower() in {".md", ".markdown"}
     text = _report_markdown(report) if is_markdown else json_text(report, indent=2) + "\n"
     try:

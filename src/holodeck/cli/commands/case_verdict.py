@@ -1,4 +1,4 @@
-"""The outcome of a test case, and why it failed: the tools that were called against those that were expected."""
+"""Verdict about a test case: its tool calls compared with the expected ones, and the reasons of a failure."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Outcome = Literal["passed", "failed", "not_judged"]
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedCall:
-    """A tool call that happened."""
+    """A tool call that the model made."""
 
     call_id: str
     name: str
-    """As the model knows the tool."""
+    """The name of the tool that the model used."""
     server: str
     """Empty for a function of the project."""
     tool: str
-    """As its server knows it."""
+    """The name of the tool on its server."""
     arguments: Mapping[str, Any]
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name by which a test case may mean this call."""
+        """All names by which a test case may refer to this call."""
         spelled = {self.tool, normalize_tool_name(self.tool)}
         full = {f"{self.server}{joint}{tool}" for joint in (".", "__") for tool in spelled} if self.server else set()
         return frozenset({self.name, *spelled, *full} | ({self.server} if self.server else set()))
@@ -45,7 +45,7 @@ class RecordedCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What came of one test case."""
+    """The result of one test case."""
 
     name: str
     case: TestCase
@@ -54,11 +54,11 @@ class Verdict:
     failed_call_ids: frozenset[str] = frozenset()
     """The ids of calls that ended in an error."""
     reasons: tuple[str, ...] = ()
-    """Why it failed; none: it did not."""
+    """Why the case failed; empty if it did not."""
 
     @property
     def outcome(self) -> Outcome:
-        """A case whose answer has a `ground_truth` is not judged: nothing compares the two."""
+        """`failed` if there are reasons. A case with a `ground_truth` is not judged: its answer is not compared."""
         if self.reasons:
             return "failed"
         return "not_judged" if self.case.ground_truth else "passed"
@@ -66,7 +66,7 @@ class Verdict:
 
 @dataclass
 class CallRecorder:
-    """Follows a run and remembers its calls."""
+    """Records the calls of a run and judges them."""
 
     agent: Agent
     calls: list[RecordedCall] = field(default_factory=list)
@@ -89,7 +89,7 @@ class CallRecorder:
                 pass
 
     def judge(self, name: str, case: TestCase) -> Verdict:
-        """The verdict, once the run has ended."""
+        """Return the verdict. Requires that the run has finished."""
         if self.result is None:
             raise RuntimeError("a run always finishes")
         called = tuple(self.calls)
@@ -108,28 +108,28 @@ def _ending_reasons(result: RunResult) -> Sequence[str]:
 
 
 def _missing_call_reasons(case: TestCase, calls: Sequence[RecordedCall]) -> Sequence[str]:
-    """Each expectation needs a call; the same one twice needs two."""
+    # Each expectation needs a call of its own: the same one twice needs two calls.
     expected = [_as_expectation(each) for each in case.expected_tools]
     if not expected and "expected_tools" in case.model_fields_set and calls:
         return [f"no tool was expected; called: {_format_calls(calls)}"]
     reasons: list[str] = []
-    wanted = Counter(_format_expectation(each) for each in expected)
+    counts = Counter(_format_expectation(each) for each in expected)
     for each in {_format_expectation(each): each for each in expected}.values():
-        named = [call for call in calls if each.name in call.names]
-        fitting = [call for call in named if each.arguments is None or is_included(each.arguments, call.arguments)]
-        times = wanted[_format_expectation(each)]
-        if len(fitting) >= times:
+        same_tool = [call for call in calls if each.name in call.names]
+        matching = [call for call in same_tool if each.arguments is None or is_included(each.arguments, call.arguments)]
+        times = counts[_format_expectation(each)]
+        if len(matching) >= times:
             continue
         what = f"{_format_expectation(each)} was expected" + (f" {times} times" if times > 1 else "")
-        if named and not fitting:
-            reasons.append(f"{what}, and called with other arguments: {_format_calls(named)}")
+        if same_tool and not matching:
+            reasons.append(f"{what}, and called with other arguments: {_format_calls(same_tool)}")
         else:
             reasons.append(f"{what}; called: {_format_calls(calls) if calls else 'nothing'}")
     return reasons
 
 
 def is_included(expected: Any, actual: Any) -> bool:
-    """Whether what is expected is there: of a mapping the keys that are named, of anything else the whole."""
+    """Whether `actual` matches `expected`: a mapping may have further keys, any other value must be equal."""
     if isinstance(expected, Mapping):
         return isinstance(actual, Mapping) and all(
             key in actual and is_included(value, actual[key]) for key, value in expected.items()

@@ -1,4 +1,9 @@
-"""`holodeck chat`: a conversation. Ctrl-C stops an answer, not the program; a server that dies comes back."""
+"""`holodeck chat`: questions and answers with one agent, with history.
+
+On a terminal the chat uses the line editor and the live view; otherwise each line of standard input is a question and
+output is plain. Ctrl-C cancels the current answer or command, not the program. A server that fails is restarted when it
+is needed again.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +41,7 @@ Examples:
   printf 'What is in the data folder?\\n/tools\\n' | holodeck chat
 
 \b
-In the chat, /help lists the commands; /NAME asks with a prompt of a server."""
+In the chat, /help lists the commands; /NAME sends the prompt NAME of a server."""
 
 
 @click.command("chat", epilog=_EPILOG)
@@ -44,10 +49,10 @@ In the chat, /help lists the commands; /NAME asks with a prompt of a server."""
 def command(file: str) -> int:
     """Talk with the agent in FILE (default: agent.yaml).
 
-    Without a terminal, each line of standard input is a question; the exit code is 1 when one of them failed.
+    Without a terminal, each line of standard input is a question; the exit code is 1 if one of them failed.
     """
-    is_person = stdin.is_terminal() and sys.stdout.isatty()
-    screen: Terminal | LiveScreen = _open_live_screen() if is_person else Terminal()
+    is_interactive = stdin.is_terminal() and sys.stdout.isatty()
+    screen: Terminal | LiveScreen = _open_live_screen() if is_interactive else Terminal()
     loaded = read_and_warn(file, screen)
     try:
         return run_interruptible(_run_chat(loaded, screen))
@@ -68,7 +73,7 @@ async def _run_chat(loaded: LoadedAgent, screen: Terminal | LiveScreen) -> int:
 
 
 class Chat:
-    """Question and answer, until the person leaves."""
+    """Reads lines and answers them until the input ends or the user quits."""
 
     def __init__(self, agent: Agent, screen: Terminal | LiveScreen, notices: ServerNotices) -> None:
         self._agent = agent
@@ -82,7 +87,7 @@ class Chat:
         self._has_failed = False
 
     async def run(self) -> int:
-        """Talk to the end, and return the exit code."""
+        """Run the chat and return the exit code. Handles SIGINT meanwhile."""
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
         outside = signal.getsignal(signal.SIGINT)
         loop.add_signal_handler(signal.SIGINT, self._on_interrupt, me)
@@ -100,7 +105,7 @@ class Chat:
         return 1 if self._has_failed else 0
 
     async def _read_line(self) -> str | None:
-        """The next line; Ctrl-C twice at an empty one is the end, as Ctrl-D is."""
+        """Return the next line; None at the end of input, or after Ctrl-C twice at an empty line."""
         was_interrupted = False
         while True:
             try:
@@ -114,7 +119,8 @@ class Chat:
                 self._screen.note("Press Ctrl-C again, or Ctrl-D, to leave.", dim=True)
 
     async def _answer_line(self, line: str) -> None:
-        is_command = line.startswith("/") and "/" not in line[1:].partition(" ")[0]  # a path is no command
+        # A path such as /etc/hosts is no command.
+        is_command = line.startswith("/") and "/" not in line[1:].partition(" ")[0]
         question: Sequence[Message] | None = (text_message("user", line),)
         if is_command:
             question = await self._run_stoppable(self._commands.run(line))
@@ -136,14 +142,16 @@ class Chat:
         return self._screen.draw_live(), LiveFollower(self._agent, self._screen)
 
     async def _run_stoppable(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Do it, unless the person stops it first."""
+        """Run `work` in a task that Ctrl-C cancels, and return its result; None if it was cancelled."""
         me = asyncio.current_task()
+        # Awaited below: cancelling the chat cancels the task and waits for it.
         task = asyncio.get_running_loop().create_task(work)
         self._current_task = task
         try:
             return await task
         except asyncio.CancelledError:
-            if me is not None and me.cancelling():  # it is we who are to end
+            # The chat itself is cancelled, not only the task.
+            if me is not None and me.cancelling():
                 raise
             self._screen.note("Stopped.", always=True, fg="yellow")
             return None
@@ -151,7 +159,7 @@ class Chat:
             self._current_task = None
 
     def _on_interrupt(self, me: asyncio.Task[Any] | None) -> None:
-        """Ctrl-C while something is done. At the prompt it is a key like others, and never comes here."""
+        """Cancel the current task. At the prompt, the editor handles Ctrl-C as a key and no signal arrives."""
         if self._current_task is not None:
             self._current_task.cancel()
         elif me is not None and isinstance(self._screen, Terminal):

@@ -1,4 +1,4 @@
-"""`holodeck init`: a small project that works as it is. It asks on a terminal, and overwrites nothing."""
+"""`holodeck init`: create a small project that runs as it is. Asks questions on a terminal; overwrites no file."""
 
 from __future__ import annotations
 
@@ -35,16 +35,18 @@ Examples:
 
 @click.command("init", epilog=_EPILOG)
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--name", help="The agent's name (default: the folder's).")
-@click.option("--description", default="An agent that answers with the help of its tools", help="What it is for.")
+@click.option("--name", help="Name of the agent (default: that of the folder).")
+@click.option("--description", default="An agent that answers with the help of its tools", help="Purpose of the agent.")
 @click.option(
-    "--model", metavar="PROVIDER[/NAME]", help="Such as openai/gpt-5-mini (default: rehearsal, without a key)."
+    "--model",
+    metavar="PROVIDER[/NAME]",
+    help="Model, such as openai/gpt-5-mini (default: rehearsal, which needs no key).",
 )
 @click.option(
-    "--mcp", multiple=True, metavar="SERVER", help=f"An MCP server: {', '.join(KNOWN_SERVERS)}, or see the examples."
+    "--mcp", multiple=True, metavar="SERVER", help=f"MCP server: {', '.join(KNOWN_SERVERS)}, or as below (repeatable)."
 )
-@click.option("--non-interactive", is_flag=True, help="Never ask.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--non-interactive", is_flag=True, help="Ask no questions; use the defaults.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def command(
     folder: Path,
     name: str | None,
@@ -54,10 +56,11 @@ def command(
     non_interactive: bool,
     force: bool,
 ) -> None:
-    """Make a new agent project in FOLDER."""
+    """Create a new agent project in FOLDER."""
     asks = not non_interactive and sys.stdin.isatty() and sys.stdout.isatty()
     if not force:
-        _refuse_to_overwrite(folder, _PROJECT_FILES)  # before anything is asked for nothing
+        # Before the first question, whose answer would be in vain.
+        _refuse_to_overwrite(folder, _PROJECT_FILES)
     name = _choose_agent_name(folder, name, asks)
     if model is None and asks:
         model = click.prompt("Model provider", default="rehearsal", type=click.Choice([p.value for p in Provider]))
@@ -84,10 +87,10 @@ def command(
 
 
 def _choose_agent_name(folder: Path, name_option: str | None, asks: bool) -> str:
-    usual = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.resolve().name).lstrip("0123456789_.-") or "my-agent"
+    default = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.resolve().name).lstrip("0123456789_.-") or "my-agent"
     if not name_option and asks:
-        return str(click.prompt("Name of the agent", default=usual, value_proc=_check_agent_name))
-    return _check_agent_name(name_option or usual)
+        return str(click.prompt("Name of the agent", default=default, value_proc=_check_agent_name))
+    return _check_agent_name(name_option or default)
 
 
 def _check_agent_name(name: str) -> str:
@@ -116,16 +119,16 @@ def _parse_servers(texts: Iterable[str]) -> list[ServerTemplate]:
 
 
 def _refuse_to_overwrite(folder: Path, files: Iterable[str]) -> None:
-    there = [file for file in files if (folder / file).exists()]
-    if there:
+    existing = [file for file in files if (folder / file).exists()]
+    if existing:
         raise ExecutionError(
-            f"{escape_unprintable(str(folder))} already has {', '.join(there)}; nothing was written. "
+            f"{escape_unprintable(str(folder))} already has {', '.join(existing)}; nothing was written. "
             "Use --force to overwrite."
         )
 
 
 def _write_files(folder: Path, files: dict[str, str], *, force: bool) -> None:
-    """Write all files or none: what is there is looked at first."""
+    """Write all files, or none if one of them exists and `force` is false. Raises `ExecutionError`."""
     if not force:
         _refuse_to_overwrite(folder, files)
     try:

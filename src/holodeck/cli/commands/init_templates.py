@@ -1,4 +1,4 @@
-"""The MCP servers that `holodeck init` can write into a new agent file, and how any other one is named."""
+"""Texts that `holodeck init` writes: the agent file with its MCP servers, and the files beside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGE = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@/._:+=~\[\]-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class ServerTemplate:
-    """A tool of the new file: its name, a comment that teaches, and its lines."""
+    """One MCP server in the new agent file: its name, an explaining comment, and its lines of YAML."""
 
     name: str
     comment: str
@@ -73,7 +73,7 @@ KNOWN_SERVERS: dict[str, ServerTemplate] = {
 
 
 def require_template(text: str) -> ServerTemplate:
-    """The entry that `--mcp TEXT` asks for. Raises a usage error that shows the forms."""
+    """Return the entry for `--mcp TEXT`. Raises a usage error that lists the accepted forms."""
     if text in KNOWN_SERVERS:
         return KNOWN_SERVERS[text]
     if text.startswith(("https://", "http://")):
@@ -133,7 +133,7 @@ This file is here so that the agent has something to read.
 def agent_yaml(
     name: str, description: str, provider: Provider, model: str | None, servers: Sequence[ServerTemplate]
 ) -> str:
-    """The agent file of a new project."""
+    """Return the agent file of a new project."""
     parts = [
         f"# yaml-language-server: $schema={SCHEMA_FILE}",
         f"# {name}: an agent for HoloDeck. Check it with: holodeck validate",
@@ -162,7 +162,7 @@ def agent_yaml(
 
 
 def env_example(provider: Provider) -> str:
-    """The variables that a person copies to `.env` and fills in."""
+    """Return the text of `.env.example`, with the variable for the provider's key."""
     variable = API_KEY_VARIABLES.get(provider)
     head = "# Copy this file to .env and fill it in. HoloDeck reads .env; git ignores it.\n"
     return head + (f"{variable}=\n" if variable else "# OPENAI_API_KEY=\n")
@@ -186,5 +186,5 @@ def _model_lines(provider: Provider, model: str | None) -> list[str]:
 
 
 def _quote_yaml(text: str) -> str:
-    """Text for YAML that stays as it is: quoted, and without references to variables."""
+    # Quoted, and with `${` escaped, so that nothing is read as a reference to a variable.
     return json.dumps(text.replace("${", "$${"), ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`holodeck keys`: keys for the callers of a gateway. A key is shown once; its file keeps only the hash."""
+"""`holodeck keys`: keys for the callers of a gateway. A key is printed once; the gateway file stores only its hash."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,127}")
 
 @click.group("keys", epilog=_EPILOG)
 def command() -> None:
-    """Make keys for the callers of a gateway."""
+    """Create keys for the callers of a gateway."""
 
 
 @command.command("create", epilog=_EPILOG)
@@ -26,7 +26,7 @@ def command() -> None:
 @click.option("--admin", is_flag=True, help="The caller may see /metrics and the state of the MCP servers.")
 @click.option("--json", "as_json", is_flag=True, help="Print the key and its entry as JSON.")
 def create(name: str, admin: bool, as_json: bool) -> None:
-    """Make a key for the caller NAME and show it once."""
+    """Create a key for the caller NAME and show it once."""
     if not _NAME.fullmatch(name):
         raise click.BadParameter("a name holds letters, digits, '_', '.', ':', '/' and '-'")
     key = new_key()

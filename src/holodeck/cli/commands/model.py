@@ -1,4 +1,4 @@
-"""`holodeck model`: the weights of the local model, pulled once, checked, kept in the cache."""
+"""`holodeck model`: download, check and list the weights of local models, which are stored in a cache folder."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ Then, in agent.yaml:
   model:
     provider: local"""
 _STEP = 10
-"""Percent between two lines of progress where there is no terminal."""
+"""Percent between two lines of progress without a terminal."""
 
 
 @click.group("model", epilog=_EPILOG)
 def command() -> None:
-    """Weights of the local model, which needs no key and no server."""
+    """Manage the weights of local models, which need no key and no server."""
 
 
-@command.command("pull", short_help="Get the weights of a model, and check them.")
+@command.command("pull", short_help="Download the weights of a model and check them.")
 @click.argument(
     "name",
     type=click.Choice([weights.name for weights in KNOWN_WEIGHTS]),
     metavar="[NAME]",
     default=DEFAULT_WEIGHTS.name,
 )
-@click.option("--from", "source", metavar="FILE", help="Take it from a file, or from the URL of a mirror.")
+@click.option("--from", "source", metavar="FILE", help="Take the weights from a file, or from the URL of a mirror.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def pull_command(name: str, source: str | None, as_json: bool) -> None:
-    """Get the weights of a model, resuming an earlier attempt, and check their sha256.
+    """Download the weights of a model and check their sha256. An interrupted download is resumed.
 
     NAME is one of those that `holodeck model list` shows.
     """
@@ -75,7 +75,7 @@ def pull_command(name: str, source: str | None, as_json: bool) -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def list_command(as_json: bool) -> None:
-    """Show the models that can be pulled, and which are here."""
+    """List the models that can be pulled, and which of them are here."""
     if as_json:
         click.echo(
             json.dumps({"folder": str(models_folder()), "models": list(map(_weights_data, KNOWN_WEIGHTS))}, indent=2)
@@ -104,7 +104,7 @@ def _weights_data(weights: Weights) -> dict[str, Any]:
 
 @contextmanager
 def _progress_callback(weights: Weights, *, is_shown: bool) -> Iterator[Progress | None]:
-    """A bar on a terminal, a line now and then elsewhere, nothing for programs."""
+    """Yield a callback that draws a bar on a terminal, or prints a line every `_STEP` percent; None if not shown."""
     if not is_shown:
         yield None
     elif sys.stderr.isatty():

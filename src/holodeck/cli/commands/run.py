@@ -1,4 +1,4 @@
-"""`holodeck run`: one question, one answer. Only the answer is on stdout; the exit code says how it went."""
+"""`holodeck run`: one question and its answer. Only the answer is on stdout; the exit code is the status of the run."""
 
 from __future__ import annotations
 
@@ -21,41 +21,10 @@ from holodeck.models.content import TextContent
 from holodeck.models.events import RunResult
 from holodeck.models.items import ImageLink, Message
 
-# What the large providers accept for one image.
+# Bytes of one image: the most that the large providers accept.
 MAX_IMAGE_BYTES = 20 * MIB
-
-
-_RIFF_HEADER = 12  # "RIFF", four bytes of size, "WEBP"
-
-
-def image_part(path: Path) -> ImageLink:
-    """The file as a part of a question. Raises a usage error that names what is wrong with it."""
-    try:
-        data = read_regular_file(path, MAX_IMAGE_BYTES + 1)
-    except OSError as error:
-        raise click.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="--image") from None
-    if len(data) > MAX_IMAGE_BYTES:
-        raise click.BadParameter(
-            f"{path} has more than {MAX_IMAGE_BYTES // MIB} MiB, which models do not take", param_hint="--image"
-        )
-    kind = image_type(data)
-    if kind is None:
-        raise click.BadParameter(f"{path} is not a PNG, JPEG, GIF or WebP image", param_hint="--image")
-    return ImageLink(url=f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}")
-
-
-def image_type(data: bytes) -> str | None:
-    """The media type of an image that models understand."""
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "image/gif"
-    if data.startswith(b"RIFF") and data[8:_RIFF_HEADER] == b"WEBP":
-        return "image/webp"
-    return None
-
+# "RIFF", four bytes of size, "WEBP".
+_RIFF_HEADER = 12
 
 _EPILOG = """\b
 Examples:
@@ -81,11 +50,11 @@ class _RunOptions:
 @click.command("run", epilog=_EPILOG)
 @click.argument("words", nargs=-1, metavar='[FILE] "QUESTION"')
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
-@click.option("--events", "as_events", is_flag=True, help="Print what happens as JSON lines, as it happens.")
+@click.option("--events", "as_events", is_flag=True, help="Print each event as a JSON line, as it happens.")
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="Attach an image (repeatable).")
-@click.option("--max-turns", type=click.IntRange(1, MAX_MAX_TURNS), help="How often the model may be asked.")
-@click.option("--durable", is_flag=True, help="Keep each step: `holodeck runs resume` goes on after Ctrl-C or a crash.")
-@click.option("-q", "--quiet", is_flag=True, help="Nothing but the answer and errors.")
+@click.option("--max-turns", type=click.IntRange(1, MAX_MAX_TURNS), help="How many times the model may be asked.")
+@click.option("--durable", is_flag=True, help="Store each step, so that `holodeck runs resume` can continue.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
 def command(
     words: tuple[str, ...],
     as_json: bool,
@@ -96,18 +65,18 @@ def command(
     quiet: bool,
 ) -> int:
     """Ask the agent in FILE (default: agent.yaml) one QUESTION; `-` reads it from standard input."""
-    form = parse_output_format(as_json=as_json, as_events=as_events)
-    file, asked = _file_and_question(words)
+    output = parse_output_format(as_json=as_json, as_events=as_events)
+    file, question = _file_and_question(words)
     terminal = Terminal(is_quiet=quiet)
     loaded = read_and_warn(file, terminal)
     parts = [image_part(path) for path in images]
-    wish = _RunOptions(question=_build_message(asked, parts), max_turns=max_turns, output=form)
+    options = _RunOptions(question=_build_message(question, parts), max_turns=max_turns, output=output)
     if durable:
         from holodeck.cli.durable_run import start_run
 
-        return EXIT_CODES[start_run(loaded, wish.question, wish.max_turns, terminal, form).status]
+        return EXIT_CODES[start_run(loaded, options.question, options.max_turns, terminal, output).status]
     try:
-        result = run_interruptible(_run_agent(loaded, wish, terminal))
+        result = run_interruptible(_run_agent(loaded, options, terminal))
     except KeyboardInterrupt:
         raise click.Abort from None
     return EXIT_CODES[result.status]
@@ -145,3 +114,32 @@ async def _run_agent(loaded: LoadedAgent, options: _RunOptions, terminal: Termin
     async with open_agent(loaded, terminal) as (agent, _):
         events = agent.stream([options.question], max_turns=options.max_turns)
         return await print_run(events, agent, terminal, options.output)
+
+
+def image_part(path: Path) -> ImageLink:
+    """Read an image file as part of a question. Raises a usage error if it cannot be read or used."""
+    try:
+        data = read_regular_file(path, MAX_IMAGE_BYTES + 1)
+    except OSError as error:
+        raise click.BadParameter(f"cannot read {path}: {error.strerror}", param_hint="--image") from None
+    if len(data) > MAX_IMAGE_BYTES:
+        raise click.BadParameter(
+            f"{path} has more than {MAX_IMAGE_BYTES // MIB} MiB, which models do not take", param_hint="--image"
+        )
+    kind = image_type(data)
+    if kind is None:
+        raise click.BadParameter(f"{path} is not a PNG, JPEG, GIF or WebP image", param_hint="--image")
+    return ImageLink(url=f"data:{kind};base64,{base64.b64encode(data).decode('ascii')}")
+
+
+def image_type(data: bytes) -> str | None:
+    """Return the media type of an image in a format that models accept; None for any other data."""
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if data.startswith(b"RIFF") and data[8:_RIFF_HEADER] == b"WEBP":
+        return "image/webp"
+    return None

@@ -1,4 +1,4 @@
-"""`holodeck schema`: what editors need to complete and check the files that people write."""
+"""`holodeck schema`: JSON Schemas with which editors complete and check configuration files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""`holodeck serve`: an agent or a whole gateway behind the API that the OpenAI SDKs speak."""
+"""`holodeck serve`: an agent or a gateway behind the API of the OpenAI SDKs, until Ctrl-C or SIGTERM.
+
+SIGTERM ends the process at once until the service runs; from then on the service drains its requests first. After the
+service has closed, threads that hang are given `THREAD_EXIT_TIMEOUT` seconds.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +27,15 @@ from holodeck.lib.system.fd_limits import allow_many_open_files
 from holodeck.lib.system.private_memory import hide_memory
 from holodeck.runtime import read_gateway
 
-THREAD_EXIT_TIMEOUT = (
-    3.0  # seconds for threads to end after everything else has; one that hangs must not keep the process
-)
-
+# Seconds for threads to end after the service has closed; one that hangs must not keep the process alive.
+THREAD_EXIT_TIMEOUT = 3.0
 
 _EPILOG = """\b
 Examples:
   holodeck serve                       serve ./gateway.yaml, or else ./agent.yaml
   holodeck serve agent.yaml            one agent, for you alone
   HOLODECK_LISTEN__PORT=9000 holodeck serve gateway.yaml
-  holodeck serve --log-format json     logs for programs
+  holodeck serve --log-format json     a log for programs
 
 \b
 Then, with any OpenAI SDK:
@@ -45,12 +47,12 @@ Then, with any OpenAI SDK:
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="How lines of the log look: text for people, or JSON objects (default: log.format of the file, or text).",
+    help="Format of the log: text, or one JSON object per line (default: log.format of the file, or text).",
 )
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
-    help="How much is logged (default: log.level of the file, or info).",
+    help="Lowest level that is logged (default: log.level of the file, or info).",
 )
 def command(file: str | None, log_format: Format | None, log_level: str | None) -> None:
     """Serve a gateway FILE or an agent FILE over HTTP until Ctrl-C or SIGTERM.
@@ -63,10 +65,10 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     from holodeck.gateway.service import Service
 
     loaded = read_gateway(resolve_file(file, (DEFAULT_GATEWAY_FILE, DEFAULT_AGENT_FILE)))
-    form = log_format or loaded.gateway.log.format
-    write_log(form, log_level or loaded.gateway.log.level)
-    redirect_prints_to_log(form)
-    if form == "json":
+    chosen_format = log_format or loaded.gateway.log.format
+    write_log(chosen_format, log_level or loaded.gateway.log.level)
+    redirect_prints_to_log(chosen_format)
+    if chosen_format == "json":
         for problem in loaded.warnings:
             log.warning("gateway.file", where=problem.where, key=problem.key, message=problem.message, fix=problem.fix)
     elif loaded.warnings:
@@ -74,12 +76,14 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
     service = Service(loaded, build_backends(loaded, environ=os.environ))
 
     def on_ready(url: str) -> None:
-        gc.freeze()  # what is loaded now stays: looking through it again and again takes a fifth of a plain request
+        # All objects of now are long-lived: without this, collections that scan them take a fifth of a plain request.
+        gc.freeze()
         models = ", ".join(service.backends)
-        if form == "json":
+        if chosen_format == "json":
             log.info("gateway.serving", url=f"{url}/v1", models=list(service.backends), is_open=service.has_no_auth)
             return
-        with suppress(OSError):  # a log that is full or has no reader is no reason not to serve
+        # A log on a full disk or without a reader must not prevent serving.
+        with suppress(OSError):
             click.echo(f"Serving {escape_unprintable(models)} at {url}/v1", err=True)
             if service.has_no_auth:
                 click.echo("No keys are configured: only this machine can use it, without a key.", err=True)
@@ -94,15 +98,17 @@ def command(file: str | None, log_format: Format | None, log_level: str | None) 
 
 
 def _exit_on_sigterm() -> None:
-    """Until it serves, SIGTERM ends it at once. The first process of a container would not hear what it does not catch,
-    would go on to serve, and be killed when the time to drain is over.
+    """Let SIGTERM end the process at once until the service runs.
+
+    The first process of a container ignores signals without a handler: it would go on to serve, and be killed at the
+    end of the drain period.
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
 
 def _exit_soon() -> None:
-    """All is done and closed. A thread that hangs, as in a database that does not answer, is not waited for."""
+    """End the process soon, even if a thread hangs, as in a database that does not answer. All else is closed."""
     end = threading.Timer(THREAD_EXIT_TIMEOUT, os._exit, args=(0,))
     end.daemon = True
     end.start()

@@ -1,4 +1,4 @@
-"""`holodeck test`: the test cases of an agent, each in a conversation of its own, and why one failed."""
+"""`holodeck test`: run the test cases of an agent, each in a conversation of its own, and report why one failed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ In agent.yaml:
 
 \b
 A tool may be named by its server, in full (server.tool or server__tool), or by its own name; arguments
-that are given must be among those of the call. An empty list means that no tool may be called.
+listed here must be among those of the call. An empty list means that no tool may be called.
 The answer of a case with a ground_truth is shown beside it and not judged: it counts as neither passed nor failed.
 Exit codes: 0 none failed, 1 one failed, 2 wrong configuration or usage."""
 
@@ -49,28 +49,31 @@ Exit codes: 0 none failed, 1 one failed, 2 wrong configuration or usage."""
 @click.command("test", epilog=_EPILOG)
 @click.argument("file", default=DEFAULT_AGENT_FILE, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--report", type=click.Path(path_type=Path), help="Also write it to a file: Markdown (.md) or JSON.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), help="Also write the report to a file: Markdown (.md) or JSON."
+)
 @click.option("-k", "pattern", default="", help="Only cases whose name or input has this text (or matches this glob).")
 @click.option("-q", "--quiet", is_flag=True, help="Do not show what happens while a case runs.")
 def command(file: str, as_json: bool, report: Path | None, pattern: str, quiet: bool) -> int:
     """Run the test cases of the agent in FILE (default: agent.yaml)."""
     terminal = Terminal(is_quiet=quiet)
-    terminal.can_ask = False  # a test that depends on who is there is no test
+    # A test must not depend on whether a user is at the terminal.
+    terminal.can_ask = False
     loaded = read_and_warn(file, terminal)
     cases = _select_cases(loaded, pattern)
     try:
         verdicts = run_interruptible(_run_cases(loaded, cases, terminal, prints=not as_json))
     except KeyboardInterrupt:
         raise click.Abort from None
-    made = case_report.build_report(loaded.agent.name, file, verdicts)
+    report_data = case_report.build_report(loaded.agent.name, file, verdicts)
     if as_json:
-        terminal.print_line(json_text(made, indent=2))
+        terminal.print_line(json_text(report_data, indent=2))
     else:
         terminal.print_line()
         terminal.table(("Verdict", "Case", "Calls", "Turns", "Tokens", "Time"), case_report.summary_rows(verdicts))
         terminal.print_line(f"\n{case_report.format_counts(verdicts)}")
     if report is not None:
-        case_report.write_report(report, made)
+        case_report.write_report(report, report_data)
     return 1 if any(verdict.outcome == "failed" for verdict in verdicts) else 0
 
 
@@ -103,11 +106,11 @@ async def _run_cases(
 
 async def _run_case(agent: Agent, name: str, case: TestCase, terminal: Terminal) -> Verdict:
     agent.forget()
-    witness = CallRecorder(agent)
+    recorder = CallRecorder(agent)
     follower = None if terminal.is_quiet else Follower(agent, terminal, writes_answer=False)
     async with aclosing(agent.stream(case.input)) as events:
         async for event in events:
-            witness.record(event)
+            recorder.record(event)
             if follower is not None:
                 follower.show(event)
-    return witness.judge(name, case)
+    return recorder.judge(name, case)

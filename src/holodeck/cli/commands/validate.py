@@ -1,4 +1,7 @@
-"""`holodeck validate`: the file is good, or everything that is wrong with it. Nothing is started or dialled."""
+"""`holodeck validate`: check an agent or gateway file and show what it would start, dial or call.
+
+Nothing is started or dialled. Summaries show references to variables, never their values.
+"""
 
 from __future__ import annotations
 
@@ -23,116 +26,6 @@ from holodeck.tools.mcp import launch
 if TYPE_CHECKING:
     from holodeck.config.gateway_loader import LoadedGateway
 
-_REFERENCE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
-_FOLDERS = frozenset({"workspaceFolder", "userHome"})
-
-
-def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
-    """The agent, its model and its tools as plain data, without a single value of a variable."""
-    agent, written = loaded.agent, loaded.written
-    model = written.get("model")
-    return {
-        "agent": {
-            "name": _as_written(agent.name, written.get("name")),
-            "description": _as_written(agent.description, written.get("description")),
-            "max_turns": agent.max_turns,
-        },
-        "model": {
-            "provider": agent.model.provider.value,
-            "name": _as_written(agent.model.name, model.get("name") if isinstance(model, dict) else None),
-        },
-        "tools": [_tool_summary(item) for item in loaded.tools],
-        "test_cases": len(agent.test_cases),
-    }
-
-
-def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
-    """The same for a gateway: what it serves, to whom, and what is behind it."""
-    gateway = loaded.gateway
-    names = [*loaded.models, *(f"{name} (agent)" for name in loaded.agents)]
-    issuers = [f"tokens of {gateway.jwt.issuer}"] if gateway.jwt else []
-    storage = re.sub(r"//.*@", "//***@", gateway.storage.url.partition("?")[0])
-    return {
-        "gateway": {
-            "serves": names,
-            "listens": f"{gateway.listen.host}:{gateway.listen.port}",
-            "callers": [key.name for key in gateway.keys] + issuers,
-            "storage": storage,
-        },
-        "tools": [_tool_summary(item) for item in loaded.servers],
-    }
-
-
-def _as_written(value: str | None, written: object) -> str | None:
-    """A value, or the reference that it came from."""
-    return written if isinstance(written, str) and _REFERENCE.search(written) else value
-
-
-def summary_headings(summary_data: dict[str, Any]) -> list[tuple[str, str]]:
-    """The lines above the table of tools."""
-    if "gateway" in summary_data:
-        gateway = summary_data["gateway"]
-        callers = ", ".join(gateway["callers"]) or "nobody but this machine"
-        return [
-            ("Serves", ", ".join(gateway["serves"])),
-            ("Listens", gateway["listens"]),
-            ("Callers", callers),
-            ("Storage", gateway["storage"]),
-        ]
-    agent, model = summary_data["agent"], summary_data["model"]
-    about = f" - {agent['description']}" if agent["description"] else ""
-    return [
-        ("Agent", f"{agent['name']}{about}"),
-        ("Model", f"{model['provider']}{' ' + model['name'] if model['name'] else ''}"),
-    ]
-
-
-def _tool_summary(item: LoadedTool) -> dict[str, Any]:
-    tool = item.tool
-    known: dict[str, Any] = {"name": tool.name, "type": tool.type, "file": item.file}
-    if isinstance(tool, FunctionTool):
-        return {**known, "calls": f"{item.written.get('file')}:{tool.function}", "variables": []}
-    transport = {"transport": tool.transport.value, "enabled": tool.enabled}
-    target = {"starts": _launch_command(tool, item)} if tool.transport == "stdio" else {"dials": _masked_url(item)}
-    brings = {"caller_authorization": True} if tool.caller_authorization else {}
-    return {**known, **transport, **target, **brings, "variables": _variable_names(tool, item)}
-
-
-def _launch_command(tool: MCPTool, item: LoadedTool) -> str:
-    """The command line as written: arguments that come from variables stay names."""
-    args = item.written.get("args")
-    written = [str(arg) for arg in args] if isinstance(args, list) else tool.args
-    server = str(item.written.get("server") or tool.server)
-    return launch.describe_launch(launch.plan_launch(tool.model_copy(update={"args": written, "server": server})))
-
-
-def _masked_url(item: LoadedTool) -> str:
-    url = str(item.written.get("url") or "")
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "(from a variable)"
-    query = "&".join(re.sub(r"=(?!\$\{).*", "=***", pair) for pair in parts.query.split("&")) if parts.query else ""
-    return urlunsplit(parts._replace(query=query))
-
-
-def _variable_names(tool: MCPTool, item: LoadedTool) -> list[str]:
-    """The names of variables that this tool reads or passes on."""
-    names = {*tool.env, *(name for name in _find_references(item.written) if name not in _FOLDERS)}
-    return sorted(names)
-
-
-def _find_references(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield from _REFERENCE.findall(value)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _find_references(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _find_references(item)
-
-
 _EPILOG = """\b
 Examples:
   holodeck validate                  check ./agent.yaml, or else ./gateway.yaml
@@ -142,36 +35,39 @@ Examples:
 _DEFAULT_FILES = (DEFAULT_AGENT_FILE, DEFAULT_GATEWAY_FILE)
 _COLUMNS = ("Tool", "Via", "Starts, dials or calls", "Variables")
 
+_REFERENCE = re.compile(r"(?<!\$)\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)")
+_FOLDERS = frozenset({"workspaceFolder", "userHome"})
+
 
 @click.command("validate", epilog=_EPILOG)
 @click.argument("file", required=False, type=click.Path())
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--strict", is_flag=True, help="Warnings fail, too.")
+@click.option("--strict", is_flag=True, help="Treat warnings as errors.")
 def command(file: str | None, as_json: bool, strict: bool) -> int:
     """Check an agent or gateway FILE (default: agent.yaml, or else gateway.yaml) and show what it would start or dial.
 
-    Exit code 0: good. 2: something is wrong with the file.
+    Exit codes: 0 the file is valid, 2 it is not.
     """
     path = Path(file or DEFAULT_AGENT_FILE)
     problems: tuple[Problem, ...]
-    shown: dict[str, Any] = {}
+    summary_data: dict[str, Any] = {}
     try:
         path = resolve_file(file, _DEFAULT_FILES)
         loaded = read_agent_or_gateway(path)
         problems, is_valid = loaded.warnings, not (strict and loaded.warnings)
-        shown = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
+        summary_data = agent_summary(loaded) if isinstance(loaded, LoadedAgent) else gateway_summary(loaded)
     except ConfigError as error:
         problems, is_valid = error.problems, False
     if as_json:
         result = {
             "valid": is_valid,
             "file": str(path),
-            **shown,
+            **summary_data,
             "problems": [problem_data(problem) for problem in problems],
         }
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     else:
-        _print_validation(str(path), shown, problems, is_valid)
+        _print_validation(str(path), summary_data, problems, is_valid)
     return 0 if is_valid else 2
 
 
@@ -211,3 +107,109 @@ def _row(tool: dict[str, Any]) -> tuple[str, ...]:
     via = tool.get("transport", tool["type"]) + ("" if tool.get("enabled", True) else " (disabled)")
     via += ", callers' own credentials" if tool.get("caller_authorization") else ""
     return (tool["name"], via, str(target), ", ".join(tool["variables"]) or "-")
+
+
+def agent_summary(loaded: LoadedAgent) -> dict[str, Any]:
+    """Return the agent, its model and its tools as plain data, without the value of any variable."""
+    agent, written = loaded.agent, loaded.written
+    model = written.get("model")
+    return {
+        "agent": {
+            "name": _as_written(agent.name, written.get("name")),
+            "description": _as_written(agent.description, written.get("description")),
+            "max_turns": agent.max_turns,
+        },
+        "model": {
+            "provider": agent.model.provider.value,
+            "name": _as_written(agent.model.name, model.get("name") if isinstance(model, dict) else None),
+        },
+        "tools": [_tool_summary(item) for item in loaded.tools],
+        "test_cases": len(agent.test_cases),
+    }
+
+
+def gateway_summary(loaded: LoadedGateway) -> dict[str, Any]:
+    """Return what a gateway serves, its callers, its storage and its tools as plain data."""
+    gateway = loaded.gateway
+    names = [*loaded.models, *(f"{name} (agent)" for name in loaded.agents)]
+    issuers = [f"tokens of {gateway.jwt.issuer}"] if gateway.jwt else []
+    storage = re.sub(r"//.*@", "//***@", gateway.storage.url.partition("?")[0])
+    return {
+        "gateway": {
+            "serves": names,
+            "listens": f"{gateway.listen.host}:{gateway.listen.port}",
+            "callers": [key.name for key in gateway.keys] + issuers,
+            "storage": storage,
+        },
+        "tools": [_tool_summary(item) for item in loaded.servers],
+    }
+
+
+def _as_written(value: str | None, written: object) -> str | None:
+    # The reference to a variable instead of its value.
+    return written if isinstance(written, str) and _REFERENCE.search(written) else value
+
+
+def summary_headings(summary_data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the labelled lines above the table of tools."""
+    if "gateway" in summary_data:
+        gateway = summary_data["gateway"]
+        callers = ", ".join(gateway["callers"]) or "nobody but this machine"
+        return [
+            ("Serves", ", ".join(gateway["serves"])),
+            ("Listens", gateway["listens"]),
+            ("Callers", callers),
+            ("Storage", gateway["storage"]),
+        ]
+    agent, model = summary_data["agent"], summary_data["model"]
+    about = f" - {agent['description']}" if agent["description"] else ""
+    return [
+        ("Agent", f"{agent['name']}{about}"),
+        ("Model", f"{model['provider']}{' ' + model['name'] if model['name'] else ''}"),
+    ]
+
+
+def _tool_summary(item: LoadedTool) -> dict[str, Any]:
+    tool = item.tool
+    common: dict[str, Any] = {"name": tool.name, "type": tool.type, "file": item.file}
+    if isinstance(tool, FunctionTool):
+        return {**common, "calls": f"{item.written.get('file')}:{tool.function}", "variables": []}
+    transport = {"transport": tool.transport.value, "enabled": tool.enabled}
+    target = {"starts": _launch_command(tool, item)} if tool.transport == "stdio" else {"dials": _masked_url(item)}
+    authorization = {"caller_authorization": True} if tool.caller_authorization else {}
+    return {**common, **transport, **target, **authorization, "variables": _variable_names(tool, item)}
+
+
+def _launch_command(tool: MCPTool, item: LoadedTool) -> str:
+    # As written in the file: arguments that come from variables stay references.
+    args = item.written.get("args")
+    written = [str(arg) for arg in args] if isinstance(args, list) else tool.args
+    server = str(item.written.get("server") or tool.server)
+    return launch.describe_launch(launch.plan_launch(tool.model_copy(update={"args": written, "server": server})))
+
+
+def _masked_url(item: LoadedTool) -> str:
+    url = str(item.written.get("url") or "")
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "(from a variable)"
+    query = "&".join(re.sub(r"=(?!\$\{).*", "=***", pair) for pair in parts.query.split("&")) if parts.query else ""
+    return urlunsplit(parts._replace(query=query))
+
+
+def _variable_names(tool: MCPTool, item: LoadedTool) -> list[str]:
+    """Return the names of the variables that a tool reads or passes on."""
+    names = {*tool.env, *(name for name in _find_references(item.written) if name not in _FOLDERS)}
+    return sorted(names)
+
+
+def _find_references(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield from _REFERENCE.findall(value)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _find_references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _find_references(item)

@@ -1,4 +1,8 @@
-"""The person at the terminal is asked: whether a tool may run, and what a server wants to know."""
+"""Questions to the user at the terminal: approvals of tool calls, and forms that a server requests (elicitation).
+
+`UserPrompter` asks one question at a time and pauses other output meanwhile. Text from models and servers is escaped
+before it is shown. Without a terminal, `build_people` returns no callbacks: approvals and forms are then declined.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +20,83 @@ from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import KIB, MAX_FAILURE_SHOWN
 from holodeck.runtime import People
 
-# Of a line that a person types as an answer.
+# Bytes of one line typed as an answer: a form field is short.
 MAX_ANSWER_BYTES = 4 * KIB
-# Characters of what a person is asked to agree to: all of it, unless it is absurd.
+# Characters of arguments or a URL that a user approves: all of them, unless they would scroll the question away.
 MAX_APPROVAL_SHOWN = 10_000
 
-
 _BOOLEAN_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+
+_YES = frozenset({"y", "yes"})
+_NO = frozenset({"", "n", "no"})
+_CALL_HELP = (
+    "  y: run this call once, with exactly these arguments.\n"
+    "  n, or Enter alone: do not run it. The model is told that you said no, and goes on.\n"
+)
+_SERVER_HELP = (
+    "  y: the server gets your answer.\n"
+    "  n, or Enter alone: the server is told that you declined. It gets nothing else.\n"
+)
+
+
+class UserTerminal(Protocol):
+    """A terminal that can pause its other output while a question is open."""
+
+    @property
+    def can_ask(self) -> bool: ...
+
+    def pause_output(self) -> AbstractContextManager[None]: ...
+
+
+def build_people(terminal: UserTerminal) -> People:
+    """Return callbacks that ask the user at the terminal; none if there is no interactive terminal."""
+    if not terminal.can_ask:
+        return People()
+    prompter = UserPrompter(terminal)
+    return People(approve=prompter.approve, elicit=prompter.elicit)
+
+
+class UserPrompter:
+    """Asks one question at a time; concurrent calls wait on a lock."""
+
+    def __init__(self, terminal: UserTerminal) -> None:
+        self._terminal = terminal
+        self._lock = asyncio.Lock()
+
+    async def approve(self, server: str, tool: str, arguments: Mapping[str, Any]) -> bool:
+        """Ask whether this call may run, and show all of its arguments. The end of input means no."""
+        async with self._lock:
+            with self._terminal.pause_output():
+                name = one_line(f"{server}.{tool}", MAX_FAILURE_SHOWN)
+                question = f"May {name} run with these arguments?\n{_format_arguments(arguments)}\n"
+                return await _ask_yes_no(question, "", _CALL_HELP)
+
+    async def elicit(self, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask what a server requests and return the MCP result.
+
+        The name of the server is shown, because the text of a request may pretend to come from elsewhere.
+        """
+        async with self._lock:
+            with self._terminal.pause_output():
+                question = f"Server '{server}' asks: {one_line(str(params.get('message', '')), MAX_FAILURE_SHOWN)}"
+                if params.get("mode") == "url":
+                    url = str(params.get("url", ""))
+                    request = f"It wants you to open a page of {_host_of(url)}:\n{one_line(url, MAX_APPROVAL_SHOWN)}"
+                    agrees = await _ask_yes_no(f"{question}\n{request}\n", "Agree? ", _SERVER_HELP)
+                    return {"action": "accept" if agrees else "decline"}
+                if not await _ask_yes_no(f"{question}\n", "Answer it? ", _SERVER_HELP):
+                    return {"action": "decline"}
+                return await _ask_form(params)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormField:
-    """One thing that a server wants to know."""
+    """One field of a form that a server requests."""
 
     name: str
     schema: Mapping[str, Any]
     is_required: bool
-    """False: an empty answer leaves it out, and its default is taken."""
+    """False: an empty answer omits the field, and the server uses its default."""
 
     @property
     def prompt(self) -> str:
@@ -44,7 +108,7 @@ class FormField:
         return "  " + one_line(f"{label}{choices}{several}{default}", MAX_FAILURE_SHOWN) + ": "
 
     def parse(self, text: str) -> str | int | float | bool | list[str]:
-        """What the person typed, as the kind of value that was asked for. Raises `ValueError` in words."""
+        """Convert a typed answer to the type in the schema. Raises `ValueError` with a message for the user."""
         match self.schema.get("type"):
             case "boolean":
                 if text.lower() not in _BOOLEAN_WORDS:
@@ -77,7 +141,7 @@ class FormField:
 
 
 def form_fields(params: Mapping[str, Any]) -> Iterator[FormField]:
-    """The fields of the form in a request, as far as it is one."""
+    """Yield the fields of an elicitation request. Parts that are not a form are skipped."""
     schema = params.get("requestedSchema")
     schema = schema if isinstance(schema, Mapping) else {}
     properties, required = schema.get("properties"), schema.get("required")
@@ -94,76 +158,17 @@ def _parse_number(text: str, kind: type[int] | type[float]) -> int | float:
         raise ValueError("Please give a number.") from None
 
 
-_YES = frozenset({"y", "yes"})
-_NO = frozenset({"", "n", "no"})
-_CALL_HELP = (
-    "  y: run this call once, with exactly these arguments.\n"
-    "  n, or Enter alone: do not run it. The model is told that you said no, and goes on.\n"
-)
-_SERVER_HELP = (
-    "  y: the server gets your answer.\n"
-    "  n, or Enter alone: the server is told that you declined. It gets nothing else.\n"
-)
-
-
-class UserTerminal(Protocol):
-    """Where a person may be: a terminal that can keep its lines free for a question."""
-
-    @property
-    def can_ask(self) -> bool: ...
-
-    def pause_output(self) -> AbstractContextManager[None]: ...
-
-
-def build_people(terminal: UserTerminal) -> People:
-    """Who can be asked: the person at the terminal, or nobody."""
-    if not terminal.can_ask:
-        return People()
-    asker = UserPrompter(terminal)
-    return People(approve=asker.approve, elicit=asker.elicit)
-
-
-class UserPrompter:
-    """One question at a time, however many calls want an answer."""
-
-    def __init__(self, terminal: UserTerminal) -> None:
-        self._terminal = terminal
-        self._lock = asyncio.Lock()
-
-    async def approve(self, server: str, tool: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether this call may run, with all of its arguments in sight. The end of input is no."""
-        async with self._lock:
-            with self._terminal.pause_output():
-                name = one_line(f"{server}.{tool}", MAX_FAILURE_SHOWN)
-                question = f"May {name} run with these arguments?\n{_format_arguments(arguments)}\n"
-                return await _ask_yes_no(question, "", _CALL_HELP)
-
-    async def elicit(self, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the person tells a server, which is named: any server may pretend to be somebody else."""
-        async with self._lock:
-            with self._terminal.pause_output():
-                question = f"Server '{server}' asks: {one_line(str(params.get('message', '')), MAX_FAILURE_SHOWN)}"
-                if params.get("mode") == "url":
-                    url = str(params.get("url", ""))
-                    wish = f"It wants you to open a page of {_host_of(url)}:\n{one_line(url, MAX_APPROVAL_SHOWN)}"
-                    agrees = await _ask_yes_no(f"{question}\n{wish}\n", "Agree? ", _SERVER_HELP)
-                    return {"action": "accept" if agrees else "decline"}
-                if not await _ask_yes_no(f"{question}\n", "Answer it? ", _SERVER_HELP):
-                    return {"action": "decline"}
-                return await _ask_form(params)
-
-
 async def _ask_form(params: Mapping[str, Any]) -> Mapping[str, Any]:
     content: dict[str, Any] = {}
     for field in form_fields(params):
         while True:
-            said = await ask_line(field.prompt)
-            if said is None:
+            line = await ask_line(field.prompt)
+            if line is None:
                 return {"action": "cancel"}
-            if not said.strip() and not field.is_required:
+            if not line.strip() and not field.is_required:
                 break
             try:
-                content[field.name] = field.parse(said.strip())
+                content[field.name] = field.parse(line.strip())
                 break
             except ValueError as error:
                 _write_prompt(f"  {error}\n")
@@ -171,20 +176,20 @@ async def _ask_form(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 async def _ask_yes_no(question: str, prompt: str, explanation: str) -> bool:
-    """Ask until the answer is yes or no, or the input ends. `explanation`: what the answers do, shown for `?`."""
-    # What was typed before the question was seen answers another one; what is typed from now on is an answer.
+    """Ask until the answer is yes or no, or the input ends. `explanation` says what the answers do, shown for `?`."""
+    # Only once, before the question: what was typed earlier is no answer to it, what is typed from now on is one.
     discard_typed_ahead()
     _write_prompt(question)
     while True:
-        said = await ask_line(f"{prompt}[y/N] (? for help) ")
-        word = "" if said is None else said.strip().lower()
+        line = await ask_line(f"{prompt}[y/N] (? for help) ")
+        word = "" if line is None else line.strip().lower()
         if word in _YES or word in _NO:
             return word in _YES
         _write_prompt(explanation if word == "?" else "  Please answer y or n.\n")
 
 
 async def ask_line(prompt: str) -> str | None:
-    """A line of the person at the terminal; None at the end of input."""
+    """Print `prompt` and read a line from the terminal; None at the end of input."""
     _write_prompt(prompt)
     line = await read_available(MAX_ANSWER_BYTES)
     return line.decode("utf-8", "replace").rstrip("\r\n") if line else None
@@ -196,7 +201,7 @@ def _write_prompt(text: str) -> None:
 
 
 def _format_arguments(arguments: Mapping[str, Any]) -> str:
-    """All of the arguments: a person who agrees must have seen them."""
+    # Not shortened to one line as elsewhere: an approval requires that the user has seen all arguments.
     text = json_text(to_plain_data(arguments), indent=2) if arguments else "(none)"
     hidden = len(text) - MAX_APPROVAL_SHOWN
     return text if hidden <= 0 else f"{text[:MAX_APPROVAL_SHOWN]}\n... and {hidden} more characters that are not shown"

@@ -1,4 +1,4 @@
-"""Whether the person at the terminal wants colours: `NO_COLOR` and `TERM=dumb` say no."""
+"""Whether output may be coloured: `NO_COLOR` and `TERM=dumb` forbid it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How problems of configuration look in a terminal and to a program."""
+"""Configuration problems as text for a terminal and as data for `--json`."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import click
 from holodeck.lib.errors import Problem
 from holodeck.lib.escape import escape_unprintable
 
-# A person fixes a few and runs it again.
+# Problems printed at once: a user fixes the first ones and runs the command again.
 MAX_PROBLEMS_SHOWN = 50
-
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
 def print_problems(problems: Sequence[Problem]) -> None:
-    """Each problem on its own lines: where, what, how to fix it; then a count."""
+    """Print each problem on lines of its own to stderr: where, what, how to fix it; then a count."""
     for problem in problems[:MAX_PROBLEMS_SHOWN]:
-        place = "  ".join(part for part in (problem.where, problem.key) if part)
-        if place:
-            click.secho(escape_unprintable(place), bold=True, err=True)
+        location = "  ".join(part for part in (problem.where, problem.key) if part)
+        if location:
+            click.secho(escape_unprintable(location), bold=True, err=True)
         click.echo(
             "  "
             + click.style(problem.label, fg=_COLOURS[problem.severity])
@@ -38,7 +37,7 @@ def print_problems(problems: Sequence[Problem]) -> None:
 
 
 def count_problems(problems: Sequence[Problem]) -> str:
-    """`2 errors, 1 warning`."""
+    """Return a text such as `2 errors, 1 warning`."""
     parts = []
     for severity in ("error", "warning"):
         number = sum(problem.severity == severity for problem in problems)
@@ -48,7 +47,7 @@ def count_problems(problems: Sequence[Problem]) -> str:
 
 
 def problem_data(problem: Problem) -> dict[str, Any]:
-    """A problem for `--json`."""
+    """Return a problem as data for `--json`."""
     return {
         "severity": problem.severity,
         "kind": problem.label,

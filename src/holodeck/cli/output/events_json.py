@@ -1,4 +1,4 @@
-"""Events and results as JSON: every field, bytes as base64, secrets as `***`, and nothing that moves a cursor."""
+"""Events and results as JSON: all fields, bytes as base64, secrets as `***`, control characters as escapes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _INVISIBLE = re.compile("[\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\
 
 
 def event_line(number: int, event: Event) -> str:
-    """One event of a run as one line."""
+    """Return one event of a run as one line of JSON."""
     return json_text({"sequence_number": number, "type": event.type, **to_plain_data(event)})
 
 
 def result_data(result: RunResult) -> dict[str, Any]:
-    """How a run ended, for programs."""
+    """Return the result of a run as data for `--json`."""
     data: dict[str, Any] = to_plain_data(result)
     return data
 
 
 def to_plain_data(value: object) -> Any:
-    """Plain data out of dataclasses and whatever they hold."""
+    """Convert dataclasses and their values, at any depth, to data that JSON can hold. NaN and infinity become None."""
     match value:
         case Enum():
             return value.value
@@ -60,6 +60,6 @@ def _fields_data(value: Any) -> dict[str, Any]:
 
 
 def json_text(data: Any, *, indent: int | None = None) -> str:
-    """JSON in which invisible and reordering characters are written as escapes, so that a terminal can show it."""
+    """Return JSON in which invisible and reordering characters are escaped, so that a terminal can show it."""
     text = json.dumps(data, ensure_ascii=False, indent=indent)
     return _INVISIBLE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

@@ -1,4 +1,4 @@
-"""A run as a person follows it: the answer as it comes, each tool call as it happens, and how it ended."""
+"""Display of a run on a terminal: the answer as it streams, each tool call, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _COLOURS = {"completed": "green", "incomplete": "yellow"}
 class Follower:
     """Shows the events of one run.
 
-    A terminal shows all that the model says, as it says it. A file or a pipe gets the answer alone, at the end:
-    what a model says before it calls a tool is not known to be no answer until it calls.
+    A terminal gets all text of the model as it streams. A file or a pipe gets the answer alone, at the end: until the
+    model calls a tool, text before the call cannot be told from an answer.
     """
 
     def __init__(self, agent: Agent, terminal: Terminal, *, writes_answer: bool = True) -> None:
@@ -105,13 +105,13 @@ class Follower:
         if self._writes_at_end and result.text:
             terminal.write(result.text if result.text.endswith("\n") else result.text + "\n")
         terminal.end_line()
-        if (told := failure_line(result)) is not None:
-            terminal.note(told[0], always=True, fg=told[1])
+        if (failure := failure_line(result)) is not None:
+            terminal.note(failure[0], always=True, fg=failure[1])
         terminal.note(run_summary_line(result), fg=_COLOURS.get(result.status, "red"))
 
 
 def unstarted_servers(agent: Agent) -> list[str]:
-    """The servers that the next question will start."""
+    """Return the names of the servers that the next run starts."""
     from holodeck.tools.mcp.connection.connection import ConnectionState
 
     return [server.name for server in agent.mcp.servers.values() if server.state is ConnectionState.CREATED]

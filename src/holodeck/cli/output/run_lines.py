@@ -1,4 +1,4 @@
-"""What happens in a run, in short words for one line of a terminal."""
+"""Single lines of text about a run: calls, results, failures, durations and the summary."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 
 def call_title(agent: Agent, name: str) -> str:
-    """`files.read_file` for a tool of a server; the bare name for any other."""
+    """Return `files.read_file` for a tool of a server, and the bare name for any other tool."""
     route = route_of(agent, name)
     return one_line(f"{route.server.name}.{route.tool.name}" if route is not None else name, MAX_ARGUMENTS_SHOWN)
 
 
 def route_of(agent: Agent, name: str) -> ToolRoute | None:
-    """The server and its tool that a call of this name reaches; a function of the project goes before them."""
+    """Return the target of a call of this name; None for a function of the project, which takes precedence."""
     is_function = any(isinstance(tool, FunctionTool) and tool.name == name for tool in agent.config.tools)
     return None if is_function else agent.mcp.find_route(name)
 
 
 def format_arguments(arguments: Mapping[str, Any]) -> str:
-    """`path="notes.md", lines=3`, as much of it as fits on the line."""
+    """Return arguments such as `path="notes.md", lines=3`, cut to `MAX_ARGUMENTS_SHOWN`."""
     shown = ", ".join(
         f"{key}={json.dumps(to_plain_data(value), ensure_ascii=False)}" for key, value in arguments.items()
     )
@@ -40,12 +40,12 @@ def format_arguments(arguments: Mapping[str, Any]) -> str:
 
 
 def call_started_line(title: str, arguments: Mapping[str, Any]) -> str:
-    """The line of a call that begins."""
+    """Return the line for a call that starts."""
     return f"  > {title}  {format_arguments(arguments)}".rstrip()
 
 
 def call_finished_line(agent: Agent, event: ToolFinished) -> tuple[str, str]:
-    """The line of a call that has ended: how long it took and how the result begins. And its colour."""
+    """Return the line for a finished call, with its duration and the start of its result, and the colour."""
     is_error = event.output.is_error
     mark, colour, limit = ("x", "red", MAX_FAILURE_SHOWN) if is_error else ("=", "green", MAX_OUTCOME_SHOWN)
     outcome = f"{format_duration(event.seconds)}  {one_line(output_text(event.output), limit)}".rstrip()
@@ -53,12 +53,12 @@ def call_finished_line(agent: Agent, event: ToolFinished) -> tuple[str, str]:
 
 
 def output_text(output: FunctionCallOutput) -> str:
-    """The text of a tool's output; what is not text is named by its kind."""
+    """Return the text of a tool's output; other content is shown as its type in brackets."""
     return "\n".join(part.text if isinstance(part, TextContent) else f"[{part.type}]" for part in output.content)
 
 
 def run_summary_line(result: RunResult) -> str:
-    """`completed: 2 turns, 1 tool call, 1,234 tokens (1,100 in, 134 out), 3.4 s; missing servers: files`."""
+    """Return a text such as `completed: 2 turns, 1 tool call, 1,234 tokens (1,100 in, 134 out), 3.4 s`."""
     usage = result.usage
     parts = [_format_count(result.turns, "turn"), _format_count(result.tool_calls, "tool call")]
     if usage.total_tokens:
@@ -69,12 +69,12 @@ def run_summary_line(result: RunResult) -> str:
 
 
 def failure_reason(result: RunResult) -> str:
-    """Why a run is not complete, in words; nothing when it is."""
+    """Return why a run is not complete, as a sentence; an empty text when it is."""
     return result.error.message if result.error is not None else result.reason
 
 
 def failure_line(result: RunResult) -> tuple[str, str] | None:
-    """The same as a line, and its colour; None when the run is complete."""
+    """Return that reason as a line, and its colour; None when the run is complete."""
     reason, (label, colour) = (
         failure_reason(result),
         ("Error", "red") if result.error is not None else ("Incomplete", "yellow"),

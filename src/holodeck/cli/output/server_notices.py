@@ -1,4 +1,8 @@
-"""What happens beside the answer, told in sentences: a server is ready or gone, a model is asked again."""
+"""Log events of a run as sentences for the user: a server is ready or lost, a model is asked again.
+
+`collect_notices` attaches a log handler to the `holodeck` logger for the duration of a block and restores the logger
+afterwards. Events without a sentence are shown only from level WARNING on.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +16,15 @@ from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_FAILURE_SHOWN
 
 Notify = Callable[[str, bool], None]
-"""Gets a sentence, and whether it is about something bad."""
+"""Receives a sentence, and whether it is a warning."""
 
 _SERVERS = f"{log.ROOT}.mcp.server"
 _SHOWN_ELSEWHERE = frozenset({"mcp.call_failed", "mcp.hung"})
-"""A failed call has a line of its own in the run; a server that hangs is told of when it is gone."""
+"""A failed call has a line of its own in the run; a server that hangs is reported when its connection is lost."""
 
 
 class ServerNotices(logging.Handler):
-    """Listens to the log while an agent is in use; remembers the last failure of each server."""
+    """Log handler that turns events into sentences and stores the last error of each server in `last_errors`."""
 
     def __init__(self, notify: Notify) -> None:
         super().__init__(logging.INFO)
@@ -81,14 +85,15 @@ class ServerNotices(logging.Handler):
 
 @contextmanager
 def collect_notices(notify: Notify) -> Iterator[ServerNotices]:
-    """Tell what happens until the end of the block, and only there."""
+    """Pass notices to `notify` inside the block, and nowhere else: propagation is off meanwhile."""
     root, servers = logging.getLogger(log.ROOT), logging.getLogger(_SERVERS)
     handler = ServerNotices(notify)
     before = root.level, root.propagate, servers.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     root.propagate = False
-    servers.setLevel(logging.WARNING)  # what a server chats about is not worth a line
+    # Messages of the servers themselves are mostly chatter below this level.
+    servers.setLevel(logging.WARNING)
     try:
         yield handler
     finally:

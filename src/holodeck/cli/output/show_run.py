@@ -1,4 +1,4 @@
-"""A run, printed in the form that was asked for: the answer alone, the result as JSON, or all events as JSON lines."""
+"""Printing of a run in the chosen format: the answer alone, the result as JSON, or all events as JSON lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXIT_CODES: dict[Status, int] = {
 
 @dataclass(frozen=True, kw_only=True)
 class OutputFormat:
-    """Neither: the answer alone."""
+    """What a run prints on stdout. With neither option: the answer alone."""
 
     as_json: bool = False
     as_events: bool = False
@@ -41,7 +41,7 @@ class OutputFormat:
 
 
 def parse_output_format(*, as_json: bool, as_events: bool) -> OutputFormat:
-    """What the options of a command ask for."""
+    """Return the format for `--json` and `--events`. Raises a usage error if both are set."""
     if as_json and as_events:
         raise click.UsageError("Give --json or --events, not both.")
     return OutputFormat(as_json=as_json, as_events=as_events)
@@ -55,24 +55,24 @@ async def print_run(
     *,
     durable_run_id: str | None = None,
 ) -> RunResult:
-    """Show a run to its end. One that stops without an end is shown as cancelled.
+    """Print a run until it ends, and return its result. A run that stops without a result is printed as cancelled.
 
-    `durable_run_id` is the id of a run that can be gone on with: stopped, it is not at its end.
+    `durable_run_id` is the id of a run that can be resumed: if it is stopped, its status is `interrupted`.
     """
-    shown, more = _RunPrinter(agent, terminal, output), {"run_id": durable_run_id} if durable_run_id else {}
+    printer, more = _RunPrinter(agent, terminal, output), {"run_id": durable_run_id} if durable_run_id else {}
     try:
         async with aclosing(events):
             async for event in events:
-                shown.add(event)
+                printer.add(event)
     except asyncio.CancelledError:
-        result = shown.transcript.build_stopped_result()
+        result = printer.transcript.build_stopped_result()
         if output.as_events and not durable_run_id:
-            shown.print_line(RunFinished(result=result))
+            printer.print_line(RunFinished(result=result))
         output.print_result(result, {**more, "status": "interrupted"} if durable_run_id else more, terminal)
         raise
-    if shown.transcript.result is None:
-        shown.add(RunFinished(result=shown.transcript.build_stopped_result()))
-    result = shown.transcript.result or shown.transcript.build_stopped_result()
+    if printer.transcript.result is None:
+        printer.add(RunFinished(result=printer.transcript.build_stopped_result()))
+    result = printer.transcript.result or printer.transcript.build_stopped_result()
     output.print_result(result, more, terminal)
     return result
 

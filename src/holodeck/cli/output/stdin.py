@@ -1,4 +1,4 @@
-"""Standard input, read beside whatever else goes on: a wait that is cancelled leaves no thread behind."""
+"""Standard input without blocking the event loop. A cancelled read leaves no thread behind."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 
 
 def is_terminal() -> bool:
-    """Whether a person is at the other end."""
+    """Whether standard input is a terminal."""
     source = _descriptor()
     return source is not None and os.isatty(source)
 
 
 async def read_available(limit: int) -> bytes:
-    """What there is, as soon as there is something; nothing at the end."""
+    """Wait for input and return at most `limit` bytes of it; empty at the end of input."""
     source = _descriptor()
     if source is None:
         return b""
@@ -27,7 +27,8 @@ async def read_available(limit: int) -> bytes:
 
     try:
         loop.add_reader(source, wake)
-    except PermissionError:  # a file: it never makes anybody wait
+    # A regular file cannot be waited for, and reading it does not block.
+    except PermissionError:
         return os.read(source, limit)
     try:
         await ready
@@ -35,12 +36,13 @@ async def read_available(limit: int) -> bytes:
         loop.remove_reader(source)
     try:
         return os.read(source, limit)
-    except OSError:  # the terminal has gone
+    # The terminal was closed.
+    except OSError:
         return b""
 
 
 def discard_typed_ahead() -> None:
-    """Drop what was typed before a question was asked: it is no answer to it."""
+    """Discard what was typed before a question was shown: it is no answer to it."""
     import termios
 
     if is_terminal():

@@ -1,4 +1,9 @@
-"""What the project's own code prints, by itself or while it is imported, is kept apart from what we write."""
+"""Separation of what the project's own code prints from what a command writes.
+
+A function of the project, or a module that it imports, may print at any time and from any thread. For a command whose
+stdout is the answer, `take_over_stdout` moves the real stdout to a private stream and sends prints elsewhere. For a
+gateway, `redirect_prints_to_log` makes each printed line an event of a JSON log.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +20,17 @@ from holodeck.lib import log
 if TYPE_CHECKING:
     from holodeck.lib.log_handler import Format
 
-# Of a line that a function prints: more is a document, and no line of a log.
+# Characters of one printed line in a JSON log: a longer one is a document, not a log line.
 MAX_PRINTED_CHARS = 16_384
-
 
 _STDOUT, _STDERR = 1, 2
 
 
 def take_over_stdout(on_output: Callable[[bytes], None]) -> TextIO:
-    """The standard output of this process, from now on for who has it from here.
+    """Return a stream to the real standard output, which from now on only the owner of the stream writes to.
 
-    What others print goes to `on_output`; what the processes that they start do, to standard error.
+    What Python code prints goes to `on_output`, from any thread; descriptor 1, which child processes inherit, becomes
+    standard error.
     """
     sys.stdout.flush()
     own = open_checked(os.dup(_STDOUT), sys.stdout.encoding)
@@ -35,8 +40,9 @@ def take_over_stdout(on_output: Callable[[bytes], None]) -> TextIO:
 
 
 def redirect_prints_to_log(log_format: Format) -> None:
-    """A program reads a log of JSON: what is printed is a line of it, and says for whose request. A person, who reads
-    text, has it as it is, on standard output; at once, also where that is no terminal.
+    """Make each printed line an event of a JSON log, which carries the id of its request.
+
+    With a text log, prints stay on standard output unchanged, and are flushed after each line also without a terminal.
     """
     if log_format == "json":
         sys.stdout.flush()
@@ -46,19 +52,20 @@ def redirect_prints_to_log(log_format: Format) -> None:
 
 
 def write_stderr(data: bytes) -> None:
-    """Write to standard error, past its buffer: a thread that is left behind would hold its lock to the end."""
+    """Write to standard error without its buffer, whose lock an abandoned thread might hold until the end."""
     with suppress(OSError):
         while data:
             data = data[os.write(_STDERR, data) :]
 
 
 def _open_text_stream(on_output: Callable[[bytes], None], descriptor: int) -> TextIO:
-    outlet: Any = _CallbackStream(on_output, descriptor)  # without a buffer and its lock, for the same reason
-    return io.TextIOWrapper(outlet, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+    # Without a buffer and its lock, for the reason that `write_stderr` has none.
+    raw: Any = _CallbackStream(on_output, descriptor)
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
 class _CallbackStream(io.RawIOBase):
-    """The lower end of a stream. Who asks for its descriptor gets one that does no harm."""
+    """Raw stream that passes what is written to a callback. `fileno` is a descriptor that is safe to write to."""
 
     def __init__(self, on_output: Callable[[bytes], None], descriptor: int) -> None:
         self._on_output = on_output
@@ -73,13 +80,13 @@ class _CallbackStream(io.RawIOBase):
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)
 
-    def write(self, data: bytes) -> int:  # type: ignore[override] # all that has a buffer is taken
+    def write(self, data: bytes) -> int:  # type: ignore[override] # accepts any buffer
         self._on_output(bytes(data))
         return len(data)
 
 
 class _LineLogger:
-    """Cuts what is printed into lines."""
+    """Cuts printed text into lines and logs each as `function.printed`."""
 
     def __init__(self) -> None:
         self._partial_line = b""

@@ -1,4 +1,4 @@
-"""Tables on a console. Apart from the live screen, whose Markdown doubles what has to be imported."""
+"""Tables on a rich console. A module of its own, because the live view imports twice as much, for Markdown."""
 
 from __future__ import annotations
 

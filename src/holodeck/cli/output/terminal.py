@@ -1,4 +1,10 @@
-"""The one door to the terminal while an agent runs: the answer on stdout, everything else on stderr."""
+"""Terminal output of commands that run agents: the answer on stdout, everything else on stderr.
+
+`Terminal` is the only writer while an agent runs. It tracks where a line is unfinished, so that no output begins in the
+middle of another line; it hides the progress line before it writes; and while a question to the user is open it defers
+all output until the answer. Prints of the project's own code arrive from any thread: a lock orders them.
+`Screen` is the part of this interface that the live view of `holodeck chat` implements as well.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +24,22 @@ from holodeck.cli.output.progress import Progress
 from holodeck.cli.output.stdout_guard import take_over_stdout, write_stderr
 from holodeck.lib.escape import escape_unprintable
 
-# Written while a person thinks about a question: more than anybody scrolls back.
+# Outputs deferred while a question is open; older ones are dropped. More than a terminal scrolls back.
 MAX_BUFFERED_LINES = 10_000
-# Seconds for another thread to end its line; one that was left behind may never do so.
+# Seconds to wait for another thread to finish its line; an abandoned thread may never do so.
 LINE_LOCK_TIMEOUT = 1.0
-# Columns of a table that no terminal bounds.
+# Columns of a table in a file or a pipe, where no terminal bounds them.
 PIPE_WIDTH = 200
 
 
 class Screen(Protocol):
-    """What commands that run agents need of a terminal."""
+    """The terminal interface that commands use to run agents."""
 
     is_quiet: bool
     can_ask: bool
 
     def guard_stdout(self) -> None:
-        """See to it that what the project's own code prints does not get between what is written here."""
+        """Keep what the project's own code prints apart from what is written here."""
         ...
 
     def note(self, text: str, *, always: bool = False, **style: Any) -> None: ...
@@ -52,33 +58,33 @@ class Screen(Protocol):
 
 
 class Terminal:
-    """Knows where the cursor is, so that a line never begins in the middle of another."""
+    """Writes to stdout and stderr, and never begins a line in the middle of another."""
 
     def __init__(self, *, is_quiet: bool = False) -> None:
         self.is_quiet = is_quiet
         self._out: TextIO = sys.stdout
         self.is_stdout_terminal = sys.stdout.isatty()
-        """Somebody reads the answer as it comes."""
+        """The answer is streamed, because a user reads it as it comes."""
         self.can_ask = stdin.is_terminal() and sys.stderr.isatty()
-        """Somebody can be asked."""
+        """Questions can be put to the user."""
         self._has_colours = sys.stderr.isatty() and can_use_colours()
         self._progress = Progress()
         self._open_line: TextIO | None = None
-        """Where a line has begun that is not at its end."""
+        """The stream whose last line is unfinished."""
         self._waiting_for = ""
         self._lock = threading.RLock()
         self._deferred: deque[Callable[[], None]] | None = None
-        """What waits until a person has answered; None while nothing is asked."""
+        """Output deferred until the user has answered; None while no question is open."""
         for stream in (sys.stdout, sys.stderr):
             _escape_unencodable(stream)
 
     def write(self, text: str) -> None:
-        """More of the answer. A terminal gets it harmless, a file or a pipe gets it as it is."""
+        """Append to the answer: escaped on a terminal, unchanged in a file or a pipe."""
         if text:
             self._write_or_defer(lambda: self._write(text))
 
     def _write_or_defer(self, draw: Callable[[], None]) -> None:
-        """Draw now, or once a question that is on the screen has its answer."""
+        """Draw now, or after the answer to the question that is open."""
         with self._lock_output():
             if self._deferred is None:
                 draw()
@@ -94,7 +100,7 @@ class Terminal:
         self._out.flush()
 
     def print_line(self, text: str = "") -> None:
-        """A line that was asked for, on stdout: part of a result, or all of it."""
+        """Print a line of the result on stdout."""
         self._write_or_defer(lambda: self._print_line(text))
 
     def _print_line(self, text: str) -> None:
@@ -103,12 +109,12 @@ class Terminal:
         click.echo(text, file=self._out)
 
     def guard_stdout(self) -> None:
-        """From now on stdout is for what is written here, and what the project's own code prints goes to stderr."""
+        """Reserve stdout for what is written here; what the project's own code prints goes to stderr from now on."""
         if self._out is sys.stdout:
             self._out = take_over_stdout(self._write_printed)
 
     def _write_printed(self, printed: bytes) -> None:
-        """It comes from any thread, in any pieces."""
+        # Called from any thread, with any part of a line.
         self._write_or_defer(lambda: self._write_printed_now(printed))
 
     def _write_printed_now(self, printed: bytes) -> None:
@@ -120,7 +126,7 @@ class Terminal:
 
     @contextmanager
     def _lock_output(self) -> Iterator[None]:
-        """One after the other, so that none begins in another's line. Who is stuck is not waited for long."""
+        """Order the output of threads. After `LINE_LOCK_TIMEOUT` it goes on without the lock."""
         is_ours = self._lock.acquire(timeout=LINE_LOCK_TIMEOUT)
         try:
             yield
@@ -129,7 +135,7 @@ class Terminal:
                 self._lock.release()
 
     def end_line(self) -> None:
-        """Whatever comes next begins on a line of its own."""
+        """End an unfinished line, so that the next output begins on a line of its own."""
         line, self._open_line = self._open_line, None
         if line is not None:
             line.write("\n")
@@ -137,7 +143,7 @@ class Terminal:
             self._progress.restart(self._waiting_for)
 
     def note(self, text: str, *, always: bool = False, **style: Any) -> None:
-        """A line about the run, on stderr. `always`: also when the person wants quiet."""
+        """Print a line about the run on stderr. `always`: also with `--quiet`."""
         if self.is_quiet and not always:
             return
         shown = escape_unprintable(text)
@@ -147,12 +153,13 @@ class Terminal:
     def _note(self, line: str) -> None:
         self.end_line()
         self._progress.clear()
-        with suppress(OSError):  # a full disk behind stderr is no reason to lose the answer
+        # A full disk behind stderr must not lose the answer.
+        with suppress(OSError):
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Rows of text, on stdout: they are what was asked for."""
+        """Print a table on stdout."""
         from rich.console import Console
 
         from holodeck.cli.output.tables import show_table
@@ -163,16 +170,16 @@ class Terminal:
         show_table(console, columns, rows)
 
     def show_waiting(self, what: str) -> None:
-        """Say what everybody is waiting for, if it takes longer than a moment. Nothing: the end of waiting."""
+        """Show what the run waits for, once it takes over `PROGRESS_DELAY`. An empty text ends it."""
         self._waiting_for = what
         if self._open_line is None:
             self._progress.restart(what)
 
     @contextmanager
     def pause_output(self) -> Iterator[None]:
-        """Keep the screen as it is while a person answers a question: what is written meanwhile follows the answer.
+        """Defer all output inside the block, while the user answers a question; it follows afterwards.
 
-        Of very much the oldest is dropped.
+        Beyond `MAX_BUFFERED_LINES` the oldest is dropped.
         """
         with self._lock_output():
             self.end_line()
@@ -182,8 +189,8 @@ class Terminal:
                 yield
         finally:
             with self._lock_output():
-                held, self._deferred = self._deferred, None
-                for draw in held:
+                deferred, self._deferred = self._deferred, None
+                for draw in deferred:
                     draw()
 
     async def __aenter__(self) -> Self:
@@ -199,7 +206,7 @@ class Terminal:
 
 
 def _escape_unencodable(stream: TextIO) -> None:
-    """A character that the terminal cannot show must not end a run."""
+    # A character that the terminal cannot encode must not end a run.
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="backslashreplace")

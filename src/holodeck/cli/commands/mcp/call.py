@@ -1,4 +1,8 @@
-"""`holodeck mcp call`: one call of one tool; its text is printed, its bytes are saved, its failure is an exit code."""
+"""`holodeck mcp call`: one call of one tool.
+
+Text of the result is printed, images, audio and other bytes are saved to new files, and a failure is exit code 1. The
+form of the arguments is checked before a server is started.
+"""
 
 from __future__ import annotations
 
@@ -30,62 +34,10 @@ if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
 
-# Of a file that a result is saved to.
+# Characters of the name of a saved file, without its number and extension: file systems allow 255 bytes.
 MAX_SAVED_NAME_CHARS = 60
-
-
 _EXTENSIONS = {"audio/wav": ".wav", "audio/x-wav": ".wav", "audio/mpeg": ".mp3", "image/jpeg": ".jpg"}
 _MIME_TYPE = re.compile(r"[a-z0-9.+-]+/[a-z0-9.+-]+")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedFile:
-    """A file that was made from a part of a result."""
-
-    path: Path
-    mime_type: str
-    size: int
-
-
-def save_block(block: ImageContent | AudioContent | BinaryContent, *, folder: Path, stem: str) -> SavedFile:
-    """Write the bytes of a block to a new file. Raises `ExecutionError`."""
-    mime_type = block.mime_type or "application/octet-stream"
-    data = block.data if isinstance(block, BinaryContent) else _decode_base64(block.data, mime_type)
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:MAX_SAVED_NAME_CHARS] or "result"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = _write_new_file(folder, name, _extension_for(mime_type), data)
-    except OSError as error:
-        raise ExecutionError(f"Cannot write to '{folder}': {error.strerror}. Choose another with --out.") from None
-    return SavedFile(path=path, mime_type=mime_type, size=len(data))
-
-
-def _write_new_file(folder: Path, name: str, extension: str, data: bytes) -> Path:
-    number = 1
-    while True:
-        path = folder / f"{name}-{number}{extension}"
-        try:
-            with path.open("xb") as file:
-                file.write(data)
-        except FileExistsError:
-            number += 1
-        else:
-            return path
-
-
-def _decode_base64(data: str, mime_type: str) -> bytes:
-    try:
-        return base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        raise ExecutionError(f"The {mime_type} data of the answer is not base64.") from None
-
-
-def _extension_for(mime_type: str) -> str:
-    kind = mime_type.partition(";")[0].strip().lower()
-    if not _MIME_TYPE.fullmatch(kind):
-        return ".bin"
-    return _EXTENSIONS.get(kind) or mimetypes.guess_extension(kind) or ".bin"
-
 
 _EPILOG = """\b
 Examples:
@@ -98,15 +50,19 @@ Examples:
 @click.command("call", epilog=_EPILOG, context_settings={"ignore_unknown_options": False})
 @click.argument("words", nargs=-1, required=True, metavar="[SERVER] TOOL [ARGUMENTS]...")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path(), help="Where images and such are saved (default: here)."
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path(),
+    help="Folder for images, audio and other files of the result (default: the current one).",
 )
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for the call.")
-@click.option("--raw", is_flag=True, help="Print text as it came, also what could draw on a terminal.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds that the call may take.")
+@click.option("--raw", is_flag=True, help="Print text unchanged, including control characters.")
 @target_options
 def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | None, raw: bool) -> int:
-    """Call TOOL of SERVER with ARGUMENTS: key=value, a JSON object, or - for JSON on the input.
+    """Call TOOL of SERVER with ARGUMENTS: key=value, a JSON object, or - for a JSON object on standard input.
 
-    SERVER may be left out where there is only one. Exit code 1: the tool or its server failed.
+    SERVER may be omitted if there is only one. Exit codes: 0 success, 1 the tool or its server failed,
+    2 wrong configuration or usage.
     """
     loaded = target.load_servers()
     names = {item.tool.name for item in loaded.tools} | set(loaded.refused)
@@ -116,9 +72,10 @@ def command(target: Target, words: tuple[str, ...], out: Path, timeout: float | 
     server, rest = (words[0], words[1:]) if is_named or len(names) != 1 else (None, words)
     item = select_server(loaded, server, target)
     tool, words = rest[0], rest[1:]
-    given = sys.stdin.read() if "-" in words else ""
-    parse_call_arguments(words, {}, given)  # what is wrong with their form is said before anything is started
-    result = run_with_logging(_call_tool(item, tool, words, given, timeout), verbose=target.verbose)
+    stdin_text = sys.stdin.read() if "-" in words else ""
+    # Only to check the form of the arguments before a server is started.
+    parse_call_arguments(words, {}, stdin_text)
+    result = run_with_logging(_call_tool(item, tool, words, stdin_text, timeout), verbose=target.verbose)
     printer = _ResultPrinter(folder=out, stem=f"{item.tool.name}-{tool}", is_raw=raw)
     if target.as_json:
         click.echo(json.dumps({"server": item.tool.name, "tool": tool, **printer.to_json(result)}, indent=2))
@@ -149,7 +106,7 @@ async def _call_tool(
 
 
 def _user_callbacks(item: LoadedTool, progress: Progress) -> Callbacks | None:
-    """Whoever sits at the terminal answers what the server asks; where nobody does, it is declined."""
+    """Return callbacks that put questions of the server to the user; None without a terminal: they are declined."""
     from holodeck.cli.output.ask_user import UserPrompter
     from holodeck.cli.output.terminal import Terminal
     from holodeck.tools.mcp.protocol.server_requests import Callbacks
@@ -157,11 +114,11 @@ def _user_callbacks(item: LoadedTool, progress: Progress) -> Callbacks | None:
     terminal = Terminal()
     if not terminal.can_ask:
         return None
-    asker = UserPrompter(terminal)
+    prompter = UserPrompter(terminal)
 
     async def elicit(params: Mapping[str, Any]) -> Mapping[str, Any]:
         with progress.pause():
-            return await asker.elicit(item.tool.name, params)
+            return await prompter.elicit(item.tool.name, params)
 
     return Callbacks(elicitation=elicit)
 
@@ -179,7 +136,7 @@ async def _not_found_error(plugin: MCPPlugin, name: str, error: MCPToolNotFoundE
 
 
 class _ResultPrinter:
-    """Shows a result: text on the output, other things in files."""
+    """Prints the text of a result and saves its other content to files."""
 
     def __init__(self, *, folder: Path, stem: str, is_raw: bool) -> None:
         self._folder = folder
@@ -187,15 +144,15 @@ class _ResultPrinter:
         self._is_raw = is_raw
 
     def print_result(self, result: MCPToolResult) -> None:
-        is_bad = not result.success
+        is_failure = not result.success
         if result.error is not None and not result.is_error:
             click.echo(escape_unprintable(str(result.error)), err=True)
             return
         for block in result.content:
-            self._write(self._block_line(block), err=is_bad)
+            self._write(self._block_line(block), err=is_failure)
         extra = _text_after_blocks(result)
         if extra:
-            self._write(extra, err=is_bad)
+            self._write(extra, err=is_failure)
         for warning in result.metadata.get("warnings", ()):
             click.echo(f"warning: {escape_unprintable(str(warning))}", err=True)
 
@@ -235,13 +192,62 @@ class _ResultPrinter:
             stream.write(text.encode("utf-8", "replace") + b"\n")
             stream.flush()
         else:
-            # Line by line: most lines are harmless at a glance, and a big answer then takes no time.
+            # Line by line: most lines need no escaping, and the check of such a line is fast.
             click.echo("\n".join(map(escape_unprintable, text.split("\n"))), err=err)
 
 
 def _text_after_blocks(result: MCPToolResult) -> str:
-    """What the text of a result says after its blocks: structured content, or that there is nothing."""
+    """Return the part of the result text that no block has: structured content, or a note that it is empty."""
     from holodeck.tools.mcp.content import describe_block
 
     shown = "\n".join(describe_block(block) for block in result.content)
     return result.text.removeprefix(shown).removeprefix("\n") if result.content else result.text
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedFile:
+    """A file that was written from a part of a result."""
+
+    path: Path
+    mime_type: str
+    size: int
+
+
+def save_block(block: ImageContent | AudioContent | BinaryContent, *, folder: Path, stem: str) -> SavedFile:
+    """Write the bytes of a block to a new file in `folder`, numbered after `stem`. Raises `ExecutionError`."""
+    mime_type = block.mime_type or "application/octet-stream"
+    data = block.data if isinstance(block, BinaryContent) else _decode_base64(block.data, mime_type)
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-")[:MAX_SAVED_NAME_CHARS] or "result"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = _write_new_file(folder, name, _extension_for(mime_type), data)
+    except OSError as error:
+        raise ExecutionError(f"Cannot write to '{folder}': {error.strerror}. Choose another with --out.") from None
+    return SavedFile(path=path, mime_type=mime_type, size=len(data))
+
+
+def _write_new_file(folder: Path, name: str, extension: str, data: bytes) -> Path:
+    number = 1
+    while True:
+        path = folder / f"{name}-{number}{extension}"
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _decode_base64(data: str, mime_type: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise ExecutionError(f"The {mime_type} data of the answer is not base64.") from None
+
+
+def _extension_for(mime_type: str) -> str:
+    kind = mime_type.partition(";")[0].strip().lower()
+    if not _MIME_TYPE.fullmatch(kind):
+        return ".bin"
+    return _EXTENSIONS.get(kind) or mimetypes.guess_extension(kind) or ".bin"

@@ -1,4 +1,4 @@
-"""What a person types after the name of a tool becomes its arguments, typed by the tool's own schema."""
+"""Parsing of the arguments of `holodeck mcp call`, converted to the types of the tool's input schema."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _ARTICLES = {"integer": "a whole number", "number": "a number", "boolean": "true
 
 
 def parse_call_arguments(words: Sequence[str], schema: Mapping[str, Any], stdin_text: str) -> dict[str, Any]:
-    """The arguments: JSON objects, `key=value` pairs, and `-` for the JSON that was given; later ones win.
+    """Return the arguments from JSON objects, `key=value` pairs, and `-` for `stdin_text`; later ones win.
 
-    Raises `ConfigError`. With an empty schema only the form of the words is checked.
+    With an empty schema only the form of the words is checked. Raises `ConfigError`.
     """
     arguments: dict[str, Any] = {}
     for word in words:
@@ -36,30 +36,34 @@ def is_argument(word: str) -> bool:
 
 
 def needs_schema(words: Sequence[str]) -> bool:
-    """Whether there is a pair whose type only the tool knows."""
+    """Whether a `key=value` pair is among the words, whose type only the schema of the tool tells."""
     return any(word != "-" and not word.lstrip().startswith("{") for word in words)
 
 
 def parse_typed_value(text: str, name: str, schema: Mapping[str, Any]) -> Any:
-    """A value as the schema wants it; where it says nothing, JSON if it is JSON, else text."""
+    """Convert a value to a type of its property; without one, to JSON if it is valid JSON, else to text.
+
+    Raises `ConfigError` if the text is not JSON and the property is not a string.
+    """
     properties = schema.get("properties")
-    wanted = _allowed_types(properties.get(name)) if isinstance(properties, Mapping) else set()
-    if wanted == {"string"}:
+    allowed = _allowed_types(properties.get(name)) if isinstance(properties, Mapping) else set()
+    if allowed == {"string"}:
         return text
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        if wanted and "string" not in wanted:
-            expected = " or ".join(_ARTICLES.get(kind, f"JSON ({kind})") for kind in sorted(wanted))
+        if allowed and "string" not in allowed:
+            expected = " or ".join(_ARTICLES.get(kind, f"JSON ({kind})") for kind in sorted(allowed))
             raise _argument_error(f"'{name}' must be {expected}") from None
         return text
-    if "string" in wanted and not isinstance(value, (int, float, bool, type(None), list, dict)):
-        return text  # a quoted text is taken with its quotes, as it was typed
-    return value if not wanted or _has_type(value, wanted) else text if "string" in wanted else value
+    if "string" in allowed and not isinstance(value, (int, float, bool, type(None), list, dict)):
+        # A quoted text is passed on with its quotes, as it was typed.
+        return text
+    return value if not allowed or _has_type(value, allowed) else text if "string" in allowed else value
 
 
 def _allowed_types(schema: object) -> set[str]:
-    """The JSON types that a property may have, as far as its schema says."""
+    """Return the JSON types that a schema allows; empty if it does not say."""
     if not isinstance(schema, Mapping):
         return set()
     kinds = schema.get("type")
@@ -73,7 +77,7 @@ def _allowed_types(schema: object) -> set[str]:
     return {kind for kind in found if isinstance(kind, str)}
 
 
-def _has_type(value: object, wanted: set[str]) -> bool:
+def _has_type(value: object, allowed: set[str]) -> bool:
     kinds: dict[str, bool] = {
         "boolean": isinstance(value, bool),
         "integer": isinstance(value, int) and not isinstance(value, bool),
@@ -82,7 +86,7 @@ def _has_type(value: object, wanted: set[str]) -> bool:
         "array": isinstance(value, list),
         "object": isinstance(value, dict),
     }
-    return any(kinds.get(kind, False) for kind in wanted)
+    return any(kinds.get(kind, False) for kind in allowed)
 
 
 def _parse_object(text: str, what: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Servers are opened, asked and closed again, all at once; one that is down costs the others nothing."""
+"""Connections to the servers of a command: opened, queried and closed, all servers concurrently.
+
+A server that fails becomes a `ServerResult` with its error and does not affect the others.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class ServerResult(Generic[T]):
-    """What a server said, or why it said nothing."""
+    """The answer of one server, or its error. Neither: the server is disabled."""
 
     name: str
     loaded: LoadedTool
@@ -39,7 +42,7 @@ class ServerResult(Generic[T]):
 
 
 def run_with_logging(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
-    """Run a command to its end. Ctrl-C cancels it, waits until every server is closed, and then is raised."""
+    """Run `work` and return its result. Ctrl-C cancels it, closes all servers, then raises `KeyboardInterrupt`."""
     _configure_logging(verbose)
     try:
         return run_interruptible(work)
@@ -56,7 +59,7 @@ def run_with_logging(work: Coroutine[Any, Any, T], *, verbose: bool) -> T:
 
 @asynccontextmanager
 async def open_plugin(loaded: LoadedTool, callbacks: Callbacks | None = None) -> AsyncIterator[MCPPlugin]:
-    """The plugin of a server, closed at the end whatever happens."""
+    """Yield the plugin of a server, and close it at the end of the block."""
     from holodeck.runtime import open_server
 
     plugin = open_server(loaded, callbacks=callbacks)
@@ -73,20 +76,23 @@ async def query_all(
     on_result: Callable[[ServerResult[T]], None],
     verb: str,
 ) -> list[ServerResult[T]]:
-    """Ask all servers at once. `on_result` is told of each as soon as it is known; the result is in their order."""
-    waiting = {item.tool.name for item in servers}
+    """Query all servers concurrently and return the results in their order.
+
+    `on_result` is called for each as soon as it is known. `verb` names the activity in the progress line.
+    """
+    unfinished = {item.tool.name for item in servers}
     async with Progress() as progress, asyncio.TaskGroup() as group:
 
         def update_progress() -> None:
-            progress.phase = f"{verb} {', '.join(sorted(waiting))}"
+            progress.phase = f"{verb} {', '.join(sorted(unfinished))}"
 
         async def query_one(item: LoadedTool) -> ServerResult[T]:
-            visit = await _query_server(item, query)
-            waiting.discard(item.tool.name)
+            result = await _query_server(item, query)
+            unfinished.discard(item.tool.name)
             update_progress()
             progress.clear()
-            on_result(visit)
-            return visit
+            on_result(result)
+            return result
 
         update_progress()
         tasks = [group.create_task(query_one(item)) for item in servers]
@@ -94,7 +100,7 @@ async def query_all(
 
 
 def with_timeout(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
-    """The server with this much time to start and to answer."""
+    """Return the server with this many seconds to start and to answer each request."""
     if seconds is None or not isinstance(loaded.tool, MCPTool):
         return loaded
     limits = {"startup_timeout": seconds, "request_timeout": min(max(int(seconds), 1), MAX_TIMEOUT)}
@@ -103,7 +109,7 @@ def with_timeout(loaded: LoadedTool, seconds: float | None) -> LoadedTool:
 
 
 def reason_text(error: HoloDeckError) -> str:
-    """Why, without saying again which server it is about."""
+    """Return the text of an error without the name of its server, which is shown beside it."""
     text = str(error)
     prefix = f"Server '{error.server}' ({error.phase}): " if isinstance(error, MCPError) else ""
     return text.removeprefix(prefix)
@@ -124,14 +130,14 @@ async def _query_server(item: LoadedTool, query: Callable[[MCPPlugin], Awaitable
 
 
 class _EscapingFormatter(logging.Formatter):
-    """Log lines hold text from servers."""
+    """Escapes log lines, which may contain text from servers."""
 
     def format(self, record: logging.LogRecord) -> str:
         return escape_unprintable(super().format(record))
 
 
 def _configure_logging(verbose: bool) -> None:
-    """What happens behind the scenes goes to standard error for those who ask, and nowhere for the others."""
+    """Send the log to standard error with `--verbose`, and nowhere without."""
     handler: logging.Handler = logging.StreamHandler() if verbose else logging.NullHandler()
     handler.setFormatter(_EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
     logger = logging.getLogger("holodeck")

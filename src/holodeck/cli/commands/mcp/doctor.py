@@ -1,4 +1,4 @@
-"""`holodeck mcp doctor`: for each server which step works, which one fails, why, and what to do about it."""
+"""`holodeck mcp doctor`: for each server, which steps work, which one fails, why, and what to do about it."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _WORD_WIDTH = 7
 @start_timeout_option
 @target_options
 def command(target: Target, server: str | None, timeout: float | None) -> int:
-    """Examine all servers, or SERVER: found, started or reached, authorised, speaks MCP, lists tools, answers.
+    """Check all servers, or SERVER: found, started or reached, authorised, speaks MCP, lists tools, answers.
 
-    Exit code 0: all are well. 1: something fails. 2: the file is wrong.
+    Exit codes: 0 all servers are healthy, 1 a step failed, 2 wrong configuration or usage.
     """
     loaded = target.load_servers()
     chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
     enabled = [item for item in chosen if isinstance(item.tool, MCPTool) and item.tool.enabled]
-    asleep = [item.tool.name for item in chosen if item not in enabled]
+    disabled = [item.tool.name for item in chosen if item not in enabled]
     done = run_with_logging(_examine_all(enabled, is_quiet=target.as_json), verbose=target.verbose)
     problems = loaded.problems if server is None else ()
     if target.as_json:
-        click.echo(json.dumps(_examinations_data(done, asleep, loaded if server is None else None), indent=2))
+        click.echo(json.dumps(_examinations_data(done, disabled, loaded if server is None else None), indent=2))
     else:
-        for name in asleep:
+        for name in disabled:
             click.echo(f"{escape_unprintable(name)}: switched off, not examined\n")
         if problems:
             print_problems(problems)
@@ -58,19 +58,19 @@ def command(target: Target, server: str | None, timeout: float | None) -> int:
 
 
 async def _examine_all(servers: Sequence[LoadedTool], *, is_quiet: bool) -> list[Examination]:
-    waiting = {item.tool.name for item in servers}
+    unfinished = {item.tool.name for item in servers}
     async with Progress() as progress, asyncio.TaskGroup() as group:
 
         async def examine_one(item: LoadedTool) -> Examination:
             done = await examine(item)
-            waiting.discard(item.tool.name)
-            progress.phase = f"examining {', '.join(sorted(waiting))}"
+            unfinished.discard(item.tool.name)
+            progress.phase = f"examining {', '.join(sorted(unfinished))}"
             progress.clear()
             if not is_quiet:
                 _print_examination(done, item)
             return done
 
-        progress.phase = f"examining {', '.join(sorted(waiting))}"
+        progress.phase = f"examining {', '.join(sorted(unfinished))}"
         tasks = [group.create_task(examine_one(item)) for item in servers]
     return [task.result() for task in tasks]
 
@@ -91,12 +91,12 @@ def _print_examination(done: Examination, item: LoadedTool) -> None:
 
 
 def _examinations_data(
-    done: Sequence[Examination], asleep: Sequence[str], loaded: LoadedServers | None
+    done: Sequence[Examination], disabled: Sequence[str], loaded: LoadedServers | None
 ) -> dict[str, Any]:
     servers: list[dict[str, Any]] = [
         {"name": item.server, "healthy": item.is_healthy, "steps": [vars(step) for step in item.steps]} for item in done
     ]
-    servers += [{"name": name, "enabled": False} for name in asleep]
+    servers += [{"name": name, "enabled": False} for name in disabled]
     if loaded is None:
         return {"servers": servers}
     servers += [

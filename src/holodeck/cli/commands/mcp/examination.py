@@ -1,4 +1,8 @@
-"""A server is examined step by step: found, started or reached, authorised, understood, listed, answering."""
+"""Step-by-step examination of one MCP server for `holodeck mcp doctor`, with advice for the step that fails.
+
+The steps, in order: found (command on PATH, or host name resolved), started or reached, authorised, speaks MCP, lists
+tools, answers. The examination stops at the first failure; the steps after it are `not tried`.
+"""
 
 from __future__ import annotations
 
@@ -20,66 +24,6 @@ from holodeck.models.tool import CommandType, MCPTool, TransportType
 if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
 
-_INSTALL: Mapping[CommandType, str] = {
-    CommandType.NPX: "Install Node.js, which brings npx.",
-    CommandType.UVX: "Install uv, which brings uvx.",
-    CommandType.DOCKER: "Install Docker, or podman with its 'docker' command.",
-}
-_NOT_FOUND_STATUS = 404
-_FORBIDDEN_STATUS = 403
-
-
-def advice_for(step: str, tool: MCPTool, error: HoloDeckError | None) -> str:
-    """One or two sentences for this step of this server."""
-    match step:
-        case "found":
-            return _advise_not_found(tool)
-        case "started":
-            return "Read its last words above, and start it by hand: what is missing shows there, too."
-        case "reached":
-            address = shown_origin(tool.url or "")
-            return f"Is the server running, and is it at {address}? A proxy or firewall may be in between."
-        case "authorised":
-            return _advise_unauthorised(tool, error)
-        case "speaks MCP":
-            return _advise_not_mcp(tool, error)
-        case "lists tools":
-            return "The server starts but cannot say what it has: this is a fault of the server. Try another version."
-        case _:
-            return "The server started but then fell silent: this is a fault of the server. Try another version."
-
-
-def _advise_not_found(tool: MCPTool) -> str:
-    if tool.url:
-        return "Check the spelling of the URL, and whether you need a VPN to reach it."
-    return _INSTALL[tool.command] if tool.command is not None else "Give it a 'command'."
-
-
-def _advise_unauthorised(tool: MCPTool, error: HoloDeckError | None) -> str:
-    status = error.details.get("status") if isinstance(error, MCPError) else None
-    if status == _FORBIDDEN_STATUS:
-        return "The server knows you, but does not let you in: ask whoever runs it, or log in with another account."
-    if tool.auth is not None and tool.auth.type == "oauth_client_credentials":
-        return "Check 'client_id', 'client_secret', 'token_url' and 'scopes' of its 'auth'."
-    if tool.auth is not None and tool.auth.type == "bearer":
-        return "Check the token of its 'auth'; it may have expired."
-    if any(name.lower() == "authorization" for name in tool.headers):
-        return "Check the Authorization in its 'headers'; the token may have expired."
-    return f"Run 'holodeck mcp login {tool.name}', or give it an Authorization in 'headers'."
-
-
-def _advise_not_mcp(tool: MCPTool, error: HoloDeckError | None) -> str:
-    status = error.details.get("status") if isinstance(error, MCPError) else None
-    if tool.transport is TransportType.STDIO:
-        if isinstance(error, MCPTimeoutError):
-            return "It runs but does not answer. A first start may download for long: raise 'startup_timeout'."
-        return "Its standard output must be MCP and nothing else. Is this the right package, with the right arguments?"
-    if tool.transport is TransportType.HTTP:
-        where = " There is nothing at this path." if status == _NOT_FOUND_STATUS else ""
-        return f"Is this the URL of the MCP endpoint (often .../mcp)?{where} An older server needs 'transport: sse'."
-    return "Is this the URL of the MCP endpoint? A newer server needs 'transport: http'."
-
-
 Outcome = Literal["ok", "failed", "unneeded", "not tried"]
 FOUND, STARTED, REACHED, AUTHORISED, SPEAKS, LISTS, ANSWERS = (
     "found",
@@ -92,10 +36,18 @@ FOUND, STARTED, REACHED, AUTHORISED, SPEAKS, LISTS, ANSWERS = (
 )
 _PHASES: Mapping[str, str] = {"connect": REACHED, "authorize": AUTHORISED, "initialize": SPEAKS}
 
+_INSTALL: Mapping[CommandType, str] = {
+    CommandType.NPX: "Install Node.js, which brings npx.",
+    CommandType.UVX: "Install uv, which brings uvx.",
+    CommandType.DOCKER: "Install Docker, or podman with its 'docker' command.",
+}
+_NOT_FOUND_STATUS = 404
+_FORBIDDEN_STATUS = 403
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One thing that has to work."""
+    """One step and its outcome."""
 
     name: str
     outcome: Outcome
@@ -122,7 +74,7 @@ class Examination:
 
 
 async def examine(loaded: LoadedTool) -> Examination:
-    """Try everything that has to work, and stop at what does not."""
+    """Run the steps and stop at the first failure."""
     tool = loaded.tool
     done = Examination(server=tool.name)
     if not isinstance(tool, MCPTool):
@@ -204,7 +156,8 @@ async def _check_answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, to
     try:
         await plugin.request("server/discover" if plugin.era == "modern" else "ping", {})
     except MCPProtocolError:
-        pass  # an error is an answer, too
+        # A JSON-RPC error is an answer as well.
+        pass
     except MCPError as error:
         done.add_failed(ANSWERS, reason_text(error), advice_for(ANSWERS, tool, error))
         return
@@ -212,7 +165,7 @@ async def _check_answers(plugin: MCPPlugin, tool: MCPTool, done: Examination, to
 
 
 def _add_connection_failure(error: HoloDeckError, tool: MCPTool, done: Examination) -> None:
-    """A failure to connect belongs to one of the steps; those before it have worked."""
+    """Add the step at which connecting failed, and those before it as passed."""
     name = _failed_step(error, tool)
     order = (REACHED if tool.url else STARTED, AUTHORISED, SPEAKS)
     for earlier in order[: order.index(name)]:
@@ -226,10 +179,62 @@ def _failed_step(error: HoloDeckError, tool: MCPTool) -> str:
         return first
     if error.phase == "authorize" or error.details.get("status") in (401, 403):
         return AUTHORISED if tool.url else first
-    if error.phase == "start":  # a process that runs and says nothing has started, but does not speak
+    # A process that runs but does not answer has started, and does not speak MCP.
+    if error.phase == "start":
         return SPEAKS if isinstance(error, MCPTimeoutError) else first
     if isinstance(error, MCPProtocolError):
         return SPEAKS
     if error.phase == "run" or "exit_code" in error.details:
         return first
     return _PHASES.get(error.phase, SPEAKS if "status" in error.details else first)
+
+
+def advice_for(step: str, tool: MCPTool, error: HoloDeckError | None) -> str:
+    """Return one or two sentences about what to do when this step of this server has failed."""
+    match step:
+        case "found":
+            return _advise_not_found(tool)
+        case "started":
+            return "Read its last output above, or start it by hand: it should show what is missing."
+        case "reached":
+            address = shown_origin(tool.url or "")
+            return f"Is the server running, and is it at {address}? A proxy or firewall may be in between."
+        case "authorised":
+            return _advise_unauthorised(tool, error)
+        case "speaks MCP":
+            return _advise_not_mcp(tool, error)
+        case "lists tools":
+            return "The server starts but cannot say what it has: this is a fault of the server. Try another version."
+        case _:
+            return "The server started but no longer answers: this is a fault of the server. Try another version."
+
+
+def _advise_not_found(tool: MCPTool) -> str:
+    if tool.url:
+        return "Check the spelling of the URL, and whether you need a VPN to reach it."
+    return _INSTALL[tool.command] if tool.command is not None else "Give it a 'command'."
+
+
+def _advise_unauthorised(tool: MCPTool, error: HoloDeckError | None) -> str:
+    status = error.details.get("status") if isinstance(error, MCPError) else None
+    if status == _FORBIDDEN_STATUS:
+        return "The server knows you, but does not let you in: ask its operator, or log in with another account."
+    if tool.auth is not None and tool.auth.type == "oauth_client_credentials":
+        return "Check 'client_id', 'client_secret', 'token_url' and 'scopes' of its 'auth'."
+    if tool.auth is not None and tool.auth.type == "bearer":
+        return "Check the token of its 'auth'; it may have expired."
+    if any(name.lower() == "authorization" for name in tool.headers):
+        return "Check the Authorization in its 'headers'; the token may have expired."
+    return f"Run 'holodeck mcp login {tool.name}', or give it an Authorization in 'headers'."
+
+
+def _advise_not_mcp(tool: MCPTool, error: HoloDeckError | None) -> str:
+    status = error.details.get("status") if isinstance(error, MCPError) else None
+    if tool.transport is TransportType.STDIO:
+        if isinstance(error, MCPTimeoutError):
+            return "It runs but does not answer. A first start may download for long: raise 'startup_timeout'."
+        return "Its standard output must be MCP and nothing else. Is this the right package, with the right arguments?"
+    if tool.transport is TransportType.HTTP:
+        where = " There is nothing at this path." if status == _NOT_FOUND_STATUS else ""
+        return f"Is this the URL of the MCP endpoint (often .../mcp)?{where} An older server needs 'transport: sse'."
+    return "Is this the URL of the MCP endpoint? A newer server needs 'transport: http'."

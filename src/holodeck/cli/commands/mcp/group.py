@@ -7,13 +7,13 @@ import click
 from holodeck.cli.main import LazyGroup
 
 _COMMANDS: dict[str, tuple[str, str]] = {
-    "list": ("holodeck.cli.commands.mcp.list", "Each server: is it up, what does it speak, how much does it offer."),
-    "tools": ("holodeck.cli.commands.mcp.tools", "The tools of the servers; -v with their schemas."),
-    "prompts": ("holodeck.cli.commands.mcp.prompts", "The prompts of the servers."),
-    "call": ("holodeck.cli.commands.mcp.call", "Call a tool, and print or save what it answers."),
-    "doctor": ("holodeck.cli.commands.mcp.doctor", "Each server, step by step: which step fails, why, and what to do."),
+    "list": ("holodeck.cli.commands.mcp.list", "Show the state, protocol and number of tools of each server."),
+    "tools": ("holodeck.cli.commands.mcp.tools", "List the tools of the servers; with -v their schemas."),
+    "prompts": ("holodeck.cli.commands.mcp.prompts", "List the prompts of the servers."),
+    "call": ("holodeck.cli.commands.mcp.call", "Call a tool, and print or save its result."),
+    "doctor": ("holodeck.cli.commands.mcp.doctor", "Check each server: which step fails, why, and what to do."),
     "login": ("holodeck.cli.commands.mcp.login", "Log in to a server with the browser."),
-    "logout": ("holodeck.cli.commands.mcp.logout", "Forget the login of a server."),
+    "logout": ("holodeck.cli.commands.mcp.logout", "Delete the stored login of a server."),
 }
 
 _EPILOG = """\b
@@ -25,9 +25,9 @@ Examples:
   holodeck mcp doctor --command "npx -y @modelcontextprotocol/server-everything"
 
 \b
-Exit codes: 0 good, 1 a server or a tool failed, 2 wrong configuration or usage."""
+Exit codes: 0 success, 1 a server or a tool failed, 2 wrong configuration or usage."""
 
 
 @click.group("mcp", cls=LazyGroup, table=_COMMANDS, epilog=_EPILOG)
 def command() -> None:
-    """Look at MCP servers and call their tools, without a model and without an API key."""
+    """Inspect MCP servers and call their tools, without a model and without an API key."""

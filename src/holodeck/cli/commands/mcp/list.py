@@ -1,4 +1,4 @@
-"""`holodeck mcp list`: every server with its state; each line appears as soon as it is known."""
+"""`holodeck mcp list`: each server with its state. A line is printed as soon as it is known."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from holodeck.lib.escape import escape_unprintable, one_line
 if TYPE_CHECKING:
     from holodeck.tools.mcp.plugin import MCPPlugin
 
-# Characters of why a server is down, in a table.
+# Characters of the reason why a server is down, in the table: a row stays readable.
 MAX_REASON_SHOWN = 160
-
 
 _FIRST_COLUMN = "SERVER"
 _COLUMNS = (("STATE", 9), ("ERA", 7), ("VERSION", 11), ("TOOLS", 6), ("PROMPTS", 8), ("START", 8))
@@ -33,7 +32,7 @@ Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class _ServerDescription:
-    """What a server that is up says of itself."""
+    """What a server that is up reports about itself."""
 
     era: str
     version: str
@@ -41,14 +40,14 @@ class _ServerDescription:
     prompts: int
     software: str
     warnings: list[str]
-    """What the file says of its tools, and none of them is."""
+    """Patterns of the configuration file that match none of its tools."""
 
 
 @click.command("list", epilog=_EPILOG)
 @start_timeout_option
 @target_options
 def command(target: Target, timeout: float | None) -> int:
-    """Show each server: state, era, version, how many tools and prompts, time to start."""
+    """Show each server: state, protocol era and version, number of tools and prompts, time to start."""
     loaded = target.load_servers()
     servers = [with_timeout(item, timeout) for item in loaded.tools]
     names = [*(item.tool.name for item in servers), *loaded.refused]
@@ -58,19 +57,19 @@ def command(target: Target, timeout: float | None) -> int:
         for name, problems in loaded.refused.items():
             _print_row(width, name, "invalid", (), problems[0].message)
 
-    def print_result(visit: ServerResult[_ServerDescription]) -> None:
+    def print_result(result: ServerResult[_ServerDescription]) -> None:
         if not target.as_json:
-            _print_server(width, visit)
+            _print_server(width, result)
 
-    visits = run_with_logging(
+    results = run_with_logging(
         query_all(servers, _describe_server, on_result=print_result, verb="starting"), verbose=target.verbose
     )
     if target.as_json:
-        click.echo(json.dumps(_listing_data(loaded, visits), indent=2))
+        click.echo(json.dumps(_listing_data(loaded, results), indent=2))
     else:
         warn_about_file(loaded, target)
-    is_good = not loaded.refused and all(visit.error is None for visit in visits)
-    return 0 if is_good else 2 if loaded.refused and not visits else 1
+    is_good = not loaded.refused and all(result.error is None for result in results)
+    return 0 if is_good else 2 if loaded.refused and not results else 1
 
 
 async def _describe_server(plugin: MCPPlugin) -> _ServerDescription:
@@ -91,42 +90,42 @@ def _print_header(width: int, names: Sequence[str]) -> None:
     if not names:
         click.echo("No servers are listed.")
         return
-    cells = "".join(name.ljust(room + 1) for name, room in _COLUMNS)
+    cells = "".join(name.ljust(size + 1) for name, size in _COLUMNS)
     click.secho(f"{_FIRST_COLUMN.ljust(width)} {cells}ABOUT", bold=True)
 
 
-def _print_server(width: int, visit: ServerResult[_ServerDescription]) -> None:
-    about = visit.answer
-    time = f"{visit.seconds:.2f} s"
+def _print_server(width: int, result: ServerResult[_ServerDescription]) -> None:
+    about = result.answer
+    time = f"{result.seconds:.2f} s"
     if about is not None:
         cells = (about.era, about.version, str(about.tools), str(about.prompts), time)
-        _print_row(width, visit.name, "up", cells, about.software)
+        _print_row(width, result.name, "up", cells, about.software)
         for warning in about.warnings:
             click.secho(escape_unprintable(warning), fg="yellow", err=True)
-    elif visit.error is not None:
-        _print_row(width, visit.name, "down", ("", "", "", "", time), reason_text(visit.error))
+    elif result.error is not None:
+        _print_row(width, result.name, "down", ("", "", "", "", time), reason_text(result.error))
     else:
-        _print_row(width, visit.name, "disabled", (), "")
+        _print_row(width, result.name, "disabled", (), "")
 
 
 def _print_row(width: int, name: str, state: str, cells: Sequence[str], about: str) -> None:
-    rooms = [room for _, room in _COLUMNS]
-    shown = [one_line(cell, room).ljust(room + 1) for cell, room in zip(cells, rooms[1:], strict=False)]
-    rest = "".join(shown) or " " * (sum(rooms[1:]) + len(rooms) - 1)
-    label = click.style(state, fg=_COLOURS[state]) + " " * (rooms[0] + 1 - len(state))
+    widths = [size for _, size in _COLUMNS]
+    shown = [one_line(cell, size).ljust(size + 1) for cell, size in zip(cells, widths[1:], strict=False)]
+    rest = "".join(shown) or " " * (sum(widths[1:]) + len(widths) - 1)
+    label = click.style(state, fg=_COLOURS[state]) + " " * (widths[0] + 1 - len(state))
     click.echo(f"{escape_unprintable(name).ljust(width)} {label}{rest}{one_line(about, MAX_REASON_SHOWN)}".rstrip())
 
 
-def _listing_data(loaded: LoadedServers, visits: Sequence[ServerResult[_ServerDescription]]) -> dict[str, Any]:
+def _listing_data(loaded: LoadedServers, results: Sequence[ServerResult[_ServerDescription]]) -> dict[str, Any]:
     servers: list[dict[str, Any]] = []
-    for visit in visits:
-        state = "up" if visit.answer else "down" if visit.error else "disabled"
-        server: dict[str, Any] = {"name": visit.name, "state": state}
-        if visit.answer is not None:
-            server |= vars(visit.answer)
-        if visit.error is not None:
-            server |= failure_data(visit.error)
-        servers.append({**server, "seconds": round(visit.seconds, 3)} if visit.is_enabled else server)
+    for result in results:
+        state = "up" if result.answer else "down" if result.error else "disabled"
+        server: dict[str, Any] = {"name": result.name, "state": state}
+        if result.answer is not None:
+            server |= vars(result.answer)
+        if result.error is not None:
+            server |= failure_data(result.error)
+        servers.append({**server, "seconds": round(result.seconds, 3)} if result.is_enabled else server)
     servers += [
         {"name": name, "state": "invalid", "error": {"message": problems[0].message}}
         for name, problems in loaded.refused.items()

@@ -1,4 +1,4 @@
-"""What servers offer, each as soon as it is known: shared by `tools` and `prompts`."""
+"""Listing of what servers offer, shared by `holodeck mcp tools` and `holodeck mcp prompts`."""
 
 from __future__ import annotations
 
@@ -28,46 +28,49 @@ def print_listing(
     show: Callable[[list[T]], None],
     data: Callable[[T], dict[str, Any]],
 ) -> int:
-    """Ask the servers, and print what they offer. Gives the exit code."""
+    """Query the servers, print what each offers as soon as it is known, and return the exit code.
+
+    `kind` is the key in JSON; `show` prints the items of one server, `data` converts one item for `--json`.
+    """
     loaded = target.load_servers()
     chosen = [with_timeout(item, timeout) for item in select_servers(loaded, server, target)]
     refused = loaded.refused if server is None else {}
 
-    def print_result(visit: ServerResult[list[T]]) -> None:
+    def print_result(result: ServerResult[list[T]]) -> None:
         if not target.as_json:
-            _print_server_items(visit, show, kind, is_single=len(chosen) == 1)
+            _print_server_items(result, show, kind, is_single=len(chosen) == 1)
 
-    visits = run_with_logging(query_all(chosen, ask, on_result=print_result, verb="asking"), verbose=target.verbose)
+    results = run_with_logging(query_all(chosen, ask, on_result=print_result, verb="asking"), verbose=target.verbose)
     if target.as_json:
-        listed = [_server_items_data(visit, kind, data) for visit in visits]
+        listed = [_server_items_data(result, kind, data) for result in results]
         invalid = [{"name": name, "error": {"message": found[0].message}} for name, found in refused.items()]
         click.echo(json.dumps({"servers": [*listed, *invalid]}, indent=2))
     else:
         for name, problems in refused.items():
             click.echo(f"{escape_unprintable(name)}: {escape_unprintable(problems[0].message)}", err=True)
-    return 1 if refused or any(visit.error is not None for visit in visits) else 0
+    return 1 if refused or any(result.error is not None for result in results) else 0
 
 
 def _print_server_items(
-    visit: ServerResult[list[T]], show: Callable[[list[T]], None], kind: str, *, is_single: bool
+    result: ServerResult[list[T]], show: Callable[[list[T]], None], kind: str, *, is_single: bool
 ) -> None:
-    if visit.error is not None:
-        click.echo(f"{visit.name}: {escape_unprintable(reason_text(visit.error))}", err=True)
+    if result.error is not None:
+        click.echo(f"{result.name}: {escape_unprintable(reason_text(result.error))}", err=True)
         return
-    if not is_single or not visit.is_enabled:
-        remark = "" if visit.is_enabled else " (switched off)"
-        click.secho(f"{visit.name}{remark}", bold=True)
-    if visit.answer:
-        show(visit.answer)
-    elif visit.is_enabled:
+    if not is_single or not result.is_enabled:
+        remark = "" if result.is_enabled else " (switched off)"
+        click.secho(f"{result.name}{remark}", bold=True)
+    if result.answer:
+        show(result.answer)
+    elif result.is_enabled:
         click.echo(f"(no {kind})")
     if not is_single:
         click.echo()
 
 
-def _server_items_data(visit: ServerResult[list[T]], kind: str, data: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
-    if visit.error is not None:
-        return {"name": visit.name, **failure_data(visit.error)}
-    if not visit.is_enabled:
-        return {"name": visit.name, "enabled": False, kind: []}
-    return {"name": visit.name, kind: [data(item) for item in visit.answer or []]}
+def _server_items_data(result: ServerResult[list[T]], kind: str, data: Callable[[T], dict[str, Any]]) -> dict[str, Any]:
+    if result.error is not None:
+        return {"name": result.name, **failure_data(result.error)}
+    if not result.is_enabled:
+        return {"name": result.name, "enabled": False, kind: []}
+    return {"name": result.name, kind: [data(item) for item in result.answer or []]}

@@ -1,4 +1,4 @@
-"""`holodeck mcp login`: a person logs in to a server with the browser, once; later commands use what was kept."""
+"""`holodeck mcp login`: log in to a server with the browser. Later commands and agents use the stored tokens."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Examples:
 @click.option("--no-browser", is_flag=True, help="Only print the address of the login page.")
 @target_options
 def command(target: Target, server: str | None, no_browser: bool) -> int:
-    """Log in to SERVER, which may be left out where there is only one.
+    """Log in to SERVER with the browser. SERVER may be omitted if there is only one.
 
-    The tokens are kept in your keyring, or in a file that only you can read.
+    The tokens are stored in your keyring, or in a file that only you can read.
     """
     item = select_server(target.load_servers(), server, target)
     run_with_logging(_login(item, opens_browser=not no_browser), verbose=target.verbose)

@@ -1,4 +1,4 @@
-"""`holodeck mcp logout`: the tokens of a server are forgotten on this machine."""
+"""`holodeck mcp logout`: delete the stored tokens of a server from this machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holodeck.models.tool import MCPTool
 @click.argument("server", required=False)
 @target_options
 def command(target: Target, server: str | None) -> int:
-    """Forget the login of SERVER, which may be left out where there is only one."""
+    """Delete the stored login of SERVER, which may be omitted if there is only one."""
     item = select_server(target.load_servers(), server, target)
     run_with_logging(_logout(item), verbose=target.verbose)
     if target.as_json:

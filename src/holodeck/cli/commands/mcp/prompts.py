@@ -1,4 +1,4 @@
-"""`holodeck mcp prompts`: what the servers have ready to be asked, with the arguments that each needs."""
+"""`holodeck mcp prompts`: the prompts of the servers with their arguments."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _print_prompts(prompts: list[MCPPromptInfo], *, is_full: bool) -> None:
 
 
 def _prompt_signature(prompt: MCPPromptInfo) -> str:
-    """`review CODE [STYLE]`: optional arguments in brackets."""
+    """Return a text such as `review CODE [STYLE]`, with optional arguments in brackets."""
     names = [
         _argument_name(argument).upper() if argument.get("required") else f"[{_argument_name(argument).upper()}]"
         for argument in prompt.arguments

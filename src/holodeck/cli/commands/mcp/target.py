@@ -1,4 +1,4 @@
-"""Which servers a command is about: the options that all of them share, and what those name."""
+"""Selection of the servers that a `holodeck mcp` command uses: the shared options, and errors as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a person said about where the servers are, and how they want the answer."""
+    """The shared options of a command: where the servers are, and how to print the result."""
 
     file: str | None
     url: str | None
@@ -38,11 +38,11 @@ class Target:
 
     @property
     def label(self) -> str:
-        """How to speak of the place of the servers."""
+        """Where the servers are defined, for messages."""
         return self.file or ("the URL" if self.url else "the command")
 
     def load_servers(self) -> LoadedServers:
-        """The servers. Raises `ConfigError`."""
+        """Read the servers. Raises `ConfigError`."""
         from holodeck.runtime import read_servers
 
         if self.url:
@@ -53,20 +53,29 @@ class Target:
 
 
 start_timeout_option = click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), help="Seconds for each server to start."
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds that a server may take to start, and for each answer.",
 )
 
 
 def target_options(function: _Command) -> Callable[..., Any]:
-    """`-f`, `--url`, `--command`, `--json` and `-v`, given to the command as one `target`; errors as it asked for."""
+    """Add the shared options to a command, which receives them as `target`.
+
+    With `--json`, a `HoloDeckError` is printed as JSON on stdout: exit code 2 for configuration, otherwise 1.
+    """
     options = [
-        click.option("-f", "--file", help=f"Where the servers are listed (default: {', '.join(DEFAULT_FILES)})."),
-        click.option("--url", help="A server at this URL instead of a file."),
-        click.option("--command", help='A server that this starts instead of a file: "npx -y PACKAGE".'),
-        click.option("--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="With --url; repeatable."),
-        click.option("--env", multiple=True, metavar="NAME[=VALUE]", help="With --command; repeatable."),
+        click.option("-f", "--file", help=f"File that lists the servers (default: {', '.join(DEFAULT_FILES)})."),
+        click.option("--url", help="Use the server at this URL instead of a file."),
+        click.option("--command", help='Use the server that this command starts instead of a file: "npx -y PACKAGE".'),
+        click.option(
+            "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="HTTP header for --url (repeatable)."
+        ),
+        click.option(
+            "--env", multiple=True, metavar="NAME[=VALUE]", help="Environment variable for --command (repeatable)."
+        ),
         click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
-        click.option("-v", "--verbose", is_flag=True, help="Show more, also what servers log."),
+        click.option("-v", "--verbose", is_flag=True, help="Show details and the log, including that of servers."),
     ]
 
     @functools.wraps(function)
@@ -98,7 +107,7 @@ def target_options(function: _Command) -> Callable[..., Any]:
 
 
 def failure_data(error: HoloDeckError) -> dict[str, Any]:
-    """An error for `--json`."""
+    """Return an error as data for `--json`."""
     if isinstance(error, ConfigError):
         messages = "; ".join(problem.message for problem in error.problems)
         return {"error": {"message": messages}, "problems": [problem_data(problem) for problem in error.problems]}
@@ -108,12 +117,12 @@ def failure_data(error: HoloDeckError) -> dict[str, Any]:
 
 
 def to_plain_json(value: Any) -> Any:
-    """What JSON can say of a value."""
+    """Convert a value to plain JSON data; what JSON cannot hold becomes its text."""
     return json.loads(json.dumps(value, default=str))
 
 
 def select_servers(loaded: LoadedServers, name: str | None, target: Target) -> Sequence[LoadedTool]:
-    """The servers that a command is about: the named one, or all. Raises `ConfigError`."""
+    """Return the server with this name, or all for None. Raises `ConfigError`."""
     if name is None:
         return loaded.tools
     if name in loaded.refused:
@@ -128,7 +137,7 @@ def select_servers(loaded: LoadedServers, name: str | None, target: Target) -> S
 
 
 def select_server(loaded: LoadedServers, name: str | None, target: Target) -> LoadedTool:
-    """The named server, or the only one."""
+    """Return the server with this name, or the only one for None. Raises `ConfigError`, also if it is disabled."""
     chosen = select_servers(loaded, name, target)
     if len(chosen) != 1:
         known = ", ".join(item.tool.name for item in loaded.tools)
@@ -142,9 +151,9 @@ def select_server(loaded: LoadedServers, name: str | None, target: Target) -> Lo
 
 
 def _resolve_file(file: str | None, url: str | None, command: str | None) -> str | None:
-    given = [name for name, value in (("--file", file), ("--url", url), ("--command", command)) if value is not None]
-    if len(given) > 1:
-        raise _usage_error(f"{' and '.join(given)} exclude each other")
+    options = [name for name, value in (("--file", file), ("--url", url), ("--command", command)) if value is not None]
+    if len(options) > 1:
+        raise _usage_error(f"{' and '.join(options)} exclude each other")
     if url is not None or command is not None:
         return None
     return str(resolve_file(file, DEFAULT_FILES, fix="Name a file with -f, or a server with --url or --command."))
@@ -167,7 +176,7 @@ def _usage_error(message: str, fix: str = "") -> ConfigError:
 
 
 def warn_about_file(loaded: LoadedServers, target: Target) -> None:
-    """Say on standard error that the file has problems, or with -v which."""
+    """Print the number of problems of the file on standard error; with `-v`, the problems."""
     if not loaded.problems:
         return
     if target.verbose:

@@ -1,4 +1,4 @@
-"""`holodeck mcp tools`: what the servers can do, in their own words, made harmless for the terminal."""
+"""`holodeck mcp tools`: the tools of the servers, with `-v` in full. Text from servers is escaped."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _print_tool_in_full(tool: MCPToolInfo) -> None:
 
 
 def _openai_schema_changes(tool: MCPToolInfo) -> tuple[str, ...]:
-    """What must be different when the strictest of the common providers is offered this tool."""
+    """Return what the schema adapter changes for OpenAI, the strictest of the common providers."""
     from holodeck.models.model_io import ToolSpec
     from holodeck.providers.tool_schemas import adapt_tool
 

@@ -1,4 +1,4 @@
-"""`holodeck runs cancel`: a run is over for good, in whichever process it is."""
+"""`holodeck runs cancel`: end a run for good, also one that runs in another process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Example:
 @click.argument("run_id", metavar="RUN")
 def command(run_id: str) -> None:
     """End a RUN for good. One that is running, in any terminal of this machine, stops within a second."""
-    with RunStore(find_local_state(os.environ)) as shelf:
-        run = shelf.require_run(run_id)
-        shelf.cancel(run)
+    with RunStore(find_local_state(os.environ)) as store:
+        run = store.require_run(run_id)
+        store.cancel(run)
     click.echo(f"{run.id} is cancelled{'; its process is stopping' if run.status == 'running' else ''}.", err=True)

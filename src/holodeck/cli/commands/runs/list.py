@@ -1,4 +1,4 @@
-"""`holodeck runs list`: a line for each run, from wherever it was begun."""
+"""`holodeck runs list`: one line for each durable run of this user, of all agents and folders."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from holodeck.durable_runs.records import NO_RUNS, RunRecord, RunStore
 from holodeck.lib.escape import one_line
 from holodeck.lib.limits import MAX_RUNS_LISTED
 
-# Characters of a question in a table.
+# Characters of a question in the table: a row stays a line.
 MAX_QUESTION_SHOWN = 60
-
 
 _COLUMNS = ("RUN", "AGENT", "STATUS", "STARTED", "STEPS", "QUESTION")
 _LIST_EPILOG = """\b
@@ -26,22 +25,27 @@ Examples:
   holodeck runs list --json | jq -r '.[] | select(.status == "interrupted") | .id'
 
 \b
-Status: running (its process is alive), interrupted (`holodeck runs resume` goes on with it), and how it ended."""
+Status: running (its process is alive), interrupted (`holodeck runs resume` continues it), or how it ended."""
 
 
 @click.command("list", epilog=_LIST_EPILOG)
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(min=1), default=MAX_RUNS_LISTED, show_default=True, help="At most so many."
+    "-n",
+    "--limit",
+    type=click.IntRange(min=1),
+    default=MAX_RUNS_LISTED,
+    show_default=True,
+    help="Largest number of runs.",
 )
 def command(as_json: bool, limit: int) -> None:
     """Show the newest durable runs of all agents."""
-    home = find_local_state(os.environ)
+    run_state = find_local_state(os.environ)
     runs: list[RunRecord] = []
-    if not home.is_empty:
-        with RunStore(home) as shelf:
-            shelf.delete_old()
-            runs = list(shelf.list_runs(limit))
+    if not run_state.is_empty:
+        with RunStore(run_state) as store:
+            store.delete_old()
+            runs = list(store.list_runs(limit))
     if as_json:
         click.echo(json_text([run_data(run) for run in runs], indent=2))
     elif runs:

@@ -1,4 +1,4 @@
-"""`holodeck runs resume`: what is done is told again, the rest happens now."""
+"""`holodeck runs resume`: show the finished steps of an interrupted run again, and run the rest."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ Examples:
   holodeck runs resume run_0123456789abcdef01234567 > answer.txt
 
 \b
-No finished step is done again. A tool call that was under way when the process died is repeated only if its tool
+Finished steps are not repeated. A tool call that was under way when the process died is repeated only if its tool
 is in `idempotent_tools`; otherwise the model is told that its outcome is unknown.
 Exit codes are those of `holodeck run`."""
 
 
 @click.command("resume", epilog=_RESUME_EPILOG)
 @click.argument("run_id", metavar="[RUN]", required=False)
-@click.option("--last", is_flag=True, help="The run that was interrupted last.")
+@click.option("--last", is_flag=True, help="Resume the run that was interrupted last.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of the answer.")
-@click.option("--events", "as_events", is_flag=True, help="Print what happens as JSON lines, as it happens.")
-@click.option("-q", "--quiet", is_flag=True, help="Nothing but the answer and errors.")
+@click.option("--events", "as_events", is_flag=True, help="Print each event as a JSON line, as it happens.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the answer and errors.")
 def command(run_id: str | None, last: bool, as_json: bool, as_events: bool, quiet: bool) -> int:
-    """Go on with an interrupted RUN from its last finished step to its answer."""
-    form = parse_output_format(as_json=as_json, as_events=as_events)
+    """Continue an interrupted RUN after its last finished step, to its answer."""
+    output = parse_output_format(as_json=as_json, as_events=as_events)
     if bool(run_id) == last:
         raise click.UsageError("Give the id of a run, or --last. See: holodeck runs list")
-    home, terminal = find_local_state(os.environ), Terminal(is_quiet=quiet)
-    with RunStore(home) as shelf:
-        run = shelf.require_run(run_id) if run_id else shelf.require_last_interrupted()
+    run_state, terminal = find_local_state(os.environ), Terminal(is_quiet=quiet)
+    with RunStore(run_state) as store:
+        run = store.require_run(run_id) if run_id else store.require_last_interrupted()
     _require_resumable(run)
     if run.input.has_file_changed:
-        terminal.note(f"{run.input.file} has changed since this run began; it goes on with the new one.", fg="yellow")
+        terminal.note(f"{run.input.file} has changed since this run began; it continues with the new one.", fg="yellow")
     loaded = read_and_warn(str(run.input.file), terminal)
     if loaded.agent.name != run.input.agent:
         raise ExecutionError(
             f"{run.id} is a run of '{run.input.agent}', and {run.input.file} is '{loaded.agent.name}' now. "
             "Put the agent back to go on with the run, or cancel it."
         )
-    return EXIT_CODES[resume_run(home, run, loaded, terminal, form).status]
+    return EXIT_CODES[resume_run(run_state, run, loaded, terminal, output).status]
 
 
 def _require_resumable(run: RunRecord) -> None:

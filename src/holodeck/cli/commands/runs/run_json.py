@@ -1,4 +1,4 @@
-"""Durable runs as data for programs."""
+"""Durable runs as data for `--json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holodeck.lib.limits import MAX_ANSWER_SHOWN
 
 
 def run_data(run: RunRecord) -> dict[str, Any]:
-    """A run without its steps."""
+    """Return a run without its steps."""
     return {
         "id": run.id,
         "agent": run.input.agent,
@@ -23,5 +23,5 @@ def run_data(run: RunRecord) -> dict[str, Any]:
 
 
 def format_time(seconds: float) -> str:
-    """A time for programs."""
+    """Return a Unix time as ISO 8601 in UTC, with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

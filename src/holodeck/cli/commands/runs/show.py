@@ -1,4 +1,4 @@
-"""`holodeck runs show`: one run, step by step."""
+"""`holodeck runs show`: one durable run, step by step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from holodeck.durable_runs.records import RunRecord, RunStep, RunStore, build_ru
 from holodeck.lib.escape import escape_unprintable, one_line
 from holodeck.lib.limits import MAX_ANSWER_SHOWN, MAX_ARGUMENTS_SHOWN, MAX_OUTCOME_SHOWN
 
-# Of one run, the last ones.
+# Steps of one run that are shown, the last ones: a few screens.
 MAX_STEPS_SHOWN = 200
-
 
 _SHOW_EPILOG = """\b
 Examples:
@@ -33,9 +32,9 @@ _COLOURS = {"completed": "green", "running": "cyan", "interrupted": "yellow", "i
 @click.option("--json", "as_json", is_flag=True, help="Print the run as JSON.")
 def command(run_id: str, as_json: bool) -> None:
     """Show a RUN: its question, each step with its time, its answer or why it stopped."""
-    with RunStore(find_local_state(os.environ)) as shelf:
-        run = shelf.require_run(run_id)
-        steps = build_run_steps(shelf.read_steps(run_id))
+    with RunStore(find_local_state(os.environ)) as store:
+        run = store.require_run(run_id)
+        steps = build_run_steps(store.read_steps(run_id))
     if as_json:
         click.echo(json_text(_run_with_steps_data(run, steps), indent=2))
     else:
@@ -64,11 +63,11 @@ def _run_with_steps_data(run: RunRecord, steps: Sequence[RunStep]) -> dict[str, 
 
 
 def _print_run(run: RunRecord, steps: Sequence[RunStep]) -> None:
-    task = run.input
+    run_input = run.input
     click.echo(f"{run.id}  {click.style(run.status, fg=_COLOURS.get(run.status, 'red'))}")
-    click.echo(escape_unprintable(f"{task.agent}  {task.file}"))
-    click.echo(f"Began {datetime.fromtimestamp(task.started_at).astimezone():%Y-%m-%d %H:%M:%S}\n")
-    click.echo(_shorten(task.question.text))
+    click.echo(escape_unprintable(f"{run_input.agent}  {run_input.file}"))
+    click.echo(f"Began {datetime.fromtimestamp(run_input.started_at).astimezone():%Y-%m-%d %H:%M:%S}\n")
+    click.echo(_shorten_text(run_input.question.text))
     click.echo("")
     hidden = len(steps) - MAX_STEPS_SHOWN
     if hidden > 0:
@@ -77,22 +76,28 @@ def _print_run(run: RunRecord, steps: Sequence[RunStep]) -> None:
         click.echo(_step_line(step))
     answer = str(run.outcome.get("text", ""))
     if answer:
-        click.echo(f"\n{_shorten(answer)}")
+        click.echo(f"\n{_shorten_text(answer)}")
     if run.reason:
-        click.echo(f"\n{run.status}: {_shorten(run.reason)}")
+        click.echo(f"\n{run.status}: {_shorten_text(run.reason)}")
     if run.status == "interrupted":
         click.echo(f"\nGo on with: holodeck runs resume {run.id}")
 
 
 def _step_line(step: RunStep) -> str:
     title = f"turn {step.name}" if step.kind == "turn" else step.name
-    asked = one_line(step.arguments, MAX_ARGUMENTS_SHOWN)
+    arguments = one_line(step.arguments, MAX_ARGUMENTS_SHOWN)
     mark = "" if step.status == "done" else f"{step.status}: "
-    said = one_line(step.result, MAX_OUTCOME_SHOWN)
-    parts = [f"{datetime.fromtimestamp(step.started_at).astimezone():%H:%M:%S}", f"{format_duration(step.seconds):>8}"]
-    return "  ".join([*parts, escape_unprintable(title), *([asked] if asked else []), f"{mark}{said}"]).rstrip(" :")
+    result = one_line(step.result, MAX_OUTCOME_SHOWN)
+    time = f"{datetime.fromtimestamp(step.started_at).astimezone():%H:%M:%S}"
+    parts = [
+        time,
+        f"{format_duration(step.seconds):>8}",
+        escape_unprintable(title),
+        *([arguments] if arguments else []),
+    ]
+    return "  ".join([*parts, f"{mark}{result}"]).rstrip(" :")
 
 
-def _shorten(text: str) -> str:
+def _shorten_text(text: str) -> str:
     hidden = len(text) - MAX_ANSWER_SHOWN
     return escape_unprintable(text[:MAX_ANSWER_SHOWN]) + (f"\n... and {hidden} more characters" if hidden > 0 else "")
